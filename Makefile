@@ -1,0 +1,47 @@
+# `make` alone lists the targets. Each sets up the environment it needs, and again when the
+# dependencies change: .venv, or .venv-peers (with PyTorch, Transformers, KerasHub and JAX) for
+# what compares with other programs.
+
+PYTHON ?= python3
+BENCH ?= --size mini
+
+VENV := .venv
+PEERS := .venv-peers
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-peers lint bench clean
+
+help: ## list the targets
+	@echo "make TARGET [PYTHON=python3.12]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed ## raw text to a served model, in minutes: learn, pretrain, export, answer
+	$(VENV)/bin/keras-bert-d2l quickstart
+
+test: $(VENV)/installed ## all tests that need no other program
+	$(VENV)/bin/python -m pytest --durations=10
+
+test-peers: $(PEERS)/installed ## the tests beside PyTorch, Transformers, KerasHub and JAX
+	$(PEERS)/bin/python -m pytest --durations=5 tests/peers tests/models/test_jax_backend.py
+
+lint: $(VENV)/installed ## style, types and the order of imports
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(PEERS)/installed ## the training step beside the peers'; BENCH="--size base" for more
+	$(PEERS)/bin/python benchmarks/train_step.py $(BENCH)
+
+clean: ## remove the environments and what the tools left behind
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/installed: EXTRAS := dev
+$(PEERS)/installed: EXTRAS := dev,peers
+$(VENV)/installed $(PEERS)/installed: setup.cfg pyproject.toml
+	@echo "== Installing into $(@D): TensorFlow and all, some minutes the first time"
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --editable '.[$(EXTRAS)]'
+	@touch $@
