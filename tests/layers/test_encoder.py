@@ -1,0 +1,104 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTEncoder
+
+TOKENS = np.array([[3, 7, 1, 5, 0, 0], [2, 4, 6, 8, 9, 1]])
+SEGMENTS = np.array([[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])
+
+
+def small_encoder(**options):
+    return BERTEncoder(10, 8, 16, 2, 2, 0.0, max_len=6, **options)
+
+
+def test_the_books_example_has_the_books_shape():
+    encoder = BERTEncoder(10000, 768, 1024, 4, 2, 0.2)
+    segments = np.array([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]])
+    assert encoder(np.zeros((2, 8), int), segments, None).shape == (2, 8, 768)
+    assert encoder.pos_embedding.shape == (1, 1000, 768)
+
+
+def test_embeddings_of_token_segment_and_position_are_summed():
+    encoder = BERTEncoder(10, 8, 16, 2, 1, 0.0, max_len=6)
+    encoder.build((None, None))
+    encoder.blks = []  # what is left is what goes into the first block
+    expected = (
+        encoder.token_embedding.embeddings.numpy()[TOKENS]
+        + encoder.segment_embedding.embeddings.numpy()[SEGMENTS]
+        + encoder.pos_embedding.numpy()[:, :6]
+    )
+    np.testing.assert_allclose(encoder(TOKENS, SEGMENTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"embedding_norm": True, "activation": "gelu_tanh"}])
+def test_what_stands_in_the_padding_never_matters(options):
+    encoder = small_encoder(**options)
+    lens = np.array([4, 6])
+    expected = encoder(TOKENS, SEGMENTS, lens)
+    other_tokens, other_segments = TOKENS.copy(), SEGMENTS.copy()
+    other_tokens[0, 4:], other_segments[0, 4:] = [9, 2], [1, 1]
+    got = encoder(other_tokens, other_segments, lens)
+    np.testing.assert_allclose(got[0, :4], expected[0, :4], atol=1e-6)
+    alone = encoder(TOKENS[:1, :4], SEGMENTS[:1, :4], None)  # no padding, another batch
+    np.testing.assert_allclose(alone[0], expected[0, :4], atol=1e-6)
+
+
+def test_lengths_may_be_floats_even_under_mixed_precision():
+    encoder = BERTEncoder(10, 8, 16, 2, 1, 0.0, max_len=300, dtype="mixed_bfloat16")
+    tokens = np.random.default_rng(0).integers(0, 10, (1, 300))
+    segments = np.zeros_like(tokens)
+    of_floats = encoder(tokens, segments, np.array([257.0], "float32"))
+    np.testing.assert_array_equal(of_floats, encoder(tokens, segments, np.array([257])))
+    of_256 = encoder(tokens, segments, np.array([256]))
+    assert np.abs(tf.cast(of_floats - of_256, tf.float32)).max() > 0
+
+
+def test_a_sequence_longer_than_max_len_is_refused():
+    with pytest.raises(ValueError, match=r"\(1, 7\), max_len=6"):
+        small_encoder()(np.zeros((1, 7), int), np.zeros((1, 7), int))
+
+
+@pytest.mark.parametrize(("tokens", "worst"), [([[1, 10]], 10), ([[-1, 2]], -1)])
+def test_an_id_outside_the_vocabulary_is_refused(tokens, worst):
+    with pytest.raises(ValueError, match=f"from 0 to 9.*the id {worst}"):
+        small_encoder()(np.array(tokens), np.zeros((1, 2), int))
+
+
+def test_a_segment_without_an_embedding_is_refused():
+    with pytest.raises(ValueError, match="`segments` must be ids from 0 to 1.*the id 2"):
+        small_encoder()(np.array([[1]]), np.array([[2]]))
+
+
+def test_batch_and_length_may_be_unknown_when_traced():
+    encoder = small_encoder()
+    spec = tf.TensorSpec((None, None), tf.int32)
+    traced = tf.function(encoder, input_signature=[spec, spec, tf.TensorSpec((None,), tf.int32)])
+    for batch, length in ((1, 3), (2, 6)):
+        args = TOKENS[:batch, :length], SEGMENTS[:batch, :length], np.full(batch, length)
+        got = traced(*(tf.constant(arg, tf.int32) for arg in args))
+        np.testing.assert_allclose(got, encoder(*args), atol=1e-6)
+
+
+def test_both_initialisers_start_as_they_say():
+    for initializer, token, position in (
+        ("book", 0.1 / np.sqrt(12), 0.05),
+        ("truncated_normal", 0.02 * 0.88, 0.02 * 0.88),  # the cut takes 12 % off the deviation
+    ):
+        encoder = BERTEncoder(500, 64, 64, 2, 1, 0.0, max_len=500, initializer=initializer)
+        encoder.build((None, None))
+        deviation = encoder.token_embedding.embeddings.numpy().std()
+        assert deviation == pytest.approx(token, rel=0.05)
+        assert encoder.pos_embedding.numpy().std() == pytest.approx(position, rel=0.05)
+
+
+def test_layer_survives_its_config():
+    encoder = small_encoder(num_segments=3, embedding_dropout=0.2, layer_norm_epsilon=1e-12)
+    assert BERTEncoder.from_config(encoder.get_config()).get_config() == encoder.get_config()
+
+
+def test_output_carries_no_keras_mask():
+    out = small_encoder()(TOKENS, SEGMENTS, np.array([4, 6]))
+    assert getattr(out, "_keras_mask", None) is None
+    assert keras.backend.standardize_dtype(out.dtype) == "float32"

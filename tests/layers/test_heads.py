@@ -1,0 +1,63 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l import MaskLM, NextSentencePred
+from keras_bert_d2l.layers.heads import gather_positions
+
+X = np.random.default_rng(0).normal(size=(2, 8, 16)).astype("float32")
+POSITIONS = np.array([[1, 5, 2], [6, 1, 5]])
+
+
+def test_gather_takes_the_vectors_at_the_positions():
+    expected = np.stack([X[row][positions] for row, positions in enumerate(POSITIONS)])
+    np.testing.assert_array_equal(gather_positions(X, POSITIONS), expected)
+
+
+def test_logits_are_made_for_the_predicted_positions_alone():
+    head = MaskLM(100, 16)
+    assert head(X, POSITIONS).shape == (2, 3, 100)
+    elsewhere = X.copy()
+    elsewhere[0, [0, 3, 4, 6, 7]] = 9.0
+    np.testing.assert_array_equal(head(elsewhere, POSITIONS)[0], head(X, POSITIONS)[0])
+
+
+def test_an_untied_head_is_the_books_perceptron():
+    head = MaskLM(100, 12)
+    head(X, POSITIONS)
+    kinds = [type(layer).__name__ for layer in head.mlp.layers]
+    assert kinds == ["Dense", "LayerNormalization", "Dense"]
+    assert head.count_params() == (16 * 12 + 12) + 2 * 12 + (12 * 100 + 100)
+
+
+def test_a_tied_head_ends_in_the_token_embedding_and_a_bias():
+    embedding = keras.layers.Embedding(100, 16)
+    embedding.build((None, None))
+    head = MaskLM(100, 16, token_embedding=embedding)
+    head.build(X.shape, POSITIONS.shape)
+    head.bias.assign(np.arange(100.0))
+    hidden = keras.ops.convert_to_numpy(head.mlp(gather_positions(X, POSITIONS)))
+    expected = hidden @ embedding.embeddings.numpy().T + np.arange(100)
+    np.testing.assert_allclose(head(X, POSITIONS), expected, atol=1e-4)
+
+
+def test_a_tied_head_in_a_functional_model_is_saved_once_and_loaded_tied(tmp_path):
+    tokens = keras.Input((None,), dtype="int32", name="tokens")
+    positions = keras.Input((None,), dtype="int32", name="pred_positions")
+    embedding = keras.layers.Embedding(50, 16)
+    logits = MaskLM(50, 16, token_embedding=embedding)(embedding(tokens), positions)
+    model = keras.Model([tokens, positions], logits)
+    model.save(tmp_path / "tied.keras")
+    loaded = keras.models.load_model(tmp_path / "tied.keras")
+    ids = np.array([[4, 2, 8]])
+    np.testing.assert_array_equal(loaded([ids, ids % 3]), model([ids, ids % 3]))
+    assert loaded.count_params() == model.count_params()
+
+
+def test_next_sentence_takes_any_width():
+    assert NextSentencePred()(X.reshape(2, -1)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("layer", [MaskLM(9, 4, activation="gelu"), NextSentencePred(name="nsp")])
+def test_layer_survives_its_config(layer):
+    assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()

@@ -1,0 +1,270 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, MaskLM, NextSentencePred
+from keras_bert_d2l.layers.encoder import BERTEncoder
+
+LOGGED = ("mlm_cross_entropy", "mlm_accuracy", "nsp_cross_entropy", "nsp_accuracy")
+OPTIONS_OF_GOOGLE = {
+    "embedding_norm": True,
+    "embedding_dropout": 0.1,
+    "activation": "gelu_tanh",
+    "tie_embeddings": True,
+    "layer_norm_epsilon": 1e-12,
+    "initializer": "truncated_normal",
+}
+
+
+def test_positional_arguments_give_the_books_tuple(make_model, make_batch):
+    features, _, _ = make_batch()
+    encoded, mlm, nsp = make_model()(*features.values())
+    assert (encoded.shape, mlm.shape, nsp.shape) == ((8, 16, 32), (8, 4, 60), (8, 2))
+
+
+def test_without_positions_there_is_no_mlm_output(make_model, make_batch):
+    features, _, _ = make_batch()
+    model = make_model()
+    encoded, mlm, nsp = model(features["tokens"], features["segments"])
+    assert (encoded.shape, mlm, nsp.shape) == ((8, 16, 32), None, (8, 2))
+    del features["pred_positions"]
+    assert list(model(features)) == ["nsp"]
+
+
+def test_a_dictionary_gives_the_logits_of_the_tuple(make_model, make_batch):
+    features, _, _ = make_batch()
+    model = make_model()
+    _, mlm, nsp = model(*features.values())
+    outputs = model(features)
+    assert sorted(outputs) == ["mlm", "nsp"]
+    np.testing.assert_array_equal(outputs["mlm"], mlm)
+    np.testing.assert_array_equal(outputs["nsp"], nsp)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"segment": np.zeros((8, 16), int)}, "unknown key 'segment'"),
+        ({"segments": None}, "no 'segments'"),
+    ],
+)
+def test_a_batch_with_wrong_keys_is_refused(make_model, make_batch, change, message):
+    features, _, _ = make_batch()
+    features = {k: v for k, v in {**features, **change}.items() if v is not None}
+    with pytest.raises(ValueError, match=message):
+        make_model()(features)
+
+
+def test_weights_exist_before_the_first_call(make_model):
+    assert make_model().count_params() == (
+        (60 + 2 + 16) * 32  # embeddings
+        + 2 * (4 * (32 * 32 + 32) + (32 * 64 + 64) + (64 * 32 + 32) + 4 * 32)  # blocks
+        + (32 * 32 + 32)  # hidden
+        + (32 * 32 + 32 + 2 * 32 + 32 * 60 + 60)  # mlm
+        + (32 * 2 + 2)  # nsp
+    )
+
+
+@pytest.mark.parametrize(("size", "published"), [("base", 109_482_240), ("large", 335_141_888)])
+def test_googles_sizes_have_the_published_number_of_parameters(size, published):
+    config = BERTConfig.preset(size).to_dict()
+    del config["tie_embeddings"]
+
+    def count(num_blks):
+        encoder = BERTEncoder(**{**config, "num_blks": num_blks})
+        encoder.build((None, None))
+        return encoder.count_params()
+
+    one_block = count(2) - count(1)  # so that the large one need not fill 1.3 GB
+    pooler = config["num_hiddens"] ** 2 + config["num_hiddens"]
+    assert count(1) + (config["num_blks"] - 1) * one_block + pooler == published
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
+def test_an_untrained_model_is_as_good_as_a_guess(make_batch, options):
+    model = BERTModel(60, 128, 128, 2, 2, 0.0, 16, **options)
+    model.compile()
+    features, labels, weights = make_batch(256)
+    log = model.evaluate(features, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert log["mlm_cross_entropy"] == pytest.approx(math.log(60), rel=0.03)
+    assert log["nsp_cross_entropy"] == pytest.approx(math.log(2), rel=0.03)
+    assert log["loss"] == pytest.approx(math.log(60) + math.log(2), rel=0.03)
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
+def test_one_batch_is_learned_by_heart(make_model, make_batch, options):
+    model = make_model(**{**options, "embedding_dropout": 0.0})
+    features, labels, weights = make_batch()
+    model.compile(BERTAdamW(3e-3))
+    log = model.fit(features, labels, sample_weight=weights, epochs=80, verbose=0).history
+    assert set(LOGGED) <= set(log)
+    assert log["mlm_accuracy"][-1] == 1
+    assert log["nsp_accuracy"][-1] == 1
+
+
+def test_metrics_are_exact_over_the_data_set_whatever_the_batches(make_model, make_batch):
+    features, labels, weights = make_batch(10)
+    model = make_model()
+    model.compile()
+    logs = [
+        model.evaluate(
+            features, labels, sample_weight=weights, batch_size=size, verbose=0, return_dict=True
+        )
+        for size in (10, 3)
+    ]
+    for name in LOGGED:
+        assert logs[0][name] == pytest.approx(logs[1][name], abs=1e-6)
+    logits = model.predict(features, verbose=0)["mlm"].astype("float64")
+    log_sum = np.log(np.exp(logits).sum(-1))
+    losses = log_sum - np.take_along_axis(logits, labels["mlm"][..., None], -1)[..., 0]
+    by_hand = (losses * weights["mlm"]).sum() / weights["mlm"].sum()
+    assert logs[1]["mlm_cross_entropy"] == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_summary_lists_the_parts_with_their_shapes(make_model):
+    lines = []
+    make_model().summary(print_fn=lines.append)
+    summary = "\n".join(lines)
+    for words in ("encoder", "(None, None, 32)", "(None, None, 60)", "(None, 2)"):
+        assert words in summary
+
+
+def test_predict_returns_both_logits(make_model, make_batch):
+    outputs = make_model().predict(make_batch()[0], batch_size=3, verbose=0)
+    assert {name: value.shape for name, value in outputs.items()} == {
+        "mlm": (8, 4, 60),
+        "nsp": (8, 2),
+    }
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
+def test_config_and_weights_make_the_same_model(make_model, make_batch, tmp_path, options):
+    model = make_model(**options)
+    twin = BERTModel.from_config(model.get_config())
+    assert twin.get_config() == model.get_config()
+    model.save_weights(tmp_path / "bert.weights.h5")
+    twin.load_weights(tmp_path / "bert.weights.h5")
+    features = make_batch()[0]
+    np.testing.assert_array_equal(twin(features)["mlm"], model(features)["mlm"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
+def test_a_fresh_process_loads_the_keras_file_and_trains_on(
+    make_model, make_batch, tmp_path, fresh_process, options
+):
+    model = make_model(0.1, **options)
+    features, labels, weights = make_batch()
+    model.compile(BERTAdamW(1e-3))
+    model.fit(features, labels, sample_weight=weights, epochs=2, verbose=0)
+    model.save(tmp_path / "bert.keras")
+    np.savez(tmp_path / "features.npz", **features)
+    np.save(tmp_path / "mlm.npy", model.predict(features, verbose=0)["mlm"])
+    np.savez(tmp_path / "labels.npz", **labels)
+    fresh_process(
+        """
+        import keras, numpy as np
+        import keras_bert_d2l
+        model = keras.models.load_model("bert.keras")
+        features, labels = dict(np.load("features.npz")), dict(np.load("labels.npz"))
+        got = model.predict(features, verbose=0)["mlm"]
+        np.testing.assert_allclose(got, np.load("mlm.npy"), atol=1e-6)
+        assert int(model.optimizer.iterations) == 2
+        before = model.evaluate(features, labels, verbose=0, return_dict=True)["loss"]
+        after = model.fit(features, labels, epochs=5, verbose=0).history["loss"][-1]
+        assert after < before, (before, after)
+        """
+    )
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_trains_with_float32_weights(make_model, make_batch, policy):
+    keras.config.set_dtype_policy(policy)
+    model = make_model(**OPTIONS_OF_GOOGLE)
+    features, labels, weights = make_batch()
+    assert model(features)["mlm"].dtype == policy.removeprefix("mixed_")
+    model.compile(BERTAdamW(2e-3))
+    log = model.fit(features, labels, sample_weight=weights, epochs=20, verbose=0).history
+    assert log["loss"][-1] < 0.7 * log["loss"][0]
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+
+
+@pytest.mark.slow
+def test_the_whole_step_compiles_with_xla_and_agrees_with_the_plain_one(make_model, make_batch):
+    features, labels, weights = make_batch()
+    losses = {}
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(0)
+        model = make_model(**{**OPTIONS_OF_GOOGLE, "embedding_dropout": 0.0})
+        model.compile(BERTAdamW(1e-3), jit_compile=jit_compile)
+        log = model.fit(features, labels, sample_weight=weights, epochs=4, verbose=0)
+        losses[jit_compile] = log.history["loss"]
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_compiled_step_holds_no_operation_of_the_host(make_model, make_batch):
+    model = make_model(0.1, **OPTIONS_OF_GOOGLE)
+    model.compile(BERTAdamW(1e-3))
+    batch = tf.nest.map_structure(tf.constant, make_batch())
+    model.train_on_batch(*batch[:2], sample_weight=batch[2])  # builds the optimizer
+    step = tf.function(model.train_step, jit_compile=True)
+    graph = step.get_concrete_function(batch).graph
+    host = [op.type for op in graph.get_operations() if "PyFunc" in op.type or "Print" in op.type]
+    assert host == []
+    assert float(step(batch)["loss"]) > 0  # XLA refuses a step with an operation it cannot compile
+
+
+def test_batch_and_length_may_be_unknown_when_traced(make_model, make_batch):
+    model = make_model()
+    matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
+    spec = {
+        "tokens": matrix,
+        "segments": matrix,
+        "valid_lens": vector,
+        "pred_positions": matrix,
+    }
+    traced = tf.function(lambda batch: model(batch), input_signature=[spec])
+    for size in (2, 5):
+        features = make_batch(size)[0]
+        got = traced({name: tf.constant(value) for name, value in features.items()})
+        np.testing.assert_allclose(got["mlm"], model(features)["mlm"], atol=1e-6)
+
+
+def test_padding_does_not_change_a_row_whatever_the_batch(make_model, make_batch):
+    features, _, _ = make_batch()
+    model = make_model(**OPTIONS_OF_GOOGLE)
+    expected = model(features)
+    padded = np.arange(16) >= features["valid_lens"][:, None]
+    other = {**features, "tokens": np.where(padded, 59 - features["tokens"], features["tokens"])}
+    np.testing.assert_allclose(model(other)["mlm"], expected["mlm"], atol=1e-6)
+    alone = model({name: value[3:4] for name, value in features.items()})
+    for name in ("mlm", "nsp"):
+        np.testing.assert_allclose(alone[name][0], expected[name][3], atol=1e-6)
+
+
+def test_the_layers_assemble_from_keras_inputs(make_batch, tmp_path):
+    inputs = {
+        "tokens": keras.Input((None,), dtype="int32", name="tokens"),
+        "segments": keras.Input((None,), dtype="int32", name="segments"),
+        "valid_lens": keras.Input((), dtype="int32", name="valid_lens"),
+        "pred_positions": keras.Input((None,), dtype="int32", name="pred_positions"),
+    }
+    encoded = BERTEncoder(60, 32, 64, 2, 2, 0.0, 16)(
+        inputs["tokens"], inputs["segments"], inputs["valid_lens"]
+    )
+    outputs = {
+        "mlm": MaskLM(60, 32)(encoded, inputs["pred_positions"]),
+        "nsp": NextSentencePred()(keras.layers.Dense(32, "tanh")(encoded[:, 0])),
+    }
+    model = keras.Model(inputs, outputs)
+    features, labels, weights = make_batch()
+    model.compile("adam", loss=dict.fromkeys(outputs, "sparse_categorical_crossentropy"))
+    log = model.fit(features, labels, sample_weight=weights, epochs=3, verbose=0).history
+    assert log["loss"][-1] < log["loss"][0]
+    model.save(tmp_path / "functional.keras")
+    loaded = keras.models.load_model(tmp_path / "functional.keras")
+    np.testing.assert_array_equal(loaded(features)["mlm"], model(features)["mlm"])

@@ -1,0 +1,46 @@
+"""One device and two replicas take the same steps, also where their mask counts differ."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW
+
+STEPS, BATCH = 4, 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1),
+        # Clipping acts on every step here; epsilon is large because the gradient of the
+        # attention's key biases is rounding noise, which Adam would blow up to whole steps.
+        lambda: BERTAdamW(1e-2, clip_norm=0.1, epsilon=1e-3),
+    ],
+    ids=["sgd", "clipped adamw"],
+)
+def test_two_replicas_train_as_one_device(make_model, make_batch, optimizer):
+    batches = make_batch(STEPS * BATCH)
+    counts = batches[2]["mlm"].sum(1).reshape(STEPS, 2, BATCH // 2).sum(-1)
+    assert (counts[:, 0] != counts[:, 1]).all()  # else every way to average would agree
+    data = tf.data.Dataset.from_tensor_slices(batches).batch(BATCH)
+    weights, logs = [], []
+    for strategy in (
+        tf.distribute.get_strategy(),
+        tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+    ):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            model = make_model()
+            model.compile(optimizer())
+        history = model.fit(data, shuffle=False, verbose=0).history
+        logs.append(
+            {k: v[0] for k, v in history.items()}
+            | model.evaluate(data, verbose=0, return_dict=True)
+        )
+        weights.append([weight.numpy() for weight in model.weights])
+    for one, two in zip(*weights, strict=True):
+        np.testing.assert_allclose(two, one, atol=1e-6)
+    assert logs[1] == pytest.approx(logs[0], abs=1e-5)

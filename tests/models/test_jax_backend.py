@@ -1,0 +1,97 @@
+"""The same model under the JAX backend, in a process of its own."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import BERTConfig, BERTModel
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None,
+        reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
+    ),
+]
+
+JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+VOCAB_SIZE = 50
+
+
+def batch(batch_size=4, num_tokens=12, num_predictions=3):
+    rng = np.random.default_rng(0)
+    positions = [rng.choice(num_tokens, num_predictions, replace=False) for _ in range(batch_size)]
+    arrays = {
+        "tokens": rng.integers(5, VOCAB_SIZE, (batch_size, num_tokens)),
+        "segments": rng.integers(0, 2, (batch_size, num_tokens)),
+        "valid_lens": rng.integers(num_predictions, num_tokens + 1, batch_size),
+        "pred_positions": np.sort(positions),
+        "mlm_labels": rng.integers(5, VOCAB_SIZE, (batch_size, num_predictions)),
+        "nsp_labels": rng.integers(0, 2, batch_size),
+        "mlm_weights": rng.integers(0, 2, (batch_size, num_predictions)),
+    }
+    return {name: array.astype("int32") for name, array in arrays.items()}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The config, the weights, and a batch of a google-style model under TensorFlow."""
+    config = BERTConfig.preset("tiny", vocab_size=VOCAB_SIZE, max_len=16)
+    config.to_json(tmp_path / "config.json")
+    model = BERTModel.from_bert_config(config)
+    model.save_weights(tmp_path / "model.weights.h5")
+    arrays = batch()
+    features = {
+        name: arrays[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")
+    }
+    outputs = model.predict(features, verbose=0)
+    np.savez(tmp_path / "batch.npz", **arrays, mlm=outputs["mlm"], nsp=outputs["nsp"])
+    return tmp_path
+
+
+LOAD = """
+import sys
+import keras
+import numpy as np
+import keras_bert_d2l
+
+folder = sys.argv[1]
+arrays = dict(np.load(f"{folder}/batch.npz"))
+features = {name: arrays[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")}
+config = keras_bert_d2l.BERTConfig.from_json(f"{folder}/config.json")
+model = keras_bert_d2l.BERTModel.from_bert_config(config)
+model.load_weights(f"{folder}/model.weights.h5")
+assert keras.backend.backend() == "jax"
+"""
+
+
+def test_outputs_under_jax_are_those_under_tensorflow(files, fresh_process):
+    fresh_process(
+        LOAD
+        + """
+outputs = model.predict(features, verbose=0)
+for name in ("mlm", "nsp"):
+    np.testing.assert_allclose(outputs[name], arrays[name], atol=1e-5, err_msg=name)
+""",
+        files,
+        **JAX,
+    )
+
+
+def test_three_steps_under_jax_lower_the_loss(files, fresh_process):
+    printed = fresh_process(
+        LOAD
+        + """
+labels = {"mlm": arrays["mlm_labels"], "nsp": arrays["nsp_labels"]}
+weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
+model.compile(optimizer=keras_bert_d2l.BERTAdamW(1e-3))
+history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
+print(*history.history["loss"])
+""",
+        files,
+        **JAX,
+    )
+    losses = [float(loss) for loss in printed.split()]
+    assert len(losses) == 3
+    assert losses[2] < losses[1] < losses[0]

@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from keras_bert_d2l import BERTConfig
+
+SIZES = {"vocab_size": 10, "num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1}
+
+
+def make_config(**fields):
+    return BERTConfig(**{**SIZES, "dropout": 0.1, **fields})
+
+
+def test_positional_arguments_are_in_the_order_of_the_book():
+    config = BERTConfig(10000, 768, 1024, 4, 2, 0.2)
+    assert (config.vocab_size, config.num_hiddens, config.ffn_num_hiddens) == (10000, 768, 1024)
+    assert (config.num_heads, config.num_blks, config.dropout, config.max_len) == (4, 2, 0.2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "width", "heads"),
+    [("tiny", 2, 128, 2), ("mini", 4, 256, 4), ("small", 4, 512, 8), ("medium", 8, 512, 8)]
+    + [("base", 12, 768, 12), ("large", 24, 1024, 16)],
+)
+def test_googles_sizes(name, blocks, width, heads):
+    config = BERTConfig.preset(name, vocab_size=8000)
+    assert (config.num_blks, config.num_hiddens, config.num_heads) == (blocks, width, heads)
+    assert config.ffn_num_hiddens == 4 * width
+    assert config.vocab_size == 8000
+    assert (config.tie_embeddings, config.activation) == (True, "gelu_tanh")
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="'mini'.*Received: name='huge'"):
+        BERTConfig.preset("huge")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_hiddens": 9}, "num_hiddens=9, num_heads=2"),
+        ({"vocab_size": 0}, "vocab_size=0"),
+        ({"num_blks": 1.5}, "num_blks=1.5"),
+        ({"max_len": True}, "max_len=True"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"dropout": None}, "dropout=None"),
+        ({"attention_dropout": -0.1}, "attention_dropout=-0.1"),
+        ({"layer_norm_epsilon": 0}, "layer_norm_epsilon=0"),
+        ({"activation": "swish"}, "'gelu_tanh'.*activation='swish'"),
+        ({"initializer": "zeros"}, "initializer='zeros'"),
+        ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused_by_name(fields, message):
+    with pytest.raises(ValueError, match=message):
+        make_config(**fields)
+
+
+def test_json_keeps_every_field(tmp_path):
+    config = make_config(activation="gelu", embedding_norm=True, attention_dropout=0.0)
+    config.to_json(tmp_path / "config.json")
+    assert BERTConfig.from_json(tmp_path / "config.json") == config
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (json.dumps({**SIZES, "dropout": 0.1, "num_layers": 2}), "config.json.*'num_layers'"),
+        (json.dumps(SIZES), "config.json.*needs the field 'dropout'"),
+        ("{", "config.json.*not a JSON file"),
+        ("[1]", "config.json.*must hold a JSON object"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path, text, message):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        BERTConfig.from_json(path)

@@ -1,0 +1,45 @@
+import pytest
+
+from keras_bert_d2l.files import replacing_file, replacing_folder, write_text
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+    write_text(path, "old")
+    write_text(path, "größer")
+    assert path.read_text(encoding="utf-8") == "größer"
+    assert names(path.parent) == ["file.txt"]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file.txt"
+    write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), replacing_file(path) as temporary:
+        temporary.write_text("ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file.txt"]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    folder = tmp_path / "model"
+    for content in ("old", "new"):
+        with replacing_folder(folder) as temporary:
+            (temporary / content).write_text(content)
+    assert names(folder) == ["new"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_an_interrupted_folder_leaves_the_old_one(tmp_path):
+    folder = tmp_path / "model"
+    with replacing_folder(folder) as temporary:
+        (temporary / "old").write_text("old")
+    with pytest.raises(OSError, match="full"), replacing_folder(folder) as temporary:
+        (temporary / "new").write_text("new")
+        raise OSError("disk full")
+    assert names(folder) == ["old"]
+    assert names(tmp_path) == ["model"]
