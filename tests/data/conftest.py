@@ -1,0 +1,68 @@
+"""Documents whose words are `w0 w1 ...`, token 5 + n being the word n, and stores of them."""
+
+import hashlib
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from keras_bert_d2l.data.store import TokenStore
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
+
+
+class Documents:
+    """A corpus in memory that counts how often it is read."""
+
+    description = "documents of a test"
+
+    def __init__(self, documents):
+        self.documents = documents
+        self.times_read = 0
+
+    def __iter__(self):
+        self.times_read += 1
+        return iter(self.documents)
+
+    def fingerprint(self):
+        return hashlib.sha256(json.dumps(self.documents).encode()).hexdigest()
+
+
+def numbered_words(lengths):
+    """Documents of sentences of these lengths, in which no word comes twice."""
+    words = iter(range(10**9))
+    return [
+        [" ".join(f"w{next(words)}" for _ in range(length)) for length in document]
+        for document in lengths
+    ]
+
+
+def word_tokenizer(num_words, lowercase=True):
+    return Tokenizer(Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(num_words))]), lowercase)
+
+
+@pytest.fixture
+def make_store(tmp_path):
+    """A function from sentence lengths by document to a store of distinct words, `tokenizer` too.
+
+    The token at place n of the store is 5 + n.
+    """
+
+    def make(lengths, name="store"):
+        tokenizer = word_tokenizer(sum(map(sum, lengths)))
+        store = TokenStore.build(Documents(numbered_words(lengths)), tokenizer, tmp_path / name)
+        return SimpleNamespace(store=store, tokenizer=tokenizer)
+
+    return make
+
+
+@pytest.fixture
+def documents():
+    """The class `Documents`."""
+    return Documents
+
+
+@pytest.fixture
+def words():
+    """The function `word_tokenizer`."""
+    return word_tokenizer
