@@ -53,9 +53,11 @@ class BERTModel(keras.Model):
     ```python
     model = BERTModel.from_bert_config(BERTConfig.preset("mini", vocab_size=len(vocab)))
     model.compile(optimizer=BERTAdamW(1e-3))
-    model.fit(pretraining_dataset(corpus, tokenizer, batch_size=32))
+    model.fit(pretraining_dataset(corpus, tokenizer, batch_size=32), shuffle=False)
     ```
     """
+
+    built: bool  # of keras.Model
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class BERTModel(keras.Model):
         )
         self.nsp = NextSentencePred(dtype=policy, name="nsp")
         # Every width is known here: the weights exist at once, to be counted, loaded or shown.
-        self.build({"tokens": (None, None)})
+        self.build({name: _shape(name) for name in FEATURES})
 
     @classmethod
     def from_bert_config(cls, config: BERTConfig, **kwargs: Any) -> Self:
@@ -190,6 +192,27 @@ class BERTModel(keras.Model):
             **kwargs,
         )
 
+    def export(
+        self,
+        filepath: Any,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Exports as `keras.Model.export`, from token ids to logits.
+
+        Without an `input_signature` the inputs are int32 and have the names of a batch; Keras
+        would make them floats called `args_0`. `export_saved_model` writes a model for strings.
+        """
+        if input_signature is None:
+            specs = {
+                name: keras.InputSpec(shape=_shape(name), dtype="int32", name=name)
+                for name in FEATURES
+            }
+            input_signature = [specs]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras skips this for a model that overrides `compile`; the arguments it has kept are
         # those of `keras.Model.compile`, so that they serve here too.
@@ -205,6 +228,10 @@ class BERTModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         return cls(**config)
+
+
+def _shape(feature: str) -> tuple[None, ...]:
+    return (None,) if feature == "valid_lens" else (None, None)
 
 
 def _features(batch: dict[str, Any]) -> dict[str, Any]:

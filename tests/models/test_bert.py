@@ -246,6 +246,21 @@ def test_padding_does_not_change_a_row_whatever_the_batch(make_model, make_batch
         np.testing.assert_allclose(alone[name][0], expected[name][3], atol=1e-6)
 
 
+def test_keras_exports_integer_inputs_with_the_names_of_a_batch(make_model, make_batch, tmp_path):
+    model = make_model()
+    model.export(tmp_path / "saved", verbose=False)
+    served = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
+    specs = served.structured_input_signature[1]
+    assert {name: spec.dtype for name, spec in specs.items()} == dict.fromkeys(
+        ("tokens", "segments", "valid_lens", "pred_positions"), tf.int32
+    )
+    features = make_batch(3)[0]
+    outputs = served(**{name: tf.constant(value) for name, value in features.items()})
+    expected = model(features)
+    assert sorted(outputs) == ["mlm", "nsp"]
+    np.testing.assert_allclose(outputs["mlm"], expected["mlm"], atol=1e-6)
+
+
 def test_the_layers_assemble_from_keras_inputs(make_batch, tmp_path):
     inputs = {
         "tokens": keras.Input((None,), dtype="int32", name="tokens"),

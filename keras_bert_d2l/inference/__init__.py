@@ -1,0 +1,1 @@
+"""Logits in, words out: what a trained model answers."""

@@ -1,0 +1,1 @@
+"""Model and tokenizer in, an artefact that answers strings out."""
