@@ -5,6 +5,7 @@
 PYTHON ?= python3
 BENCH ?= --size mini
 
+SHELL := /bin/bash
 VENV := .venv
 PEERS := .venv-peers
 
@@ -22,13 +23,13 @@ test: $(VENV)/installed ## all tests that need no other program
 	$(VENV)/bin/python -m pytest --durations=10
 
 test-peers: $(PEERS)/installed ## the tests beside PyTorch, Transformers, KerasHub and JAX
-	$(PEERS)/bin/python -m pytest --durations=5 tests/peers tests/models/test_jax_backend.py
+	$(PEERS)/bin/python -m pytest --durations=5 -k 'peers or jax_backend'
 
 lint: $(VENV)/installed ## style, types and the order of imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 
 bench: $(PEERS)/installed ## the training step beside the peers'; BENCH="--size base" for more
 	$(PEERS)/bin/python benchmarks/train_step.py $(BENCH)
@@ -41,7 +42,8 @@ clean: ## remove the environments and what the tools left behind
 $(VENV)/installed: EXTRAS := dev
 $(PEERS)/installed: EXTRAS := dev,peers
 $(VENV)/installed $(PEERS)/installed: setup.cfg pyproject.toml
-	@echo "== Installing into $(@D): TensorFlow and all, some minutes the first time"
+	@echo "== Setting up $(@D): TensorFlow and all, some minutes the first time"
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --editable '.[$(EXTRAS)]'
+	@set -o pipefail; $(@D)/bin/python -m pip install --editable '.[$(EXTRAS)]' \
+		| grep --line-buffered -oE '^(Collecting [A-Za-z0-9_.-]+|Installing collected packages)'
 	@touch $@

@@ -1,0 +1,96 @@
+"""The package as a thing to install: its version, its names, its dependencies, its files."""
+
+import configparser
+import importlib.metadata
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import keras_bert_d2l
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(keras_bert_d2l.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def setup_cfg():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+@pytest.fixture(scope="module")
+def requirements(setup_cfg):
+    lines = setup_cfg["options"]["install_requires"].split("\n")
+    found = [Requirement(line) for line in lines if line]
+    return {requirement.name: requirement for requirement in found}
+
+
+def test_the_version_is_that_of_the_installed_distribution():
+    assert keras_bert_d2l.__version__ == importlib.metadata.version("keras-bert-d2l")
+
+
+def test_every_public_name_is_there_once():
+    assert len(set(keras_bert_d2l.__all__)) == len(keras_bert_d2l.__all__)
+    for name in keras_bert_d2l.__all__:
+        assert getattr(keras_bert_d2l, name) is not None
+
+
+def test_type_checkers_are_told_that_the_package_is_typed():
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_every_folder_of_modules_is_a_package():
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_tensorflow_and_its_text_ops_are_pinned_to_one_minor_version(requirements):
+    pinned = requirements["tensorflow"].specifier
+    assert requirements["tensorflow-text"].specifier == pinned
+    assert re.fullmatch(r"<2\.(\d+),>=2\.(\d+)", str(pinned))
+    below, least = (int(minor) for minor in re.findall(r"2\.(\d+)", str(pinned)))
+    assert below == least + 1
+
+
+def test_every_extra_pins_tensorflow_as_the_package_does(setup_cfg, requirements):
+    extras = [
+        line for lines in setup_cfg["options.extras_require"].values() for line in lines.split()
+    ]
+    pinned = [Requirement(line) for line in extras if line.startswith("tensorflow[")]
+    assert pinned
+    assert all(extra.specifier == requirements["tensorflow"].specifier for extra in pinned)
+
+
+def test_text_ops_are_not_asked_for_where_they_have_no_wheel(requirements):
+    marker = requirements["tensorflow-text"].marker
+    assert not marker.evaluate({"platform_system": "Windows"})
+    assert marker.evaluate({"platform_system": "Linux"})
+    assert marker.evaluate({"platform_system": "Darwin"})
+
+
+def test_every_dependency_has_a_lower_and_an_upper_bound(requirements):
+    for requirement in requirements.values():
+        operators = {specifier.operator for specifier in requirement.specifier}
+        assert operators == {">=", "<"}, requirement
+
+
+def test_importing_the_package_loads_no_text_ops(fresh_process):
+    printed = fresh_process("""
+        import sys
+        import keras_bert_d2l
+        print("tensorflow_text" in sys.modules)
+        """)
+    assert printed == "False\n"
+
+
+def test_no_file_of_the_package_knows_a_machine():
+    absolute = re.compile(r"""["'\s(](/(?:home|root|tmp|usr|var|opt|mnt|Users)/\w+)""")
+    found = [
+        f"{path.relative_to(PACKAGE)}: {match[1]}"
+        for path in PACKAGE.rglob("*.py")
+        for match in absolute.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
