@@ -19,8 +19,14 @@ def test_positional_arguments_are_in_the_order_of_the_book():
 
 @pytest.mark.parametrize(
     ("name", "blocks", "width", "heads"),
-    [("tiny", 2, 128, 2), ("mini", 4, 256, 4), ("small", 4, 512, 8), ("medium", 8, 512, 8)]
-    + [("base", 12, 768, 12), ("large", 24, 1024, 16)],
+    [
+        ("tiny", 2, 128, 2),
+        ("mini", 4, 256, 4),
+        ("small", 4, 512, 8),
+        ("medium", 8, 512, 8),
+        ("base", 12, 768, 12),
+        ("large", 24, 1024, 16),
+    ],
 )
 def test_googles_sizes(name, blocks, width, heads):
     config = BERTConfig.preset(name, vocab_size=8000)
