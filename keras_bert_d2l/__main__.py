@@ -1,0 +1,6 @@
+"""`python -m keras_bert_d2l` is the command `keras-bert-d2l`."""
+
+from keras_bert_d2l.cli import main
+
+if __name__ == "__main__":
+    main()

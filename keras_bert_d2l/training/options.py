@@ -1,0 +1,280 @@
+"""The options of a pretraining run: arguments or a `run.yaml` in, one checked record out."""
+
+import dataclasses
+import math
+import os
+import pathlib
+from typing import Any, Literal, Self, get_args
+
+import yaml
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.pairs import MIN_LEN
+from keras_bert_d2l.files import write_text
+
+Layout = Literal["auto", "lines", "prose", "wikitext"]
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+Strategy = Literal["mirrored", "tpu"]
+DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
+
+_WARMUP_SHARE = 0.1  # of the steps
+_NUM_INTERVALS = 20  # evaluations of a run, unless its intervals would be longer than this:
+_LONGEST_INTERVAL = 500
+# Smallest values; None beside them stands for a default that depends on other options.
+_INTEGERS = {"steps": 1, "batch_size": 1, "max_len": MIN_LEN, "seed": 0}
+_OPTIONAL_INTEGERS = {"vocab_size": 6, "warmup_steps": 0, "evaluate_every": 1}
+_NUMBERS = ("learning_rate", "weight_decay", "held_out")
+_CHOICES = (
+    ("layout", Layout, False),
+    ("precision", Precision, False),
+    ("strategy", Strategy, True),
+)
+_PATHS = ("vocab", "bert_config", "init", "cache_dir")
+_HEADER = "# The options of this run, as `keras-bert-d2l pretrain --config` reads them.\n"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptions:
+    """Everything that decides what a pretraining run does.
+
+    Args:
+        corpus: The text: a path, several, or `"docstrings"`; see `Corpus.open`.
+        layout: How the text is divided into sentences and documents; see `Corpus.open`.
+        vocab: A `vocab.txt`. `None`: learned from the corpus.
+        vocab_size: Size of the vocabulary to learn, V. `None`: 8000.
+        lowercase: Whether the vocabulary is of lowered words. `None`: yes.
+        preset: Name of an architecture, see `BERTConfig.preset`. `None`: `"mini"`.
+        bert_config: A `config.json` with the architecture, instead of a preset; its `vocab_size`
+            gives way to that of the vocabulary.
+        init: A checkpoint to go on from. Its vocabulary and architecture hold, so that none of
+            the six options above, but `corpus` and `layout`, may be given.
+        steps: Optimizer steps of the whole run.
+        batch_size: Rows in a batch, B, over all devices together.
+        max_len: Tokens in a row, T; at most the architecture's `max_len`.
+        learning_rate: At the end of the warm-up; from there it falls linearly to 0.
+        warmup_steps: Steps in which the learning rate rises from 0. `None`: a tenth of `steps`.
+        weight_decay: Of `BERTAdamW`.
+        seed: Decides the first weights, the dropout, the pairs, their order and the masks.
+        precision: Keras's dtype policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`.
+        jit: Whether the step is compiled by XLA.
+        strategy: `None` (one device), `"mirrored"` (all GPUs of this machine) or `"tpu"`.
+        tpu: Name of the TPU, for `strategy="tpu"`. `None`: the one of this machine.
+        held_out: Share of the documents that is kept for evaluation, in (0, 1).
+        evaluate_every: Steps from one evaluation, with its checkpoint, to the next. `None`: a
+            twentieth of `steps`, at most 500.
+        cache_dir: Folder for the tokenised corpus. `None`: in the user's cache folder.
+
+    Raises:
+        ValueError: An option is of the wrong type or out of its range, or two contradict.
+    """
+
+    corpus: str | tuple[str, ...]
+    layout: Layout = "auto"
+    vocab: str | None = None
+    vocab_size: int | None = None
+    lowercase: bool | None = None
+    preset: str | None = None
+    bert_config: str | None = None
+    init: str | None = None
+    steps: int = 10_000
+    batch_size: int = 64
+    max_len: int = 128
+    learning_rate: float = 1e-3
+    warmup_steps: int | None = None
+    weight_decay: float = 0.01
+    seed: int = 0
+    precision: Precision = "float32"
+    jit: bool = False
+    strategy: Strategy | None = None
+    tpu: str | None = None
+    held_out: float = 0.05
+    evaluate_every: int | None = None
+    cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("corpus", *_PATHS, *_NUMBERS):
+            self._set(name, normal_form(name, getattr(self, name)))
+        for name, smallest in {**_INTEGERS, **_OPTIONAL_INTEGERS}.items():
+            _check_integer(name, getattr(self, name), smallest, name in _OPTIONAL_INTEGERS)
+        for name, optional in (("jit", False), ("lowercase", True)):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and not (optional and value is None):
+                raise ValueError(f"`{name}` must be true or false. Received: {name}={value!r}.")
+        for name in ("preset", "tpu"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                raise ValueError(f"`{name}` must be a name. Received: {name}={value!r}.")
+        self._check_values()
+        self._check_combinations()
+        self._set_defaults()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # a frozen record that completes itself
+
+    def _check_values(self) -> None:
+        for name, kind, optional in _CHOICES:
+            value, allowed = getattr(self, name), get_args(kind)
+            if value not in allowed and not (optional and value is None):
+                raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}.")
+        if self.preset is not None:
+            BERTConfig.preset(self.preset)
+        if self.learning_rate <= 0:
+            raise ValueError(
+                f"`learning_rate` must be above 0. Received: learning_rate={self.learning_rate!r}."
+            )
+        if self.weight_decay < 0:
+            raise ValueError(
+                f"`weight_decay` must be at least 0. Received: weight_decay={self.weight_decay!r}."
+            )
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"`held_out` must be in (0, 1). Received: held_out={self.held_out!r}.")
+        if self.warmup_steps is not None and self.warmup_steps >= self.steps:
+            raise ValueError(
+                "`warmup_steps` must be below `steps`. Received: "
+                f"warmup_steps={self.warmup_steps}, steps={self.steps}."
+            )
+
+    def _check_combinations(self) -> None:
+        if self.init is not None:
+            for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        "`init` goes on with the vocabulary and the architecture of its "
+                        f"checkpoint, {self.init!r}. Received: {name}={getattr(self, name)!r} "
+                        "beside it; leave one of the two out."
+                    )
+        for first, second in (("vocab", "vocab_size"), ("bert_config", "preset")):
+            if getattr(self, first) is not None and getattr(self, second) is not None:
+                raise ValueError(
+                    f"`{first}` and `{second}` say the same thing in two ways. Received: "
+                    f"{first}={getattr(self, first)!r} and {second}={getattr(self, second)!r}; "
+                    "leave one of the two out."
+                )
+        if self.tpu is not None and self.strategy != "tpu":
+            raise ValueError(
+                f"`tpu` names the machine for strategy='tpu'. Received: tpu={self.tpu!r} and "
+                f"strategy={self.strategy!r}."
+            )
+
+    def _set_defaults(self) -> None:
+        if self.init is None:
+            if self.vocab is None and self.vocab_size is None:
+                self._set("vocab_size", DEFAULT_VOCAB_SIZE)
+            if self.bert_config is None and self.preset is None:
+                self._set("preset", DEFAULT_PRESET)
+            if self.lowercase is None:
+                self._set("lowercase", True)
+        if self.warmup_steps is None:
+            self._set("warmup_steps", int(_WARMUP_SHARE * self.steps))
+        if self.evaluate_every is None:
+            interval = math.ceil(self.steps / _NUM_INTERVALS)
+            self._set("evaluate_every", min(interval, _LONGEST_INTERVAL))
+
+    @classmethod
+    def from_dict(cls, options: dict[str, Any]) -> Self:
+        """Returns the record of a dictionary of options.
+
+        Raises:
+            ValueError: An option is unknown, of the wrong type or out of its range, or `corpus`
+                is missing.
+        """
+        check_known(options)
+        return cls(**{"corpus": None, **options})
+
+    def to_yaml(self, path: str | os.PathLike[str]) -> None:
+        """Writes the options to a YAML file, whole or not at all."""
+        fields = dataclasses.asdict(self)
+        if isinstance(self.corpus, tuple):
+            fields["corpus"] = list(self.corpus)
+        text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
+        write_text(path, _HEADER + text)
+
+
+def check_known(options: dict[str, Any]) -> None:
+    """Raises `ValueError` for an option that `PretrainingOptions` does not have."""
+    known = [field.name for field in dataclasses.fields(PretrainingOptions)]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
+
+
+def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads some or all options from a YAML file.
+
+    Returns: the options that the file sets, by name; their values are not checked yet.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not YAML, is no mapping, or has an unknown option.
+    """
+    name = os.fspath(path)
+    try:
+        options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
+    if options is None:  # nothing but comments
+        return {}
+    if not isinstance(options, dict):
+        raise ValueError(
+            f"{name!r} must hold options, one `name: value` a line. Received: {options!r:.80}."
+        )
+    try:
+        check_known(options)
+    except ValueError as error:
+        raise ValueError(f"{name!r}: {error}") from error
+    return options
+
+
+def normal_form(name: str, value: Any) -> Any:
+    """Returns the value of an option as the record keeps it: absolute paths, numbers as floats.
+
+    Raises:
+        ValueError: The value is no path or no number where the option is one.
+    """
+    if name == "corpus":
+        return _corpus(value)
+    if name in _PATHS:
+        return _path(name, value)
+    return _number(name, value) if name in _NUMBERS else value
+
+
+def _path(name: str, value: Any) -> str | None:
+    """The absolute path, so that a run can be resumed from any folder."""
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError(f"`{name}` must be a path. Received: {name}={value!r:.80}.")
+    return os.path.abspath(os.path.expanduser(value))
+
+
+def _corpus(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, list | tuple) and value:
+        return tuple(_one_source(one) for one in value)
+    return _one_source(value)
+
+
+def _one_source(value: Any) -> str:
+    path = value if value == "docstrings" else _path("corpus", value)
+    if path is None:
+        raise ValueError("`corpus` is missing: name the text to train on.")
+    return path
+
+
+def _number(name: str, value: Any) -> float:
+    try:  # YAML 1.1 takes 1e-3, which has no point, for a text
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise ValueError(f"`{name}` must be a number. Received: {name}={value!r}.")
+    return float(number)
+
+
+def _check_integer(name: str, value: Any, smallest: int, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
+        raise ValueError(
+            f"`{name}` must be a whole number, at least {smallest}. Received: {name}={value!r}."
+        )

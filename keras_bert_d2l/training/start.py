@@ -1,0 +1,127 @@
+"""What a run begins with: options or a checkpoint in, a tokenizer, an architecture, weights out."""
+
+import contextlib
+import dataclasses
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from keras_bert_d2l.checkpoints.native import load_pretrained
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab, learn_vocab
+from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.options import (
+    DEFAULT_PRESET,
+    DEFAULT_VOCAB_SIZE,
+    PretrainingOptions,
+)
+from keras_bert_d2l.training.run_folder import checkpoint_folder
+
+
+class Start(NamedTuple):
+    """What a run begins with.
+
+    Attributes:
+        tokenizer: Makes the token ids.
+        config: The architecture.
+        weights: Those to go on from, as `Model.set_weights` takes them; `None`: new ones.
+    """
+
+    tokenizer: Tokenizer
+    config: BERTConfig
+    weights: list[Any] | None
+
+
+def from_checkpoint(options: PretrainingOptions, path: str | os.PathLike[str]) -> Start:
+    """Returns the tokenizer, the architecture and the weights of a checkpoint or a run.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: It is damaged or has no vocabulary, or `max_len` is too long for it.
+    """
+    folder = checkpoint_folder(path)
+    model, tokenizer, config = load_pretrained(folder)
+    if tokenizer is None:
+        raise ValueError(
+            f"The checkpoint {os.fspath(folder)!r} has no vocabulary, without which no text can be "
+            "read: save it with `save_pretrained(model, path, tokenizer)`."
+        )
+    _check_length(options, config)
+    return Start(tokenizer, config, model.get_weights())
+
+
+def from_scratch(
+    options: PretrainingOptions,
+    corpus: Corpus,
+    *,
+    say: Callable[[str], None],
+    vocab: Vocab | None = None,
+    bert_config: BERTConfig | None = None,
+) -> Start:
+    """Returns the tokenizer and the architecture that the options describe.
+
+    Args:
+        options: The options.
+        corpus: The text to learn a vocabulary from, where none is given.
+        say: Called with what is about to be done.
+        vocab: The vocabulary that `options.vocab` stands for, if it is at hand.
+        bert_config: The architecture that `options.bert_config` stands for, if it is at hand.
+
+    Raises:
+        FileNotFoundError: A file that the options name is missing.
+        ValueError: Such a file is damaged, or `max_len` is too long for the architecture.
+    """
+    if options.bert_config is None:
+        bert_config = BERTConfig.preset(options.preset or DEFAULT_PRESET)
+    elif bert_config is None:
+        bert_config = BERTConfig.from_json(options.bert_config)
+    _check_length(options, bert_config)
+    lowercase = bool(options.lowercase)
+    if options.vocab is None:
+        size = options.vocab_size or DEFAULT_VOCAB_SIZE
+        say(f"Vocabulary: learning {size:,} tokens from the text")
+        vocab = learn_vocab(corpus, size, lowercase=lowercase)
+    elif vocab is None:
+        vocab = Vocab.from_file(options.vocab)
+    config = dataclasses.replace(bert_config, vocab_size=len(vocab))
+    return Start(Tokenizer(vocab, lowercase), config, None)
+
+
+def _check_length(options: PretrainingOptions, config: BERTConfig) -> None:
+    """Raises `ValueError` for rows that are longer than the architecture allows."""
+    if options.max_len > config.max_len:
+        raise ValueError(
+            f"`max_len` must be at most {config.max_len}, the longest sequence of the model. "
+            f"Received: max_len={options.max_len}."
+        )
+
+
+def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
+    """Returns the model to train, with its optimizer."""
+    with _seeded(options.seed):
+        model = BERTModel.from_bert_config(start.config, dtype=options.precision)
+    if start.weights is not None:
+        model.set_weights(start.weights)
+    schedule = WarmupLinearDecay(
+        options.learning_rate, options.warmup_steps or 0, total_steps=options.steps
+    )
+    model.compile(
+        optimizer=BERTAdamW(schedule, weight_decay=options.weight_decay), jit_compile=options.jit
+    )
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds what Keras draws the seeds of weights and dropout from, and puts it back."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)

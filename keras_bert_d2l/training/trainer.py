@@ -1,0 +1,171 @@
+"""A run in progress: a model and a token store in, steps, evaluations and checkpoints out."""
+
+import contextlib
+import math
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_bert_d2l.data.dataset import pretraining_dataset
+from keras_bert_d2l.data.store import TokenStore
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.training.callbacks import (
+    Checkpoints,
+    Progress,
+    RunLog,
+    Throughput,
+    TrainingInterrupted,
+    interruptible,
+)
+from keras_bert_d2l.training.options import PretrainingOptions
+from keras_bert_d2l.training.run_folder import RunFolder
+
+_EVALUATED_ROWS = 4096  # of the held-out text, at most: evaluation stays short on a large corpus
+
+
+class Trainer:
+    """Trains a compiled model in the folder of a run.
+
+    Args:
+        run: The folder.
+        options: What to do.
+        model: The compiled model; for a run to be resumed with the weights of `run.last`.
+        tokenizer: Its tokenizer.
+        store: The text as token ids.
+        say: Called with a line about what was done.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        options: PretrainingOptions,
+        model: BERTModel,
+        tokenizer: Tokenizer,
+        store: TokenStore,
+        say: Callable[[str], None],
+    ) -> None:
+        self.run = run
+        self.options = options
+        self.model = model
+        self.tokenizer = tokenizer
+        self.store = store
+        self.say = say
+        self.progress = Progress()
+        self._held_out = self._data(split="held_out", drop_remainder=False).take(
+            math.ceil(_EVALUATED_ROWS / options.batch_size)
+        )
+
+    def create(self) -> None:
+        """Writes the run folder as it is before the first step."""
+        self.run.create(self.model, self.tokenizer)
+        self._save_last()
+        self.run.write_options(self.options)
+
+    def restore(self) -> None:
+        """Takes the state of training from the run folder."""
+        self.run.restore(self.model, self.progress, self.store.corpus_fingerprint)
+
+    def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> None:
+        """Does the steps that are left.
+
+        Raises:
+            TrainingInterrupted: After Ctrl-C; the state is saved.
+        """
+        if self.progress.step >= self.options.steps:
+            path = os.fspath(self.run.path)
+            self.say(f"The run {path!r} is finished: {self.options.steps:,} steps.")
+            return
+        with (
+            contextlib.closing(RunLog(self.run.path, self.progress)) as log,
+            interruptible(_notice) as interrupt,
+        ):
+            if not self.run.metrics():
+                figures = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
+                log.write({f"val_{name}": value for name, value in figures.items()})
+            self._say_held_out()
+            size = {"batch_size": self.options.batch_size, "max_len": self.options.max_len}
+            ours = [
+                Throughput(self.progress, **size),
+                log,
+                Checkpoints(self.progress, self._save_last, self._save_best, interrupt),
+            ]
+            try:
+                self._fit([*ours, *callbacks], verbose)
+            except TrainingInterrupted as error:
+                raise TrainingInterrupted(self._how_to_go_on()) from error
+        self._say_held_out()
+
+    def _fit(self, callbacks: list[keras.callbacks.Callback], verbose: int) -> None:
+        every = self.options.evaluate_every or self.options.steps
+        for length, count in intervals(self.progress.step, self.options.steps, every):
+            done = self.progress.step // every
+            self.model.fit(
+                self._data(split="train", epochs=None, first_step=self.progress.step),
+                steps_per_epoch=length,
+                initial_epoch=done,
+                epochs=done + count,
+                validation_data=self._held_out,
+                shuffle=False,  # the data set has done it
+                callbacks=callbacks,
+                verbose=verbose,
+            )
+
+    def _data(self, **arguments: Any) -> tf.data.Dataset:
+        return pretraining_dataset(
+            self.store,
+            self.tokenizer,
+            batch_size=self.options.batch_size,
+            max_len=self.options.max_len,
+            seed=self.options.seed,
+            held_out=self.options.held_out,
+            **arguments,
+        )
+
+    def _save_last(self) -> None:
+        self.run.save_last(self.model, self.tokenizer, self.progress, self.store.corpus_fingerprint)
+
+    def _save_best(self) -> None:
+        self.run.save_best(self.model, self.tokenizer)
+
+    def _say_held_out(self) -> None:
+        figures = self.run.metrics()[-1]
+        when = f"after step {figures['step']:,}" if figures["step"] else "before training"
+        mlm, nsp = (
+            f"{head.upper()} loss {figures[f'val_{head}_cross_entropy']:.3f}, accuracy "
+            f"{figures[f'val_{head}_accuracy']:.3f}"
+            for head in ("mlm", "nsp")
+        )
+        self.say(f"Held out {when}: {mlm}; {nsp}")
+
+    def _how_to_go_on(self) -> str:
+        return (
+            f"Stopped after step {self.progress.step:,} of {self.options.steps:,}, and saved. "
+            f"Go on with: keras-bert-d2l pretrain --resume {shlex.quote(os.fspath(self.run.path))}"
+        )
+
+
+def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
+    """Cuts the steps that are left at the multiples of `every`.
+
+    Args:
+        step: Steps done.
+        steps: Steps of the whole run.
+        every: Steps from one evaluation to the next.
+
+    Yields: the length of an interval, and how many of this length follow each other.
+    """
+    to_next = min(-step % every, steps - step)
+    left = steps - step - to_next
+    for length, count in ((to_next, 1), (every, left // every), (left % every, 1)):
+        if length and count:
+            yield length, count
+
+
+def _notice() -> None:
+    # Not print(): the signal may have come in the middle of one.
+    os.write(2, b"\nStopping after this step; press Ctrl-C again to stop at once.\n")

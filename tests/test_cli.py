@@ -1,0 +1,238 @@
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import keras_bert_d2l
+from keras_bert_d2l import quickstart
+from keras_bert_d2l.cli import app
+from keras_bert_d2l.text.vocab import Vocab
+
+COMMANDS = ("quickstart", "vocab", "pretrain", "fill-mask", "export")
+TEXT = "\n\n".join(
+    "\n".join(f"the {animal} {verb} the {other} ." for verb in ("sees", "hears", "finds"))
+    for animal in ("dog", "cat", "owl", "fox")
+    for other in ("hare", "bird", "mouse")
+)
+SMALL = {
+    "layout": "lines",
+    "vocab_size": 60,
+    "steps": 2,
+    "batch_size": 2,
+    "max_len": 16,
+    "held_out": 0.3,
+    "preset": "tiny",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with `text.txt` and `small.yaml`, the options of a run of two steps."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "small.yaml").write_text(
+        yaml.safe_dump({**SMALL, "cache_dir": str(folder / "cache")})
+    )
+    return folder
+
+
+@pytest.fixture
+def run(folder, monkeypatch):
+    """A function that runs the command in `folder`, and checks its exit code."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments, exit_code=0):
+        result = CliRunner().invoke(app, list(map(str, arguments)))
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def error(run):
+    """A function that runs the command, which has to end with one line on stderr and code 2."""
+
+    def error(*arguments):
+        stderr = run(*arguments, exit_code=2).stderr
+        assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr
+        return stderr
+
+    return error
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """The folder of a finished run."""
+    command = ["pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "trained"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert CliRunner().invoke(app, command).exit_code == 0
+    return folder / "trained"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself(command, run):
+    assert "Usage: " in run(command, "--help").stdout
+
+
+def test_without_a_command_it_says_what_there_is(run):
+    out = run().stdout
+    assert all(command in out for command in COMMANDS)
+
+
+def test_it_tells_its_version(run):
+    assert run("--version").stdout == f"keras-bert-d2l {keras_bert_d2l.__version__}\n"
+
+
+def test_vocab_learns_a_file(run, folder):
+    run("vocab", "text.txt", "--size", 40, "--out", "learned/vocab.txt")
+    vocab = Vocab.from_file(folder / "learned" / "vocab.txt")
+    assert "the" in vocab
+    assert len(vocab) <= 40
+
+
+def test_the_command_line_wins_over_the_file(run, folder):
+    run(
+        *("pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "run"),
+        *("--steps", 1, "--precision", "mixed_bfloat16", "--no-jit"),
+    )
+    options = yaml.safe_load((folder / "run" / "run.yaml").read_text())
+    assert options["steps"] == 1
+    assert options["precision"] == "mixed_bfloat16"
+    assert options["batch_size"] == SMALL["batch_size"]
+    assert options["corpus"] == str(folder / "text.txt")
+
+
+def test_the_options_of_one_run_are_a_file_for_another(run, trained):
+    run("pretrain", "--config", trained / "run.yaml", "--run-dir", "same")
+    weights = [
+        (folder / "last/model.safetensors").read_bytes()
+        for folder in (trained, trained.parent / "same")
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_a_finished_run_says_so(run, trained):
+    assert "is finished: 2 steps" in run("pretrain", "--resume", trained).stdout
+
+
+def test_fill_mask_answers_each_mask(run, trained):
+    out = run(
+        *("fill-mask", "the [MASK] sees the [MASK] .", "[MASK]", "--model", trained, "--top-k", 3)
+    ).stdout.splitlines()
+    assert out[0] == "the [MASK] sees the [MASK] ."
+    assert out[3] == "[MASK]"
+    assert all(re.fullmatch(r"    (\S+ 0\.\d{3}(, )?){3}", out[n]) for n in (1, 2, 4))
+
+
+def test_export_writes_the_next_version(run, trained, folder):
+    for version in (1, 2):
+        out = run("export", "--model", trained, "--out", "saved_models/small").stdout
+        assert out == f"Exported to saved_models/small/{version}\n"
+    assert (folder / "saved_models/small/2/saved_model.pb").exists()
+
+
+def test_a_bad_option_is_one_line(error):
+    assert "--steps" in error("pretrain", "text.txt", "--run-dir", "x", "--steps", "many")
+    assert "--stepps" in error("pretrain", "text.txt", "--run-dir", "x", "--stepps", "3")
+    assert "--precision" in error("pretrain", "text.txt", "--run-dir", "x", "--precision", "high")
+    assert "'bake'" in error("bake")
+
+
+def test_bad_input_is_one_line(error, trained, folder):
+    (folder / "latin.txt").write_bytes(b"caf\xe9\n")
+    (folder / "empty.txt").write_text("")
+    (folder / "one.txt").write_text("the dog sees the hare .\nthe cat hears the bird .\n")
+    (folder / "bad.yaml").write_text("step: 3\n")
+    vocab = ("--vocab", trained / "vocab.txt", "--layout", "lines", "--run-dir", "y")
+    cache = ("--cache-dir", folder / "cache")
+    for text in ("nowhere.txt", "nowhere/*.txt", "latin.txt", "empty.txt", "one.txt"):
+        assert text in error("pretrain", text, *vocab, *cache) or text == "one.txt"
+    assert "'step'" in error("pretrain", "text.txt", "--config", "bad.yaml", "--run-dir", "y")
+    assert "no.yaml" in error("pretrain", "text.txt", "--config", "no.yaml", "--run-dir", "y")
+    assert "text.txt" in error("pretrain", "text.txt", "--run-dir", "text.txt/run")
+    assert "trained" in error("pretrain", "text.txt", "--run-dir", trained)
+    assert "steps=2" in error("pretrain", "--resume", trained, "--steps", 3)
+    assert "nowhere" in error("pretrain", "--resume", "nowhere")
+    assert "TPU" in error("pretrain", "text.txt", "--run-dir", "z", "--strategy", "tpu")
+    assert "corpus" in error("pretrain", "--run-dir", "z")
+    assert "--resume" in error("pretrain", "text.txt")
+    assert "--resume" in error("pretrain", "text.txt", "--run-dir", "z", "--resume", trained)
+    assert "nowhere" in error("fill-mask", "a [MASK]", "--model", "nowhere")
+    assert "[MASK]" in error("fill-mask", "no mask", "--model", trained)
+    assert "nowhere" in error("export", "--model", "nowhere", "--out", "x")
+    assert "quickstart" in error("fill-mask", "a [MASK]")
+
+
+def test_the_origin_of_an_error_can_be_had(run):
+    result = run("--traceback", "export", "--model", "nowhere", "--out", "x", exit_code=1)
+    assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_ctrl_c_ends_with_130_and_one_line(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt("Stopped after step 3.")
+
+    monkeypatch.setattr("keras_bert_d2l.cli.pretrain", interrupted)
+    result = run("pretrain", "text.txt", "--run-dir", "x", exit_code=130)
+    assert result.stderr.strip() == "Stopped after step 3."
+
+
+def in_a_process(*arguments, folder, **kwargs):
+    """Runs the command as a user does."""
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(
+        [sys.executable, "-m", "keras_bert_d2l", *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **kwargs,
+    )
+
+
+@pytest.mark.slow
+def test_tensorflow_says_nothing_in_the_command_line(trained, folder):
+    result = in_a_process("fill-mask", "the [MASK] .", "--model", trained, folder=folder)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limits for a process")
+def test_a_full_disk_is_one_line(folder):
+    import resource
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    arguments = ("pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "full")
+    result = in_a_process(*arguments, folder=folder, preexec_fn=limit)
+    assert result.returncode == 2
+    assert re.fullmatch(r"error: .*File too large.*\n", result.stderr)
+
+
+@pytest.mark.slow
+def test_quickstart_goes_all_the_way_and_again(run, folder, monkeypatch):
+    # Not the docstrings, whose vocabulary alone takes half a minute.
+    monkeypatch.setattr(quickstart, "_CORPUS", "text.txt")
+    monkeypatch.setattr(quickstart, "_VOCAB_SIZE", 60)
+    monkeypatch.setattr(quickstart, "_BATCH_SIZE", 2)
+    monkeypatch.setattr(quickstart, "_FEWEST_STEPS", 2)
+    monkeypatch.setattr(quickstart, "_MOST_STEPS", 2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    for version in (1, 2):
+        out = run("quickstart", *(("--steps", 1) if version == 1 else ())).stdout
+        assert (folder / f"saved_models/demo/{version}/saved_model.pb").exists()
+        assert all(out.count(question) == 1 for question in quickstart.QUESTIONS)
+        assert ("Learned before" in out) == (version == 2)
+        assert ("steps a second on this machine" in out) == (version == 2)
+    assert quickstart.newest_run() == quickstart.RUNS / "2"
