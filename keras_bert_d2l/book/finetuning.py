@@ -1,0 +1,278 @@
+"""A pretrained model and SNLI in, a classifier of sentence pairs out (d2l.ai, section 16.7).
+
+B batch, T tokens, D hidden width.
+"""
+
+import csv
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.book.pretraining_data import PAD
+from keras_bert_d2l.book.vocabulary import Vocab, tokenize
+from keras_bert_d2l.checkpoints.native import load_pretrained
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.segments import get_tokens_and_segments
+
+# The archives of the book's two pretrained models and their SHA-1. They are not downloaded.
+DATA_HUB = {
+    "bert.base": ("bert.base.torch.zip", "225d66f04cae318b841a13d32af3acc165f253ac"),
+    "bert.small": ("bert.small.torch.zip", "c72329e68a732bef0452e4b96a1c341c8910f81f"),
+}
+
+SNLI_LABELS = {"entailment": 0, "contradiction": 1, "neutral": 2}
+_SNLI_COLUMNS = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
+
+
+def load_pretrained_model(
+    pretrained_model: str | os.PathLike[str],
+    num_hiddens: int,
+    ffn_num_hiddens: int,
+    num_heads: int,
+    num_blks: int,
+    dropout: float,
+    max_len: int,
+    devices: Sequence[Any] = (),
+) -> tuple[BERTModel, Vocab]:
+    """Loads a pretrained model and its vocabulary from a local folder.
+
+    Reads what `kb.save_pretrained(model, folder, tokenizer)` wrote. The book downloads an archive
+    by its name in `DATA_HUB`; nothing is downloaded here, and its `pretrained.params`, a pickle,
+    is not read. The sizes must be those of the folder's model (the book's PyTorch edition
+    ignores three of them); `dropout` may be another one.
+
+    Args:
+        pretrained_model: The folder.
+        num_hiddens: D.
+        ffn_num_hiddens: Width of the feed-forward layers.
+        num_heads: Attention heads per block.
+        num_blks: Number of blocks.
+        dropout: Rate of the dropout that the returned model trains with.
+        max_len: Longest sequence.
+        devices: Not used; the book passes it.
+
+    Returns: the model and the vocabulary.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: The folder holds the book's own format or no vocabulary, or a size differs.
+    """
+    folder = _local_folder(pretrained_model)
+    pretrained = load_pretrained(folder)
+    if pretrained.tokenizer is None:
+        raise ValueError(
+            f"{str(folder)!r} holds no vocabulary. Save the model with its tokenizer: "
+            "save_pretrained(model, path, tokenizer)."
+        )
+    sizes = {
+        "num_hiddens": num_hiddens,
+        "ffn_num_hiddens": ffn_num_hiddens,
+        "num_heads": num_heads,
+        "num_blks": num_blks,
+        "max_len": max_len,
+    }
+    for name, size in sizes.items():
+        if size != getattr(pretrained.config, name):
+            raise ValueError(
+                f"`{name}` must be that of the model in {str(folder)!r}, "
+                f"{getattr(pretrained.config, name)}. Received: {name}={size}."
+            )
+    bert = BERTModel.from_bert_config(dataclasses.replace(pretrained.config, dropout=dropout))
+    bert.set_weights(pretrained.model.get_weights())
+    vocab = Vocab()
+    vocab.idx_to_token = list(pretrained.tokenizer.vocab.tokens)
+    vocab.token_to_idx = {token: idx for idx, token in enumerate(vocab.idx_to_token)}
+    return bert, vocab
+
+
+def _local_folder(pretrained_model: str | os.PathLike[str]) -> pathlib.Path:
+    folder = pathlib.Path(pretrained_model)
+    if not folder.is_dir():
+        archive = DATA_HUB.get(os.fspath(pretrained_model))
+        hint = f" The book's archive {archive[0]} is not downloaded." if archive else ""
+        raise FileNotFoundError(
+            f"`pretrained_model` must be a local folder that save_pretrained wrote. Received: "
+            f"{os.fspath(pretrained_model)!r}.{hint}"
+        )
+    if (folder / "pretrained.params").exists():
+        raise ValueError(
+            f"{str(folder)!r} holds the book's `pretrained.params`, a pickle, which is not read. "
+            "Pass a folder that save_pretrained wrote."
+        )
+    return folder
+
+
+def read_snli(
+    data_dir: str | os.PathLike[str], is_train: bool
+) -> tuple[list[str], list[str], list[int]]:
+    """Reads SNLI from the text files of its official archive.
+
+    Pairs on which the annotators did not agree (label "-") are left out.
+
+    Args:
+        data_dir: Folder that holds `snli_1.0_train.txt` and `snli_1.0_test.txt`.
+        is_train: Whether to read the former or the latter.
+
+    Returns: premises, hypotheses, and labels: 0 entailment, 1 contradiction, 2 neutral. Words and
+    punctuation are separated by single spaces.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file has not SNLI's columns.
+    """
+    path = pathlib.Path(data_dir, f"snli_1.0_{'train' if is_train else 'test'}.txt")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"No {path.name} in {os.fspath(data_dir)!r}. Nothing is downloaded: pass the folder of "
+            "an unpacked SNLI 1.0 as `data_dir`."
+        )
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        missing = [name for name in _SNLI_COLUMNS if name not in (rows.fieldnames or ())]
+        if missing:
+            raise ValueError(
+                f"{str(path)!r} must begin with a line of column names, tab-separated, "
+                f"{missing[0]!r} among them. Received: {rows.fieldnames}."
+            )
+        label_column, premise_column, hypothesis_column = _SNLI_COLUMNS
+        labelled = [row for row in rows if row[label_column] in SNLI_LABELS]
+    premises = [_words(row[premise_column]) for row in labelled]
+    hypotheses = [_words(row[hypothesis_column]) for row in labelled]
+    return premises, hypotheses, [SNLI_LABELS[row[label_column]] for row in labelled]
+
+
+def _words(parse: str) -> str:
+    """The words of a binary parse, `( ( A crane ) ( is flying ) )`."""
+    return " ".join(re.sub(r"[()]", "", parse).split())
+
+
+class SNLIBERTDataset:
+    """Sentence pairs as BERT input sequences of one length.
+
+    Longer pairs lose tokens at the end of the longer sentence, the hypothesis where both are
+    equally long. The attributes hold all examples; `dataset[i]` is
+    `((token_ids, segments, valid_len), label)`, and `batches` makes what `fit` takes.
+
+    Args:
+        dataset: Premises, hypotheses and labels, as `read_snli` returns them.
+        max_len: T, at least 3.
+        vocab: The vocabulary of the pretrained model.
+
+    Raises:
+        ValueError: `vocab` is missing, or `max_len` leaves no room for the special tokens.
+    """
+
+    def __init__(
+        self,
+        dataset: tuple[Sequence[str], Sequence[str], Sequence[int]],
+        max_len: int,
+        vocab: Vocab | None = None,
+    ) -> None:
+        if vocab is None:
+            raise ValueError("`vocab` is missing: pass the vocabulary of the pretrained model.")
+        if max_len < 3:
+            raise ValueError(f"`max_len` must be 3 or more. Received: max_len={max_len}.")
+        premises, hypotheses, labels = dataset
+        lengths = (len(premises), len(hypotheses), len(labels))
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                "`dataset` must hold as many premises as hypotheses and labels. Received: "
+                f"{lengths[0]}, {lengths[1]} and {lengths[2]}."
+            )
+        self.vocab = vocab
+        self.max_len = max_len
+        self.labels = np.asarray(labels, np.int32)
+        shape = (len(self.labels), max_len)
+        self.all_token_ids = np.full(shape, vocab[PAD], np.int32)  # (examples, T)
+        self.all_segments = np.zeros(shape, np.int32)
+        self.valid_lens = np.zeros(len(self.labels), np.int32)
+        premise_tokens = tokenize([premise.lower() for premise in premises])
+        hypothesis_tokens = tokenize([hypothesis.lower() for hypothesis in hypotheses])
+        for index, pair in enumerate(zip(premise_tokens, hypothesis_tokens, strict=True)):
+            tokens, segments = get_tokens_and_segments(*self._truncate_pair_of_tokens(*pair))
+            self.all_token_ids[index, : len(tokens)] = vocab[tokens]
+            self.all_segments[index, : len(tokens)] = segments
+            self.valid_lens[index] = len(tokens)
+        print(f"read {len(self)} examples")
+
+    def _truncate_pair_of_tokens(
+        self, p_tokens: list[str], h_tokens: list[str]
+    ) -> tuple[list[str], list[str]]:
+        len_p, len_h = len(p_tokens), len(h_tokens)
+        while len_p + len_h > self.max_len - 3:  # room for <cls> and two <sep>
+            if len_p > len_h:
+                len_p -= 1
+            else:
+                len_h -= 1
+        return p_tokens[:len_p], h_tokens[:len_h]
+
+    def __getitem__(self, idx: int) -> tuple[tuple[Any, Any, Any], Any]:
+        example = (self.all_token_ids[idx], self.all_segments[idx], self.valid_lens[idx])
+        return example, self.labels[idx]
+
+    def __len__(self) -> int:
+        return len(self.all_token_ids)
+
+    def batches(self, batch_size: int, *, seed: int | None = None) -> tf.data.Dataset:
+        """Batches of `((token ids, segments, valid lengths), labels)`.
+
+        Args:
+            batch_size: B; the last batch may be smaller.
+            seed: Decides the order, another one in each epoch. None: the order of the examples.
+        """
+        examples = (self.all_token_ids, self.all_segments, self.valid_lens)
+        dataset = tf.data.Dataset.from_tensor_slices((examples, self.labels))
+        if seed is not None:
+            dataset = dataset.shuffle(len(self), seed=seed)
+        return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class BERTClassifier(keras.Model):
+    """A pretrained encoder and pooler with a new layer of three classes.
+
+    The encoder and the pooler are those of `bert` itself: training the classifier trains them.
+    The book calls the last layer `output`, a name that Keras keeps for itself.
+
+    Args:
+        bert: The pretrained model.
+
+    Call arguments:
+        inputs: `(tokens, segments, valid_lens)`: int `(B, T)`, int `(B, T)`, `(B,)`.
+        training: Whether dropout acts.
+
+    Output shape: logits, `(B, 3)`.
+    """
+
+    def __init__(self, bert: BERTModel, **kwargs: Any) -> None:
+        # Lengths may come as floats; autocast to a half-precision one would round 257 to 256.
+        super().__init__(autocast=False, **kwargs)
+        self.bert_config = bert.bert_config
+        self.encoder = bert.encoder
+        self.hidden = bert.hidden
+        self.output_layer = keras.layers.Dense(
+            len(SNLI_LABELS), dtype=bert.dtype_policy, name="output_layer"
+        )
+        self.output_layer.build((None, bert.bert_config.num_hiddens))
+        self.built = True
+
+    def call(self, inputs: tuple[Any, Any, Any], training: bool | None = None) -> Any:
+        tokens_X, segments_X, valid_lens_x = inputs
+        encoded_X = self.encoder(tokens_X, segments_X, valid_lens_x, training=training)
+        return self.output_layer(self.hidden(encoded_X[:, 0, :]))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"name": self.name, "bert_config": self.bert_config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        bert = BERTModel.from_bert_config(BERTConfig.from_dict(config["bert_config"]))
+        return cls(bert, name=config["name"])

@@ -1,0 +1,349 @@
+"""A WikiText-2 folder in, batches of the book's seven arrays out (d2l.ai, section 15.9).
+
+P, the number of prediction slots of an example, is `round(0.15 * max_len)`. Masks and pairs are
+drawn once, as in the book; `kb.pretraining_dataset` draws new ones in every epoch, from any text.
+
+The functions with an underscore take a keyword `rng` and draw from it in the book's order, so that
+after `random.seed(0)` they give what the book's give but where the docstring names a difference.
+"""
+
+import itertools
+import os
+import pathlib
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.book.vocabulary import Vocab, tokenize
+from keras_bert_d2l.text.reading import read_lines
+from keras_bert_d2l.text.segments import get_tokens_and_segments
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS
+
+PAD, _, CLS, SEP, MASK = BOOK_SPECIALS
+RESERVED_TOKENS = (PAD, MASK, CLS, SEP)
+
+MASK_RATE, UNCHANGED_RATE = 0.8, 0.5  # the second is of those that are not masked
+PREDICTION_RATE = 0.15
+
+Sentence = list[str]
+Paragraph = list[Sentence]
+
+
+class RandomSource(Protocol):
+    """What is used of the module `random`, or of a `random.Random`."""
+
+    def random(self) -> float: ...
+    def choice(self, seq: Any) -> Any: ...
+    def shuffle(self, x: Any) -> None: ...
+
+
+def _read_wiki(
+    data_dir: str | os.PathLike[str], *, split: str = "train", rng: RandomSource = random
+) -> list[list[str]]:
+    """Reads the paragraphs of WikiText-2 that have two sentences or more, in random order.
+
+    Args:
+        data_dir: Folder that holds `wiki.train.tokens`, as it is or as `.gz` or `.xz`.
+        split: `"train"`, `"valid"` or `"test"`.
+        rng: Source of the order.
+
+    Returns: one list of sentences, in lower case, for each paragraph.
+
+    Raises:
+        FileNotFoundError: There is no such file in the folder.
+        ValueError: No line of the file holds two sentences, or the file is not UTF-8 or damaged.
+    """
+    path = _wiki_file(data_dir, split)
+    paragraphs = [line.strip().lower().split(" . ") for line in read_lines(path) if " . " in line]
+    if not paragraphs:
+        raise ValueError(
+            f"No line of {str(path)!r} holds two sentences. Expected one paragraph on a line and "
+            "' . ' between its sentences, as in WikiText-2."
+        )
+    rng.shuffle(paragraphs)
+    return paragraphs
+
+
+def _wiki_file(data_dir: str | os.PathLike[str], split: str) -> pathlib.Path:
+    name = f"wiki.{split}.tokens"
+    for ending in ("", ".gz", ".xz"):
+        path = pathlib.Path(data_dir, name + ending)
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"No {name} (or {name}.gz, {name}.xz) in {os.fspath(data_dir)!r}. Nothing is downloaded: "
+        "pass the folder of an unpacked WikiText-2 as `data_dir`."
+    )
+
+
+def _get_next_sentence(
+    sentence: Sentence,
+    next_sentence: Sentence,
+    paragraphs: Sequence[Paragraph],
+    *,
+    rng: RandomSource = random,
+) -> tuple[Sentence, Sentence, bool]:
+    """Keeps the next sentence half of the time, else draws one from another paragraph.
+
+    The book draws from all paragraphs, the pair's own among them, so that a "random" sentence can
+    be the true next one. Here a paragraph that holds `next_sentence` is never drawn from.
+
+    Returns: the sentence, its partner, and whether the partner is the next sentence.
+
+    Raises:
+        ValueError: Every paragraph holds `next_sentence`: there is nothing else to draw from.
+    """
+    if rng.random() < 0.5:
+        return sentence, next_sentence, True
+    paragraph = rng.choice(paragraphs)
+    if next_sentence in paragraph:
+        others = [paragraph for paragraph in paragraphs if next_sentence not in paragraph]
+        if not others:
+            raise ValueError(
+                "A negative pair takes its second sentence from another paragraph, and there is "
+                f"none. Received {len(paragraphs)} paragraph(s), each with the true next sentence."
+            )
+        paragraph = rng.choice(others)
+    return sentence, rng.choice(paragraph), False
+
+
+def _get_nsp_data_from_paragraph(
+    paragraph: Paragraph,
+    paragraphs: Sequence[Paragraph],
+    vocab: Vocab,
+    max_len: int,
+    *,
+    rng: RandomSource = random,
+) -> list[tuple[list[str], list[int], bool]]:
+    """Makes one next-sentence example of every two neighbouring sentences.
+
+    Pairs that are longer than `max_len`, their three special tokens included, are dropped.
+    `vocab` is not used; the book passes it.
+
+    Returns: `(tokens, segments, is_next)` for each example.
+    """
+    examples = []
+    for sentence, next_sentence in itertools.pairwise(paragraph):
+        tokens_a, tokens_b, is_next = _get_next_sentence(
+            sentence, next_sentence, paragraphs, rng=rng
+        )
+        if len(tokens_a) + len(tokens_b) + 3 <= max_len:
+            examples.append((*get_tokens_and_segments(tokens_a, tokens_b), is_next))
+    return examples
+
+
+def _replace_mlm_tokens(
+    tokens: Sequence[str],
+    candidate_pred_positions: list[int],
+    num_mlm_preds: int,
+    vocab: Vocab,
+    *,
+    rng: RandomSource = random,
+) -> tuple[list[str], list[tuple[int, str]]]:
+    """Corrupts `num_mlm_preds` of the candidate positions: 80 % mask, 10 % random, 10 % as it is.
+
+    The book draws random words from the whole vocabulary; here a special token is drawn again.
+
+    Args:
+        tokens: Tokens of one BERT input sequence; they are not changed.
+        candidate_pred_positions: Positions to choose from. They are shuffled in place.
+        num_mlm_preds: How many to choose; fewer where there are fewer candidates.
+        vocab: Where random words come from.
+        rng: Source of all draws.
+
+    Returns: the corrupted tokens, and `(position, original token)` for each chosen position.
+
+    Raises:
+        ValueError: The vocabulary holds special tokens alone.
+    """
+    corrupted = list(tokens)
+    rng.shuffle(candidate_pred_positions)
+    chosen = candidate_pred_positions[:num_mlm_preds]
+    for position in chosen:
+        if rng.random() < MASK_RATE:
+            corrupted[position] = MASK
+        elif rng.random() >= UNCHANGED_RATE:
+            corrupted[position] = _random_word(vocab, rng)
+    return corrupted, [(position, tokens[position]) for position in chosen]
+
+
+def _random_word(vocab: Vocab, rng: RandomSource) -> str:
+    # Tokens are distinct: if the first six are all among the five special ones, there is no word.
+    if set(vocab.idx_to_token[: len(BOOK_SPECIALS) + 1]) <= set(BOOK_SPECIALS):
+        raise ValueError(
+            "The vocabulary must hold a word to draw at random. Received special tokens alone: "
+            f"{vocab.idx_to_token}; use more text, or a `Vocab` with a lower `min_freq`."
+        )
+    while (word := rng.choice(vocab.idx_to_token)) in BOOK_SPECIALS:
+        pass
+    return word
+
+
+def _get_mlm_data_from_tokens(
+    tokens: Sequence[str], vocab: Vocab, *, rng: RandomSource = random
+) -> tuple[list[int], list[int], list[int]]:
+    """Masks 15 % of a BERT input sequence for the masked language model.
+
+    15 % of all tokens, specials included, rounded as Python does, and one at least; `<cls>` and
+    `<sep>` are not chosen, while `<unk>`, a frequent word of WikiText-2, is.
+
+    Returns: ids of the corrupted tokens, positions to predict in rising order, ids of their labels.
+    """
+    candidates = [position for position, token in enumerate(tokens) if token not in (CLS, SEP)]
+    num_mlm_preds = max(1, round(len(tokens) * PREDICTION_RATE))
+    corrupted, predictions = _replace_mlm_tokens(tokens, candidates, num_mlm_preds, vocab, rng=rng)
+    predictions.sort()
+    positions = [position for position, _ in predictions]
+    return vocab[corrupted], positions, vocab[[token for _, token in predictions]]
+
+
+def _pad_bert_inputs(
+    examples: Sequence[tuple[list[int], list[int], list[int], list[int], bool]],
+    max_len: int,
+    vocab: Vocab,
+) -> tuple[np.ndarray, ...]:
+    """Pads examples to `max_len` tokens and P predictions.
+
+    Args:
+        examples: `(token_ids, pred_positions, mlm_label_ids, segments, is_next)` for each.
+        max_len: T, the length to pad to.
+        vocab: Knows the id of `<pad>`.
+
+    Returns: the book's seven arrays, example by example: token ids int32 `(T,)`, segments int32
+    `(T,)`, valid length float32, positions int32 `(P,)`, weights float32 `(P,)` (1 for a
+    prediction, 0 for padding), labels int32 `(P,)`, is-next int32.
+
+    Raises:
+        ValueError: An example is longer than `max_len` or has more than P predictions.
+    """
+    token_ids, pred_positions, mlm_labels, segments, is_next = (
+        zip(*examples, strict=True) if examples else ((),) * 5
+    )
+    num_mlm_preds = round(max_len * PREDICTION_RATE)
+    weights = [[1.0] * len(labels) for labels in mlm_labels]
+    return (
+        _padded(token_ids, max_len, vocab[PAD], "tokens", np.int32),
+        _padded(segments, max_len, 0, "segments", np.int32),
+        np.asarray([len(ids) for ids in token_ids], np.float32),
+        _padded(pred_positions, num_mlm_preds, 0, "predictions", np.int32),
+        _padded(weights, num_mlm_preds, 0.0, "weights", np.float32),
+        _padded(mlm_labels, num_mlm_preds, 0, "labels", np.int32),
+        np.asarray(is_next, np.int32),
+    )
+
+
+def _padded(
+    rows: Sequence[Sequence[Any]], width: int, fill: float, name: str, dtype: type
+) -> np.ndarray:
+    array: np.ndarray = np.full((len(rows), width), fill, dtype)
+    for index, row in enumerate(rows):
+        if len(row) > width:
+            raise ValueError(
+                f"Example {index} has {len(row)} {name}; `max_len` leaves room for {width}. "
+                "Raise `max_len`, or drop the example."
+            )
+        array[index, : len(row)] = row
+    return array
+
+
+class _WikiTextDataset:
+    """The pretraining examples of WikiText-2, with pairs and masks drawn once.
+
+    Args:
+        paragraphs: Lists of sentences, as `_read_wiki` returns them.
+        max_len: Longest BERT input sequence; longer pairs are dropped.
+        vocab: Vocabulary to encode with (that of the training data, for held-out text). None: the
+            words that occur five times or more in `paragraphs`.
+        rng: Source of pairs and masks.
+
+    `dataset[i]` is the book's tuple of seven, as `_pad_bert_inputs` describes it; `arrays` holds
+    the same seven for all examples, and so do the book's attributes.
+
+    Raises:
+        ValueError: No pair of neighbouring sentences fits into `max_len`.
+    """
+
+    def __init__(
+        self,
+        paragraphs: Sequence[list[str]],
+        max_len: int,
+        vocab: Vocab | None = None,
+        *,
+        rng: RandomSource = random,
+    ) -> None:
+        tokenized = [tokenize(paragraph) for paragraph in paragraphs]
+        if vocab is None:
+            sentences = [sentence for paragraph in tokenized for sentence in paragraph]
+            vocab = Vocab(sentences, min_freq=5, reserved_tokens=RESERVED_TOKENS)
+        self.vocab = vocab
+        pairs = [
+            pair
+            for paragraph in tokenized
+            for pair in _get_nsp_data_from_paragraph(paragraph, tokenized, vocab, max_len, rng=rng)
+        ]
+        if not pairs:
+            raise ValueError(
+                f"No pair of neighbouring sentences fits into max_len={max_len} tokens (three of "
+                f"them special). Received {len(paragraphs)} paragraph(s); raise `max_len`."
+            )
+        examples = [
+            (*_get_mlm_data_from_tokens(tokens, vocab, rng=rng), segments, is_next)
+            for tokens, segments, is_next in pairs
+        ]
+        self.arrays = _pad_bert_inputs(examples, max_len, vocab)
+        (
+            self.all_token_ids,
+            self.all_segments,
+            self.valid_lens,
+            self.all_pred_positions,
+            self.all_mlm_weights,
+            self.all_mlm_labels,
+            self.nsp_labels,
+        ) = self.arrays
+
+    def __getitem__(self, idx: int) -> tuple[Any, ...]:
+        return tuple(array[idx] for array in self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.all_token_ids)
+
+
+def load_data_wiki(
+    batch_size: int,
+    max_len: int,
+    data_dir: str | os.PathLike[str] = "../data/wikitext-2",
+    *,
+    split: str = "train",
+    vocab: Vocab | None = None,
+    seed: int = 0,
+) -> tuple[tf.data.Dataset, Vocab]:
+    """Loads WikiText-2 from a folder as shuffled batches of the book's seven tensors.
+
+    The book downloads the corpus; here the folder must be there. The second value is the
+    vocabulary to pass on when held-out text is loaded with `split="valid"`.
+
+    Args:
+        batch_size: B; the last batch of an epoch may be smaller.
+        max_len: T, the length of every BERT input sequence.
+        data_dir: Folder that holds `wiki.train.tokens` (or `.gz`, `.xz`).
+        split: `"train"`, `"valid"` or `"test"`.
+        vocab: Vocabulary to encode with; None: learnt from the text (words that occur five times).
+        seed: Decides the pairs, the masks and the order. The same seed gives the same batches.
+
+    Returns: the dataset and the vocabulary. A batch is tokens `(B, T)`, segments `(B, T)`, valid
+    lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)`, is-next
+    `(B,)`; valid lengths and weights are float32, the others int32.
+    """
+    rng = random.Random(seed)
+    paragraphs = _read_wiki(data_dir, split=split, rng=rng)
+    examples = _WikiTextDataset(paragraphs, max_len, vocab, rng=rng)
+    dataset = (
+        tf.data.Dataset.from_tensor_slices(examples.arrays)
+        .shuffle(len(examples), seed=seed)
+        .batch(batch_size)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+    return dataset, examples.vocab

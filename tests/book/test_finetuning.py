@@ -1,0 +1,205 @@
+"""d2l.ai, section 16.7: natural language inference on SNLI with a pretrained BERT."""
+
+import gzip
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l import book as d2l
+from keras_bert_d2l.checkpoints.native import save_pretrained
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab as PackageVocab
+
+SNLI = """\
+gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tpairID
+entailment\t( A ( crane flies ) . )\t( ( The  crane ) moves )\t1
+neutral\t( A crane )\t( He left )\t2
+-\t( Nobody agreed )\t( on this )\t3
+contradiction\t( A "crane ) \t( No crane )\t4
+"""
+VOCAB = d2l.Vocab(
+    "a the crane flies moves . he left no".split(),
+    reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"],
+)
+
+
+def small_bert(dropout=0.0):
+    return d2l.BERTModel(len(VOCAB), 16, 32, 2, 1, dropout, max_len=16)
+
+
+def words_of(ids):
+    return VOCAB.to_tokens(ids)
+
+
+# 16.7: the data
+
+
+def test_snli_is_read_without_brackets_and_without_undecided_pairs(tmp_path):
+    (tmp_path / "snli_1.0_train.txt").write_text(SNLI, encoding="utf-8")
+    assert d2l.read_snli(tmp_path, is_train=True) == (
+        ["A crane flies .", "A crane", 'A "crane'],
+        ["The crane moves", "He left", "No crane"],
+        [0, 2, 1],
+    )
+
+
+def test_a_missing_or_foreign_snli_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"snli_1\.0_test\.txt"):
+        d2l.read_snli(tmp_path, is_train=False)
+    (tmp_path / "snli_1.0_test.txt").write_text("label\tpremise\thypothesis\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="'gold_label'"):
+        d2l.read_snli(tmp_path, is_train=False)
+
+
+def test_pairs_become_padded_input_sequences(capsys):
+    dataset = d2l.SNLIBERTDataset((["A crane flies"], ["He left"], [2]), 10, VOCAB)
+    assert capsys.readouterr().out == "read 1 examples\n"
+    (ids, segments, valid_len), label = dataset[0]
+    assert words_of(ids) == (
+        ["<cls>", "a", "crane", "flies", "<sep>", "he", "left", "<sep>", "<pad>", "<pad>"]
+    )
+    assert segments.tolist() == [0] * 5 + [1] * 3 + [0] * 2
+    assert (valid_len, label, len(dataset)) == (8, 2, 1)
+
+
+def test_the_longer_sentence_is_cut_and_the_hypothesis_where_both_are_equal():
+    premise, hypothesis = "a the crane flies", "he left no"
+    dataset = d2l.SNLIBERTDataset(([premise], [hypothesis], [0]), 8, VOCAB)
+    # Four and three words in five places: cut the premise, then the hypothesis.
+    assert words_of(dataset[0][0][0]) == (
+        ["<cls>", "a", "the", "crane", "<sep>", "he", "left", "<sep>"]
+    )
+
+
+def test_sides_of_different_length_are_refused():
+    with pytest.raises(ValueError, match="2, 1 and 2"):
+        d2l.SNLIBERTDataset((["a", "b"], ["c"], [0, 1]), 8, VOCAB)
+
+
+@pytest.mark.parametrize(("max_len", "vocab", "named"), [(8, None, "`vocab`"), (2, VOCAB, "=2")])
+def test_a_missing_vocabulary_or_room_for_no_word_is_refused(max_len, vocab, named):
+    with pytest.raises(ValueError, match=named):
+        d2l.SNLIBERTDataset((["a"], ["b"], [0]), max_len, vocab)
+
+
+def test_the_development_set_of_snli_fits(data_dir):
+    with gzip.open(data_dir / "nli" / "snli_dev.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in itertools.islice(file, 500)]
+    sides = [[row[key] for row in rows] for key in ("premise", "hypothesis")]
+    classes = {"entailment": 0, "contradiction": 1, "neutral": 2}
+    dataset = d2l.SNLIBERTDataset((*sides, [classes[row["label"]] for row in rows]), 64, VOCAB)
+    assert dataset.all_token_ids.shape == (500, 64)
+    assert dataset.valid_lens.max() <= 64
+    assert (dataset.all_segments.sum(1) > 1).all()
+
+
+# 16.7: the pretrained model
+
+
+@pytest.fixture
+def pretrained(tmp_path):
+    bert = small_bert()
+    folder = tmp_path / "bert.tiny"
+    save_pretrained(bert, folder, Tokenizer(PackageVocab(VOCAB.idx_to_token)))
+    return bert, folder
+
+
+def test_a_saved_model_is_loaded_with_its_vocabulary_and_another_dropout(pretrained):
+    bert, folder = pretrained
+    loaded, vocab = d2l.load_pretrained_model(
+        folder,
+        num_hiddens=16,
+        ffn_num_hiddens=32,
+        num_heads=2,
+        num_blks=1,
+        dropout=0.3,
+        max_len=16,
+        devices=d2l.try_all_gpus(),
+    )
+    assert vocab.idx_to_token == VOCAB.idx_to_token
+    assert vocab[["crane", "nowhere"]] == VOCAB[["crane", "nowhere"]]
+    assert loaded.bert_config.dropout == 0.3
+    encodings = [d2l.get_bert_encoding(net, ["a", "crane"], vocab=VOCAB) for net in (bert, loaded)]
+    np.testing.assert_array_equal(*encodings)
+
+
+def test_another_size_than_the_saved_models_is_refused(pretrained):
+    with pytest.raises(ValueError, match="num_blks=2"):
+        d2l.load_pretrained_model(pretrained[1], 16, 32, 2, 2, 0.1, 16)
+
+
+def test_a_model_without_a_vocabulary_is_refused(tmp_path):
+    save_pretrained(small_bert(), tmp_path / "bare")
+    with pytest.raises(ValueError, match="no vocabulary"):
+        d2l.load_pretrained_model(tmp_path / "bare", 16, 32, 2, 1, 0.1, 16)
+
+
+def test_the_books_archives_are_named_but_neither_downloaded_nor_unpickled(tmp_path):
+    assert set(d2l.DATA_HUB) == {"bert.base", "bert.small"}
+    with pytest.raises(FileNotFoundError, match=r"bert\.small\.torch\.zip is not downloaded"):
+        d2l.load_pretrained_model("bert.small", 256, 512, 4, 2, 0.1, 512)
+    (tmp_path / "pretrained.params").write_bytes(b"")
+    with pytest.raises(ValueError, match="pickle"):
+        d2l.load_pretrained_model(tmp_path, 256, 512, 4, 2, 0.1, 512)
+
+
+# 16.7: fine-tuning
+
+
+@pytest.fixture
+def snli_set():
+    words = ("crane", "flies", "moves")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 96)
+    premises = ["a the he left"] * len(labels)
+    hypotheses = [f"no {words[label]}" for label in labels]  # the word tells the label
+    return d2l.SNLIBERTDataset((premises, hypotheses, labels), 12, VOCAB)
+
+
+def test_the_classifier_shares_encoder_and_pooler_with_the_pretrained_model(snli_set):
+    bert = small_bert()
+    net = d2l.BERTClassifier(bert)
+    assert net.encoder is bert.encoder
+    assert net.hidden is bert.hidden
+    inputs, _ = next(iter(snli_set.batches(4)))
+    assert net(inputs).shape == (4, 3)
+    heads = {id(weight) for weight in bert.mlm.weights + bert.nsp.weights}
+    assert heads.isdisjoint(id(weight) for weight in net.weights)
+
+
+@pytest.mark.slow
+def test_the_classifier_learns_through_fit_and_the_encoder_with_it(snli_set):
+    bert = small_bert()
+    before = bert.encoder.token_embedding.get_weights()[0]
+    net = d2l.BERTClassifier(bert)
+    net.compile(
+        optimizer=keras.optimizers.Adam(0.01),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    net.fit(snli_set.batches(32, seed=0), epochs=15, shuffle=False, verbose=0)
+    _, accuracy = net.evaluate(snli_set.batches(32), verbose=0)
+    assert accuracy == 1.0
+    assert not np.allclose(before, bert.encoder.token_embedding.get_weights()[0])
+
+
+def test_the_classifier_survives_saving(snli_set, tmp_path):
+    net = d2l.BERTClassifier(small_bert())
+    net.save(tmp_path / "classifier.keras")
+    loaded = keras.saving.load_model(tmp_path / "classifier.keras")
+    inputs, _ = next(iter(snli_set.batches(4)))
+    np.testing.assert_allclose(loaded(inputs), net(inputs), atol=1e-6)
+
+
+def test_batches_keep_the_order_without_a_seed_and_change_it_in_each_epoch_with_one(snli_set):
+    def labels(dataset):
+        return np.concatenate([batch[1].numpy() for batch in dataset])
+
+    np.testing.assert_array_equal(labels(snli_set.batches(10)), snli_set.labels)
+    shuffled = snli_set.batches(10, seed=1)
+    first, second = labels(shuffled), labels(shuffled)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(labels(snli_set.batches(10, seed=1)), first)

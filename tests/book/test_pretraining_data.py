@@ -1,0 +1,292 @@
+"""d2l.ai, section 15.9: from a WikiText-2 folder to batches."""
+
+import gzip
+import lzma
+import random
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import book as d2l
+from keras_bert_d2l.text.vocab import Vocab as PackageVocab
+
+WIKI = """\
+
+ = A heading =
+
+ The crane flew over the bay . It <unk> south in winter .
+ One sentence alone
+ A driver came . He left early . Nobody saw him . Rain fell .
+"""
+PARAGRAPHS = [
+    [["a", "crane", "flew"], ["it", "went", "south"]],
+    [["a", "driver", "came"], ["he", "left"], ["rain", "fell"]],
+]
+VOCAB = d2l.Vocab(
+    [sentence for paragraph in PARAGRAPHS for sentence in paragraph],
+    reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"],
+)
+
+
+class ScriptedRandom:
+    """Deals out the numbers of a list, chooses by them, and shuffles by turning round."""
+
+    def __init__(self, *numbers):
+        self.numbers = list(numbers)
+
+    def random(self):
+        return self.numbers.pop(0)
+
+    def choice(self, seq):
+        return seq[self.numbers.pop(0)]
+
+    def shuffle(self, x):
+        x.reverse()
+
+
+def write_wiki(folder, text=WIKI, split="train"):
+    folder.mkdir(exist_ok=True)
+    (folder / f"wiki.{split}.tokens").write_text(text, encoding="utf-8")
+    return folder
+
+
+# 15.9: reading
+
+
+def test_paragraphs_of_two_sentences_or_more_are_read_in_lower_case(tmp_path):
+    paragraphs = d2l._read_wiki(write_wiki(tmp_path))
+    assert sorted(paragraphs) == [
+        ["a driver came", "he left early", "nobody saw him", "rain fell ."],
+        ["the crane flew over the bay", "it <unk> south in winter ."],
+    ]
+
+
+def test_compressed_files_give_the_same_paragraphs(tmp_path):
+    plain = d2l._read_wiki(write_wiki(tmp_path / "plain"), rng=random.Random(0))
+    for name, compress in (("gz", gzip.compress), ("xz", lzma.compress)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"wiki.train.tokens.{name}").write_bytes(compress(WIKI.encode()))
+        assert d2l._read_wiki(folder, rng=random.Random(0)) == plain
+
+
+def test_a_folder_without_the_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"wiki\.train\.tokens.*data_dir"):
+        d2l.load_data_wiki(2, 16, tmp_path)
+
+
+def test_a_text_without_two_sentences_on_a_line_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="two sentences"):
+        d2l._read_wiki(write_wiki(tmp_path, "One line\nand another\n"))
+
+
+# 15.9.1.1: next sentence prediction
+
+
+def test_half_of_the_time_the_next_sentence_is_kept():
+    first, second = PARAGRAPHS[0]
+    assert d2l._get_next_sentence(first, second, PARAGRAPHS, rng=ScriptedRandom(0.49)) == (
+        first,
+        second,
+        True,
+    )
+    other_paragraph, third_sentence = 1, 2
+    assert d2l._get_next_sentence(
+        first, second, PARAGRAPHS, rng=ScriptedRandom(0.5, other_paragraph, third_sentence)
+    ) == (first, ["rain", "fell"], False)
+
+
+def test_a_negative_never_comes_from_the_pairs_own_paragraph():
+    first, second = PARAGRAPHS[0]
+    own_paragraph = 0
+    rng = ScriptedRandom(0.5, own_paragraph, 0, 1)  # drawn again, from the only other paragraph
+    assert d2l._get_next_sentence(first, second, PARAGRAPHS, rng=rng)[1:] == (["he", "left"], False)
+    negatives = [
+        partner
+        for _ in range(200)
+        for _, partner, is_next in [d2l._get_next_sentence(first, second, PARAGRAPHS)]
+        if not is_next
+    ]
+    assert all(partner in PARAGRAPHS[1] for partner in negatives)
+    assert 60 < len(negatives) < 140
+
+
+def test_a_text_of_one_paragraph_has_no_negatives():
+    first, second = PARAGRAPHS[0]
+    with pytest.raises(ValueError, match="another paragraph"):
+        d2l._get_next_sentence(first, second, PARAGRAPHS[:1], rng=ScriptedRandom(0.9, 0))
+
+
+def test_pairs_that_are_too_long_are_dropped():
+    always_next = ScriptedRandom(0.0, 0.0)
+    # 3 + 2 + 3 tokens for the first pair, 2 + 2 + 3 for the second
+    assert d2l._get_nsp_data_from_paragraph(
+        PARAGRAPHS[1], PARAGRAPHS, VOCAB, max_len=7, rng=always_next
+    ) == [
+        (
+            ["<cls>", "he", "left", "<sep>", "rain", "fell", "<sep>"],
+            [0, 0, 0, 0, 1, 1, 1],
+            True,
+        )
+    ]
+
+
+# 15.9.1.2: masked language modeling
+
+
+def test_tokens_are_masked_kept_or_replaced_in_the_books_order_of_draws():
+    tokens = ["<cls>", "a", "crane", "flew", "south", "<sep>"]
+    candidates = [1, 2, 3, 4]
+    driver = VOCAB["driver"]
+    # Reversed: 4 is masked, 3 is kept, 2 becomes a random word; 1 is not reached.
+    rng = ScriptedRandom(0.79, 0.8, 0.49, 0.8, 0.5, driver)
+    corrupted, predictions = d2l._replace_mlm_tokens(tokens, candidates, 3, VOCAB, rng=rng)
+    assert corrupted == ["<cls>", "a", "driver", "flew", "<mask>", "<sep>"]
+    assert predictions == [(4, "south"), (3, "flew"), (2, "crane")]
+    assert candidates == [4, 3, 2, 1]  # shuffled in place, as in the book
+    assert tokens[2] == "crane"
+
+
+def test_a_special_token_is_never_inserted_as_a_random_word():
+    rng = ScriptedRandom(0.9, 0.9, VOCAB["<sep>"], VOCAB["<unk>"], VOCAB["rain"])
+    corrupted, _ = d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, VOCAB, rng=rng)
+    assert corrupted == ["<cls>", "rain"]
+
+
+def test_a_vocabulary_of_special_tokens_alone_has_no_random_word():
+    specials = d2l.Vocab(reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"])
+    with pytest.raises(ValueError, match="lower `min_freq`"):
+        d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, specials, rng=ScriptedRandom(0.9, 0.9))
+
+
+@pytest.mark.parametrize(("length", "num_predictions"), [(3, 1), (10, 2), (30, 4), (64, 10)])
+def test_fifteen_percent_of_all_tokens_are_predicted_and_one_at_least(length, num_predictions):
+    tokens = ["<cls>", *["crane"] * (length - 2), "<sep>"]  # round(1.5) is 2, round(4.5) is 4
+    ids, positions, labels = d2l._get_mlm_data_from_tokens(tokens, VOCAB)
+    assert len(ids) == length
+    assert len(positions) == num_predictions
+    assert positions == sorted(set(positions))
+    assert 0 < positions[0]
+    assert positions[-1] < length - 1
+    assert labels == [VOCAB["crane"]] * num_predictions
+
+
+def test_of_the_chosen_tokens_80_percent_are_masked_and_half_of_the_rest_kept():
+    tokens = ["crane"] * 20_000
+    corrupted, _ = d2l._replace_mlm_tokens(tokens, list(range(20_000)), 20_000, VOCAB)
+    counts = {word: corrupted.count(word) / 20_000 for word in ("<mask>", "crane")}
+    assert counts["<mask>"] == pytest.approx(0.8, abs=0.01)
+    words = len(VOCAB) - 5
+    assert counts["crane"] == pytest.approx(0.1 + 0.1 / words, abs=0.01)
+
+
+# 15.9.2: arrays and batches
+
+
+def test_inputs_are_padded_with_weight_zero():
+    example = ([3, 7, 4], [1], [9], [0, 0, 0], True)  # ids, positions, labels, segments, is next
+    arrays = d2l._pad_bert_inputs([example], 12, VOCAB)  # round(1.8): two predictions
+    pad = VOCAB["<pad>"]
+    assert [array[0].tolist() for array in arrays] == [
+        [3, 7, 4] + [pad] * 9,
+        [0] * 12,
+        3.0,
+        [1, 0],
+        [1.0, 0.0],
+        [9, 0],
+        1,
+    ]
+    assert [array.dtype.name for array in arrays] == [
+        "int32",
+        "int32",
+        "float32",
+        "int32",
+        "float32",
+        "int32",
+        "int32",
+    ]
+
+
+def test_an_example_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="3 tokens.*room for 2"):
+        d2l._pad_bert_inputs([([3, 7, 4], [1], [9], [0, 0, 0], True)], 2, VOCAB)
+
+
+def test_a_dataset_gives_tuples_of_seven_and_its_vocabulary(tmp_path):
+    text = "A crane came . It rained .\n" * 4 + "The crane left . We stayed . Then it rained .\n"
+    dataset = d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path, text)), max_len=32)
+    assert len(dataset) == 6
+    assert dataset.vocab.idx_to_token[5:] == [".", "crane", "it", "rained"]  # five times each
+    assert [np.shape(value) for value in dataset[0]] == [(32,), (32,), (), (5,), (5,), (5,), ()]
+    assert dataset.all_mlm_weights.sum() == (dataset.all_pred_positions > 0).sum()
+
+
+def test_a_length_that_no_pair_fits_into_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="max_len=4"):
+        d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path)), max_len=4)
+
+
+def many_paragraphs(tmp_path, count=50):
+    rng = random.Random(0)
+    words = "a crane is flying over the bay and he just left early".split()
+    lines = [
+        " . ".join(" ".join(rng.choices(words, k=6)) for _ in range(4)) + " ." for _ in range(count)
+    ]
+    return write_wiki(tmp_path, "\n".join(lines))
+
+
+def test_loaded_batches_have_the_books_shapes_and_types(tmp_path):
+    train_iter, vocab = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path))
+    batch = next(iter(train_iter))
+    assert [tuple(tensor.shape) for tensor in batch] == [
+        (32, 64),
+        (32, 64),
+        (32,),
+        (32, 10),
+        (32, 10),
+        (32, 10),
+        (32,),
+    ]
+    assert [tensor.dtype.name for tensor in batch] == [
+        "int32",
+        "int32",
+        "float32",
+        "int32",
+        "float32",
+        "int32",
+        "int32",
+    ]
+    assert sum(int(batch[0].shape[0]) for batch in train_iter) == 150  # the last batch is kept
+    assert vocab["<pad>"] == 1
+
+
+def test_the_same_seed_gives_the_same_batches_and_another_seed_others(tmp_path):
+    folder = many_paragraphs(tmp_path)
+    first, again, other = (
+        next(iter(d2l.load_data_wiki(150, 64, folder, seed=seed)[0]))[0].numpy()
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_held_out_text_is_encoded_with_the_given_vocabulary(tmp_path):
+    write_wiki(tmp_path, "Some quite other words . A crane came .\nAnd more . It rained .", "valid")
+    valid_iter, vocab = d2l.load_data_wiki(2, 64, tmp_path, split="valid", vocab=VOCAB)
+    assert vocab is VOCAB
+    labels = np.concatenate([batch[5].numpy() for batch in valid_iter])
+    assert labels.max() < len(VOCAB)
+
+
+def test_the_word_vocabulary_becomes_the_packages(tmp_path):
+    _, vocab = d2l.load_data_wiki(2, 64, many_paragraphs(tmp_path))
+    packages = PackageVocab(vocab.idx_to_token)
+    assert packages[["crane", "<cls>", "nowhere"]] == vocab[["crane", "<cls>", "nowhere"]]
+
+
+def test_wikitext_2_has_the_books_vocabulary_and_pairs(data_dir):
+    train_iter, vocab = d2l.load_data_wiki(512, 64, data_dir / "corpus" / "wikitext-2")
+    assert len(vocab) == 20256
+    assert vocab.idx_to_token[:6] == ["<unk>", "<pad>", "<mask>", "<cls>", "<sep>", "the"]
+    shapes = [tuple(tensor.shape) for tensor in next(iter(train_iter))]
+    assert shapes == [(512, 64), (512, 64), (512,), (512, 10), (512, 10), (512, 10), (512,)]
