@@ -109,6 +109,7 @@ def pretrain(
         start = from_scratch(settings, text, say=say, **objects)
     else:
         start = from_checkpoint(settings, checkpoint)
+    say("Tokenising, unless the tokens are in the cache")
     store = cached_store(text, start.tokenizer, settings.cache_dir)
     say(
         f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "

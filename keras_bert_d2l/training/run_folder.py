@@ -104,14 +104,14 @@ class RunFolder:
 
     def save_best(self, model: BERTModel, tokenizer: Tokenizer) -> None:
         """Writes `best/`."""
+        _sync(model)
         save_pretrained(model, self.best, tokenizer)
 
     def save_last(
         self, model: BERTModel, tokenizer: Tokenizer, progress: Progress, corpus_fingerprint: str
     ) -> None:
         """Writes `last/`: the model and everything that the steps to come depend on."""
-        if hasattr(model, "jax_state_sync"):  # during fit JAX keeps the weights outside the model
-            model.jax_state_sync()
+        _sync(model)
         state = {
             "step": progress.step,
             "best_loss": progress.best_loss if math.isfinite(progress.best_loss) else None,
@@ -142,8 +142,7 @@ class RunFolder:
             )
         progress.step = state["step"]
         progress.best_loss = math.inf if state["best_loss"] is None else state["best_loss"]
-        seeds = _seeds(model)
-        _assign(seeds, dict(enumerate(state["seeds"])), self.last / _STATE_FILE)
+        _assign(_seeds(model), dict(enumerate(state["seeds"])), self.last / _STATE_FILE)
         path = self.last / _OPTIMIZER_FILE
         try:
             stored = safetensors.numpy.load_file(path)
@@ -197,6 +196,12 @@ def _mend(folder: pathlib.Path) -> None:
         os.replace(old.pop(), folder)
     for left_over in (*old, *folder.parent.glob(f".{folder.name}.*.tmp")):
         shutil.rmtree(left_over, ignore_errors=True)
+
+
+def _sync(model: BERTModel) -> None:
+    """Fetches the weights into the model: during `fit` Keras keeps those of JAX elsewhere."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
 
 
 def _seeds(model: BERTModel) -> list[keras.Variable]:

@@ -114,6 +114,8 @@ class Trainer:
                 callbacks=callbacks,
                 verbose=verbose,
             )
+            if self.model.stop_training:  # a callback has seen enough
+                return
 
     def _data(self, **arguments: Any) -> tf.data.Dataset:
         return pretraining_dataset(

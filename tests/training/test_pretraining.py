@@ -324,6 +324,15 @@ def test_it_says_what_it_does(text, options, tmp_path, capsys):
     assert "tokens/s" in out
 
 
+def test_a_callback_that_has_seen_enough_ends_the_run(text, options, tmp_path):
+    class Enough(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = True
+
+    result = pretrain(text, tmp_path / "run", callbacks=[Enough()], **options)
+    assert [figures["step"] for figures in result.metrics] == [0, 3]
+
+
 @pytest.mark.slow
 def test_two_devices_train_as_one(text, options, tmp_path):
     still = BERTConfig.from_dict({**options["bert_config"].to_dict(), "dropout": 0.0})
