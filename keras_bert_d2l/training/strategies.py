@@ -1,6 +1,7 @@
 """Devices: the name of a strategy in, a `tf.distribute` strategy out."""
 
 import contextlib
+import functools
 from typing import Any
 
 import keras
@@ -29,8 +30,7 @@ def make_strategy(name: str | None, tpu: str | None = None) -> Any:
         )
     if name == "tpu":
         return _tpu_strategy(tpu or "local")
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])
+    return _mirrored_strategy()
 
 
 def scope_of(strategy: Any) -> contextlib.AbstractContextManager[Any]:
@@ -46,6 +46,14 @@ def check_batch_size(batch_size: int, strategy: Any) -> None:
             "`batch_size` counts the rows on all devices together and must be a multiple of their "
             f"number. Received: batch_size={batch_size} for {replicas} devices."
         )
+
+
+@functools.cache
+def _mirrored_strategy() -> tf.distribute.Strategy:
+    # One for the whole process: a second one would number its collective operations from the start
+    # again, and TensorFlow would take those of both for the same.
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])
 
 
 def _tpu_strategy(tpu: str) -> Any:

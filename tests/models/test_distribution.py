@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW
+from keras_bert_d2l.training.strategies import make_strategy
 
 STEPS, BATCH = 4, 8
 
@@ -29,7 +30,7 @@ def test_two_replicas_train_as_one_device(make_model, make_batch, optimizer):
     weights, logs = [], []
     for strategy in (
         tf.distribute.get_strategy(),
-        tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+        make_strategy("mirrored"),
     ):
         keras.utils.set_random_seed(0)
         with strategy.scope():
