@@ -17,10 +17,11 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def _is_command_line() -> bool:
-    if pathlib.Path(sys.argv[0]).stem == _COMMAND:
+    program = sys.argv[0] if sys.argv else ""  # a program that embeds Python may have none
+    if pathlib.Path(program).stem == _COMMAND:
         return True
     # While `python -m` imports the package, sys.argv does not name it yet.
-    return sys.argv[0] == "-m" and _PACKAGE in sys.orig_argv
+    return program == "-m" and _PACKAGE in sys.orig_argv
 
 
 @contextlib.contextmanager
