@@ -87,7 +87,9 @@ def main() -> None:
     options = arguments()
     keras.utils.set_random_seed(options.seed)
     keras.config.set_dtype_policy(options.precision)
-    train_iter, vocab = d2l.load_data_wiki(BATCH_SIZE, MAX_LEN, options.data_dir, seed=options.seed)
+    train_iter, vocab = d2l.load_data_wiki(
+        BATCH_SIZE, MAX_LEN, options.data_dir, seed=options.seed, drop_remainder=True
+    )
     valid_iter, _ = d2l.load_data_wiki(
         BATCH_SIZE, MAX_LEN, options.data_dir, split="valid", vocab=vocab
     )

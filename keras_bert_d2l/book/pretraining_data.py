@@ -319,6 +319,7 @@ def load_data_wiki(
     split: str = "train",
     vocab: Vocab | None = None,
     seed: int = 0,
+    drop_remainder: bool = False,
 ) -> tuple[tf.data.Dataset, Vocab]:
     """Loads WikiText-2 from a folder as shuffled batches of the book's seven tensors.
 
@@ -326,12 +327,14 @@ def load_data_wiki(
     vocabulary to pass on when held-out text is loaded with `split="valid"`.
 
     Args:
-        batch_size: B; the last batch of an epoch may be smaller.
+        batch_size: B.
         max_len: T, the length of every BERT input sequence.
         data_dir: Folder that holds `wiki.train.tokens` (or `.gz`, `.xz`).
         split: `"train"`, `"valid"` or `"test"`.
         vocab: Vocabulary to encode with; None: learnt from the text (words that occur five times).
         seed: Decides the pairs, the masks and the order. The same seed gives the same batches.
+        drop_remainder: Whether the last batch of an epoch is left out where it is smaller. All
+            shapes are then known in advance, as XLA needs them, and `fit` is faster.
 
     Returns: the dataset and the vocabulary. A batch is tokens `(B, T)`, segments `(B, T)`, valid
     lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)`, is-next
@@ -343,7 +346,7 @@ def load_data_wiki(
     dataset = (
         tf.data.Dataset.from_tensor_slices(examples.arrays)
         .shuffle(len(examples), seed=seed)
-        .batch(batch_size)
+        .batch(batch_size, drop_remainder=drop_remainder)
         .prefetch(tf.data.AUTOTUNE)
     )
     return dataset, examples.vocab

@@ -260,6 +260,12 @@ def test_loaded_batches_have_the_books_shapes_and_types(tmp_path):
     assert vocab["<pad>"] == 1
 
 
+def test_without_the_remainder_all_shapes_are_known(tmp_path):
+    train_iter, _ = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path), drop_remainder=True)
+    assert train_iter.element_spec[0].shape == (32, 64)
+    assert sum(1 for _ in train_iter) == 4  # 150 pairs
+
+
 def test_the_same_seed_gives_the_same_batches_and_another_seed_others(tmp_path):
     folder = many_paragraphs(tmp_path)
     first, again, other = (
