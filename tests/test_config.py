@@ -36,6 +36,41 @@ def test_googles_sizes(name, blocks, width, heads):
     assert (config.tie_embeddings, config.activation) == (True, "gelu_tanh")
 
 
+def test_the_grid_of_smaller_berts_has_all_24_and_the_names_are_in_it():
+    grid = {
+        (blocks, width): BERTConfig.preset(f"L-{blocks}_H-{width}")
+        for blocks in range(2, 13, 2)
+        for width in (128, 256, 512, 768)
+    }
+    assert len(grid) == 24
+    for (blocks, width), config in grid.items():
+        assert (config.num_blks, config.num_hiddens) == (blocks, width)
+        assert config.ffn_num_hiddens == 4 * width == 256 * config.num_heads
+    names = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512)}
+    for name, place in {**names, "base": (12, 768)}.items():
+        assert BERTConfig.preset(name) == grid[place]
+
+
+def test_the_systems_differ_where_their_sources_do():
+    def differences(one, other):
+        one, other = (BERTConfig.preset(name).to_dict() for name in (one, other))
+        return {name: other[name] for name in one if one[name] != other[name]}
+
+    assert differences("google", "huggingface") == {"activation": "gelu"}
+    assert differences("d2l", "d2l-torch") == {"layer_norm_epsilon": 1e-5}
+    assert differences("iksran", "codertimo") == {
+        "vocab_size": 30000,
+        "embedding_dropout": 0.1,
+        "ffn_dropout": 0.1,
+        "block_dropout": 0.1,
+        "positions": "sinusoidal",
+        "norm_first": True,
+        "layer_norm_epsilon": 1e-6,
+        "layer_norm": "unbiased",
+        "activation": "gelu_tanh",
+    }
+
+
 def test_an_unknown_preset_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="'mini'.*Received: name='huge'"):
         BERTConfig.preset("huge")
@@ -54,6 +89,16 @@ def test_an_unknown_preset_is_refused_with_the_known_ones():
         ({"layer_norm_epsilon": 0}, "layer_norm_epsilon=0"),
         ({"activation": "swish"}, "'gelu_tanh'.*activation='swish'"),
         ({"initializer": "zeros"}, "initializer='zeros'"),
+        ({"positions": "rotary"}, "'sinusoidal'.*positions='rotary'"),
+        ({"layer_norm": "rms"}, "layer_norm='rms'"),
+        ({"mask_from": "zeros"}, "mask_from='zeros'"),
+        ({"mlm_head": None}, "mlm_head=None"),
+        ({"ffn_dropout": 1.5}, "ffn_dropout=1.5"),
+        ({"block_dropout": True}, "block_dropout=True"),
+        ({"pooler": 1}, "pooler=1"),
+        ({"final_norm": True}, "norm_first=True"),
+        ({"positions": "sinusoidal", "num_hiddens": 9, "num_heads": 3}, "even.*num_hiddens=9"),
+        ({"layer_norm": "unbiased", "num_hiddens": 1, "num_heads": 1}, "at least 2"),
         ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
     ],
 )

@@ -23,7 +23,7 @@ def masked_softmax(X: Any, valid_lens: Any) -> Any:
     """
     if valid_lens is None:
         return attention.masked_softmax(X)
-    return attention.masked_softmax(X, attention.attention_mask(valid_lens, X.shape[-1])[:, 0])
+    return attention.masked_softmax(X, attention.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
 def AddNorm(norm_shape: int | list[int], dropout: float, **options: Any) -> transformer.AddNorm:

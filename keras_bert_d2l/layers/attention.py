@@ -9,18 +9,18 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert_d2l.layers.initializers import check_initializer, dense_initializer
+from keras_bert_d2l.layers.initializers import dense_initializer
 
 
-def attention_mask(valid_lens: Any, num_keys: Any) -> Any:
-    """Tells which keys each query may attend to.
+def valid_lens_mask(valid_lens: Any, num_keys: Any) -> Any:
+    """Tells which keys come before the valid length.
 
     Args:
         valid_lens: int `(B,)`, the number of valid keys of each example, or `(B, Q)`, of each
             query.
         num_keys: Number of keys, K.
 
-    Returns: bool `(B, 1, 1, K)` or `(B, 1, Q, K)`, broadcast over heads (and queries).
+    Returns: bool `(B, 1, K)` or `(B, Q, K)`.
     """
     valid_lens = ops.cast(valid_lens, "int32")
     if len(valid_lens.shape) not in (1, 2):
@@ -30,7 +30,46 @@ def attention_mask(valid_lens: Any, num_keys: Any) -> Any:
         )
     if len(valid_lens.shape) == 1:
         valid_lens = valid_lens[:, None]
-    return ops.arange(num_keys, dtype="int32") < valid_lens[:, None, :, None]
+    return ops.arange(num_keys, dtype="int32") < valid_lens[:, :, None]
+
+
+def block_diagonal_mask(example_ids: Any) -> Any:
+    """Tells which tokens of a packed row belong to the same example.
+
+    Args:
+        example_ids: int `(B, T)`: the number of each token's example, from 1; 0 for padding.
+
+    Returns: bool `(B, T, T)`.
+    """
+    example_ids = ops.cast(example_ids, "int32")
+    same = example_ids[:, :, None] == example_ids[:, None, :]
+    return ops.logical_and(same, (example_ids > 0)[:, None, :])
+
+
+def joint_mask(*masks: Any) -> Any:
+    """Joins masks: a query attends to a key where all of them let it.
+
+    Args:
+        *masks: Each `(B, K)`, `(B, 1, K)` or `(B, Q, K)`, bool or numbers (0: hidden), or `None`.
+
+    Returns: bool `(B, 1, K)` or `(B, Q, K)`; `None` where all masks are.
+
+    Raises:
+        ValueError: A mask has another rank.
+    """
+    joint = None
+    for mask in masks:
+        if mask is None:
+            continue
+        if len(mask.shape) not in (2, 3):
+            raise ValueError(
+                "`attention_mask` must have the shape (B, T), one entry per key, or (B, T, T), "
+                f"one per query and key. Received: attention_mask.shape={tuple(mask.shape)}."
+            )
+        mask = ops.cast(mask, "bool")
+        mask = mask[:, None, :] if len(mask.shape) == 2 else mask
+        joint = mask if joint is None else ops.logical_and(joint, mask)
+    return joint
 
 
 def masked_softmax(scores: Any, mask: Any = None) -> Any:
@@ -70,8 +109,12 @@ class MultiHeadAttention(keras.layers.Layer):
         values: `(B, K, D)`.
         valid_lens: Keys that count: int `(B,)`, `(B, Q)` or `None` for all.
         training: Whether dropout acts.
+        attention_mask: Keys that count, as any pattern: bool or numbers `(B, K)` or `(B, Q, K)`;
+            with `valid_lens` a key must count in both.
+        return_attention: Whether the attention weights are returned too.
 
-    Output shape: `(B, Q, D)`.
+    Output shape: `(B, Q, D)`; with `return_attention` a tuple of it and the weights after the
+        softmax, `(B, N, Q, K)`.
     """
 
     def __init__(
@@ -95,7 +138,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.dropout_rate = dropout
         self.use_bias = use_bias
-        self.initializer = check_initializer(initializer)
+        self.initializer = initializer
         self.W_q = self._projection("W_q")
         self.W_k = self._projection("W_k")
         self.W_v = self._projection("W_v")
@@ -135,18 +178,32 @@ class MultiHeadAttention(keras.layers.Layer):
         values: Any,
         valid_lens: Any = None,
         training: bool | None = None,
+        attention_mask: Any = None,
+        return_attention: bool = False,
     ) -> Any:
         scale = 1.0 / math.sqrt(self.num_hiddens // self.num_heads)
         # Scaling the queries costs D numbers a token, scaling the scores N * K.
         q = self._split_heads(self.W_q(queries) * scale)
         k = self._split_heads(self.W_k(keys))
         v = self._split_heads(self.W_v(values))
-        mask = None if valid_lens is None else attention_mask(valid_lens, ops.shape(k)[2])
+        if valid_lens is not None:
+            attention_mask = joint_mask(
+                valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask
+            )
+        else:
+            attention_mask = joint_mask(attention_mask)
+        mask = None if attention_mask is None else attention_mask[:, None]  # over the heads
         scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
-        weights = self.dropout(masked_softmax(scores, mask), training=training)
-        heads = ops.transpose(ops.matmul(weights, v), (0, 2, 1, 3))  # (B, Q, N, D / N)
+        weights = masked_softmax(scores, mask)
+        heads = ops.matmul(self.dropout(weights, training=training), v)
+        heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, Q, N, D / N)
         batch, length = ops.shape(heads)[:2]
-        return self.W_o(ops.reshape(heads, (batch, length, self.num_hiddens)))
+        output = self.W_o(ops.reshape(heads, (batch, length, self.num_hiddens)))
+        return (output, weights) if return_attention else output
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # By tracing `call`: the shape alone, below, does not know what else is asked for.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(
         self,

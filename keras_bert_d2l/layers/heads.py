@@ -8,11 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert_d2l.layers.initializers import (
-    check_initializer,
-    dense_initializer,
-    output_initializer,
-)
+from keras_bert_d2l.config import check_choice
+from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
+from keras_bert_d2l.layers.normalization import layer_normalization
 from keras_bert_d2l.layers.transformer import activation_function
 
 
@@ -48,7 +46,10 @@ class MaskLM(keras.layers.Layer):
         num_hiddens: Width of the hidden layer, D.
         token_embedding: The encoder's token embedding, whose transpose is then the last kernel
             (google's tied head); `None`: the head has a dense layer of its own (the book's).
-        layer_norm_epsilon: Added to the variance.
+        mlm_head: `"mlp"`, a dense layer and a normalisation before the logits, or `"linear"`, the
+            logits alone.
+        layer_norm_epsilon: Of the normalisation.
+        layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
         activation: Of the hidden layer.
         initializer: `"book"` or `"truncated_normal"`. The last kernel starts small either way,
             so that the loss starts at ln V.
@@ -66,7 +67,9 @@ class MaskLM(keras.layers.Layer):
         num_hiddens: int,
         *,
         token_embedding: keras.layers.Embedding | None = None,
+        mlm_head: str = "mlp",
         layer_norm_epsilon: float = 1e-3,
+        layer_norm: str = "biased",
         activation: str = "relu",
         initializer: str = "book",
         **kwargs: Any,
@@ -75,27 +78,38 @@ class MaskLM(keras.layers.Layer):
         self.vocab_size = vocab_size
         self.num_hiddens = num_hiddens
         self.token_embedding = token_embedding
+        self.mlm_head = check_choice("mlm_head", mlm_head)
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm = layer_norm
         self.activation = activation
-        self.initializer = check_initializer(initializer)
-        policy = self.dtype_policy
-        layers = [
-            keras.layers.Dense(
-                num_hiddens,
-                activation=activation_function(activation),
-                kernel_initializer=dense_initializer(initializer),
-                dtype=policy,
-                name="dense",
-            ),
-            keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name="ln"),
-        ]
-        if token_embedding is None:
+        self.initializer = initializer
+        self.mlp = keras.Sequential(self._mlp_layers(), name="mlp")
+
+    def _mlp_layers(self) -> list[keras.layers.Layer]:
+        policy, layers = self.dtype_policy, []
+        if self.mlm_head == "mlp":
+            layers += [
+                keras.layers.Dense(
+                    self.num_hiddens,
+                    activation=activation_function(self.activation),
+                    kernel_initializer=dense_initializer(self.initializer),
+                    dtype=policy,
+                    name="dense",
+                ),
+                layer_normalization(
+                    self.layer_norm, self.layer_norm_epsilon, dtype=policy, name="ln"
+                ),
+            ]
+        if self.token_embedding is None:
             layers.append(
                 keras.layers.Dense(
-                    vocab_size, kernel_initializer=output_initializer(), dtype=policy, name="logits"
+                    self.vocab_size,
+                    kernel_initializer=output_initializer(),
+                    dtype=policy,
+                    name="logits",
                 )
             )
-        self.mlp = keras.Sequential(layers, name="mlp")
+        return layers or [keras.layers.Identity(dtype=policy)]  # a Sequential needs one
 
     def build(self, X_shape: Any, pred_positions_shape: Any = None) -> None:
         self.mlp.build((*X_shape[:-1], X_shape[-1]))
@@ -119,7 +133,9 @@ class MaskLM(keras.layers.Layer):
             "vocab_size": self.vocab_size,
             "num_hiddens": self.num_hiddens,
             "token_embedding": keras.saving.serialize_keras_object(self.token_embedding),
+            "mlm_head": self.mlm_head,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "layer_norm": self.layer_norm,
             "activation": self.activation,
             "initializer": self.initializer,
         }

@@ -1,6 +1,7 @@
 """BERTModel: the encoder and its two pretraining heads as one `keras.Model`.
 
-B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
+B batch, T tokens, P predicted positions, E examples in a packed row, D hidden width,
+V vocabulary.
 """
 
 from typing import Any, Self
@@ -8,13 +9,15 @@ from typing import Any, Self
 import keras
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.attention import block_diagonal_mask, joint_mask
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
+from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import weighted_metrics as _metrics
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
+PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -35,18 +38,24 @@ class BERTModel(keras.Model):
         **options: The keyword fields of `BERTConfig`, and `name`, `dtype`, `trainable` of Keras.
 
     Call arguments:
-        tokens: Token ids, int `(B, T)`; or a dictionary of the four call arguments, as a data set
+        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, as a data set
             yields it.
         segments: Segment ids, int `(B, T)`.
         valid_lens: Tokens of each row that are not padding, `(B,)`; `None`: all.
         pred_positions: Positions to predict, int `(B, P)`; `None`: no prediction.
         training: Whether dropout acts.
+        attention_mask: Tokens that may be attended to, `(B, T)` or `(B, T, T)`, bool or numbers;
+            a token must count here and in `valid_lens`.
+        example_ids: Of a row packed with several examples the number of each token's example,
+            int `(B, T)`, from 1; 0 for padding. Tokens attend to their own example alone.
+        position_ids: Row of the position embedding for each token, int `(B, T)`.
+        cls_positions: Where each packed example's `[CLS]` is, int `(B, E)`; `None`: at 0.
 
     Returns:
         For positional arguments the book's tuple: the encoded tokens `(B, T, D)`, the MLM logits
-        `(B, P, V)` or `None`, and the NSP logits `(B, 2)`, whose column 1 is "is next".
-        For a dictionary: `{"mlm": (B, P, V), "nsp": (B, 2)}`, without `"mlm"` where it holds no
-        `pred_positions`.
+        `(B, P, V)` or `None`, and the NSP logits `(B, 2)`, whose column 1 is "is next"; with
+        `cls_positions` `(B, E, 2)`, and `None` with `next_sentence=False`.
+        For a dictionary: `{"mlm": (B, P, V), "nsp": (B, 2)}`, without what is `None`.
 
     Example:
 
@@ -89,28 +98,32 @@ class BERTModel(keras.Model):
         )
         self.bert_config = config
         policy = self.dtype_policy
-        of_encoder = {k: v for k, v in config.to_dict().items() if k != "tie_embeddings"}
-        self.encoder = BERTEncoder(**of_encoder, dtype=policy, name="encoder")
-        self.hidden = keras.layers.Dense(
-            num_hiddens,
-            activation="tanh",
-            kernel_initializer=dense_initializer(config.initializer),
-            dtype=policy,
-            name="hidden",
-        )
+        self.encoder = BERTEncoder(**config.of_encoder(), dtype=policy, name="encoder")
+        self.hidden = self._pooler() if config.pooler else None
         self.mlm = MaskLM(
             vocab_size,
             num_hiddens,
             token_embedding=self.encoder.token_embedding if config.tie_embeddings else None,
+            mlm_head=config.mlm_head,
             layer_norm_epsilon=config.layer_norm_epsilon,
+            layer_norm=config.layer_norm,
             activation=config.activation,
             initializer=config.initializer,
             dtype=policy,
             name="mlm",
         )
-        self.nsp = NextSentencePred(dtype=policy, name="nsp")
+        self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
         # Every width is known here: the weights exist at once, to be counted, loaded or shown.
         self.build({name: _shape(name) for name in FEATURES})
+
+    def _pooler(self) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            self.bert_config.num_hiddens,
+            activation="tanh",
+            kernel_initializer=dense_initializer(self.bert_config.initializer),
+            dtype=self.dtype_policy,
+            name="hidden",
+        )
 
     @classmethod
     def from_bert_config(cls, config: BERTConfig, **kwargs: Any) -> Self:
@@ -128,9 +141,10 @@ class BERTModel(keras.Model):
             return
         width = self.bert_config.num_hiddens
         self.encoder.build((None, None))
-        self.hidden.build((None, width))
         self.mlm.build((None, None, width), (None, None))
-        self.nsp.build((None, width))
+        for layer in (self.hidden, self.nsp):
+            if layer is not None:
+                layer.build((None, width))
         self.built = True
 
     def call(
@@ -140,16 +154,37 @@ class BERTModel(keras.Model):
         valid_lens: Any = None,
         pred_positions: Any = None,
         training: bool | None = None,
+        attention_mask: Any = None,
+        example_ids: Any = None,
+        position_ids: Any = None,
+        cls_positions: Any = None,
     ) -> Any:
         if isinstance(tokens, dict):
             _, mlm_Y_hat, nsp_Y_hat = self._forward(**_features(tokens), training=training)
-            return {"nsp": nsp_Y_hat} if mlm_Y_hat is None else {"mlm": mlm_Y_hat, "nsp": nsp_Y_hat}
+            outputs = {"mlm": mlm_Y_hat, "nsp": nsp_Y_hat}
+            outputs = {name: logits for name, logits in outputs.items() if logits is not None}
+            if not outputs:
+                raise ValueError(
+                    "`pred_positions` is missing, and a model with next_sentence=False has no "
+                    "other output: put the positions to predict into the batch."
+                )
+            return outputs
         if segments is None:
             raise ValueError(
                 "`segments` is missing: call the model with (tokens, segments, valid_lens, "
                 "pred_positions), or with one dictionary of these."
             )
-        return self._forward(tokens, segments, valid_lens, pred_positions, training=training)
+        return self._forward(
+            tokens,
+            segments,
+            valid_lens,
+            pred_positions,
+            attention_mask=attention_mask,
+            example_ids=example_ids,
+            position_ids=position_ids,
+            cls_positions=cls_positions,
+            training=training,
+        )
 
     def _forward(
         self,
@@ -157,12 +192,34 @@ class BERTModel(keras.Model):
         segments: Any,
         valid_lens: Any = None,
         pred_positions: Any = None,
+        *,
+        attention_mask: Any = None,
+        example_ids: Any = None,
+        position_ids: Any = None,
+        cls_positions: Any = None,
         training: bool | None = None,
     ) -> tuple[Any, Any, Any]:
-        encoded_X = self.encoder(tokens, segments, valid_lens, training=training)
+        if example_ids is not None:
+            attention_mask = joint_mask(attention_mask, block_diagonal_mask(example_ids))
+        encoded_X = self.encoder(
+            tokens,
+            segments,
+            valid_lens,
+            training=training,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+        )
         mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
-        nsp_Y_hat = self.nsp(self.hidden(encoded_X[:, 0, :]))  # position 0 is [CLS]
-        return encoded_X, mlm_Y_hat, nsp_Y_hat
+        return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
+
+    def _next_sentence(self, encoded_X: Any, cls_positions: Any) -> Any:
+        if self.nsp is None:
+            return None
+        if cls_positions is None:
+            cls = encoded_X[:, 0, :]
+        else:
+            cls = gather_positions(encoded_X, keras.ops.cast(cls_positions, "int32"))
+        return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
     def compile(
         self,
@@ -180,9 +237,12 @@ class BERTModel(keras.Model):
         data set.
         """
         if loss is None:
-            loss = {"mlm": WeightedCrossEntropy(), "nsp": WeightedCrossEntropy()}
+            heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
+            loss = {head: WeightedCrossEntropy() for head in heads}
             if metrics is None and weighted_metrics is None:
-                weighted_metrics = {"mlm": _metrics(), "nsp": _metrics()}
+                # Keras puts the head's name before the metric's, unless there is one head alone.
+                prefix = "mlm_" if self.nsp is None else ""
+                weighted_metrics = {head: _metrics(prefix) for head in heads}
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -235,12 +295,13 @@ def _shape(feature: str) -> tuple[None, ...]:
 
 
 def _features(batch: dict[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(batch) - set(FEATURES))
+    known = (*FEATURES, *PACKED_FEATURES)
+    unknown = sorted(set(batch) - set(known))
     missing = [name for name in ("tokens", "segments") if name not in batch]
     if unknown or missing:
         wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(
-            f"A batch for BERTModel has the keys {FEATURES}, of which the last two may be left "
-            f"out. Received {wrong} in {sorted(batch)}."
+            f"A batch for BERTModel has the keys {known}, of which all but the first two may be "
+            f"left out. Received {wrong} in {sorted(batch)}."
         )
     return batch

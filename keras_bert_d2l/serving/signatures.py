@@ -47,17 +47,15 @@ class TokenSignatures:
             pred_positions: Positions to predict, int32 `(B, P)`; P may be 0.
 
         Returns: `encoded` `(B, T, D)`, `pooled` `(B, D)`, `mlm_logits` `(B, P, V)` and
-            `nsp_logits` `(B, 2)`, whose column 1 is "is next", all float32.
+            `nsp_logits` `(B, 2)`, whose column 1 is "is next", all float32; without what the
+            model has not.
         """
         encoded, mlm_logits, nsp_logits = self.model(
             tokens, segments, valid_lens, pred_positions, training=False
         )
-        return {
-            "encoded": tf.cast(encoded, tf.float32),
-            "pooled": tf.cast(self.model.hidden(encoded[:, 0]), tf.float32),  # [CLS]
-            "mlm_logits": tf.cast(mlm_logits, tf.float32),
-            "nsp_logits": tf.cast(nsp_logits, tf.float32),
-        }
+        outputs = {"encoded": encoded, "mlm_logits": mlm_logits, "nsp_logits": nsp_logits}
+        outputs["pooled"] = _pooled(self.model, encoded)
+        return _float32(outputs)
 
 
 class TextSignatures:
@@ -85,17 +83,17 @@ class TextSignatures:
 
         Returns: `embedding` `(B, D)`, the mean of the encoded tokens, special ones included;
             `pooled` `(B, D)`, the output of the pooler; `nsp` `(B, 2)`, probabilities of which
-            the second is that of "is next"; all float32.
+            the second is that of "is next"; all float32, without what the model has not.
         """
         batch = self._batch(text)
         encoded, _, nsp_logits = self.model(**batch, training=False)
         is_valid = tf.sequence_mask(batch["valid_lens"], tf.shape(encoded)[1], tf.float32)  # (B, T)
         total = tf.einsum("btd,bt->bd", tf.cast(encoded, tf.float32), is_valid)
-        return {
-            "embedding": total / tf.cast(batch["valid_lens"], tf.float32)[:, None],
-            "pooled": tf.cast(self.model.hidden(encoded[:, 0]), tf.float32),
-            "nsp": tf.nn.softmax(tf.cast(nsp_logits, tf.float32)),
-        }
+        embedding = total / tf.cast(batch["valid_lens"], tf.float32)[:, None]
+        outputs = {"embedding": embedding, "pooled": _pooled(self.model, encoded)}
+        if nsp_logits is not None:
+            outputs["nsp"] = tf.nn.softmax(tf.cast(nsp_logits, tf.float32))
+        return _float32(outputs)
 
     def fill_mask(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Predicts the tokens that are hidden behind the masks of texts.
@@ -130,3 +128,13 @@ class TextSignatures:
         for name in ("tokens", "segments"):
             batch[name] = batch[name][:, :longest]
         return batch
+
+
+def _pooled(model: BERTModel, encoded: tf.Tensor) -> tf.Tensor | None:
+    """The pooler's output `(B, D)`, or `None` where the model has no pooler."""
+    return None if model.hidden is None else model.hidden(encoded[:, 0])  # [CLS]
+
+
+def _float32(outputs: dict[str, tf.Tensor | None]) -> dict[str, tf.Tensor]:
+    """The outputs that there are, in float32."""
+    return {name: tf.cast(x, tf.float32) for name, x in outputs.items() if x is not None}

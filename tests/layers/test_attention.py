@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.attention import attention_mask, masked_softmax
+from keras_bert_d2l.layers.attention import masked_softmax, valid_lens_mask
 
 
 def softmax(scores):
@@ -40,8 +40,8 @@ def test_no_lengths_means_that_all_tokens_count():
 
 
 def test_a_length_for_each_query_masks_each_query_by_itself():
-    mask = attention_mask(np.array([[1, 2], [3, 0]]), 3)
-    assert ops.convert_to_numpy(mask)[:, 0].astype(int).tolist() == [
+    mask = valid_lens_mask(np.array([[1, 2], [3, 0]]), 3)
+    assert ops.convert_to_numpy(mask).astype(int).tolist() == [
         [[1, 0, 0], [1, 1, 0]],
         [[1, 1, 1], [0, 0, 0]],
     ]
@@ -59,7 +59,7 @@ def test_masked_entries_have_no_weight_and_an_all_masked_row_is_finite(dtype):
 
 def test_lengths_of_a_wrong_rank_are_refused():
     with pytest.raises(ValueError, match=r"shape \(B,\).*Received: .*\(1, 1, 1\)"):
-        attention_mask(np.ones((1, 1, 1)), 3)
+        valid_lens_mask(np.ones((1, 1, 1)), 3)
 
 
 def test_a_width_that_the_heads_do_not_divide_is_refused():

@@ -102,3 +102,73 @@ def test_output_carries_no_keras_mask():
     out = small_encoder()(TOKENS, SEGMENTS, np.array([4, 6]))
     assert getattr(out, "_keras_mask", None) is None
     assert keras.backend.standardize_dtype(out.dtype) == "float32"
+
+
+def test_hidden_states_and_attention_are_those_of_the_ordinary_call():
+    encoder, lens = small_encoder(), np.array([4, 6])
+    got = encoder(TOKENS, SEGMENTS, lens, return_hidden_states=True, return_attention=True)
+    assert sorted(got) == ["attention", "encoded", "hidden_states"]
+    np.testing.assert_array_equal(got["encoded"], encoder(TOKENS, SEGMENTS, lens))
+    states, attention = got["hidden_states"], got["attention"]
+    assert [x.shape for x in states] == [(2, 6, 8)] * 3
+    assert [x.shape for x in attention] == [(2, 2, 6, 6)] * 2
+    for block, X, Y in zip(encoder.blks, states, states[1:], strict=False):
+        np.testing.assert_allclose(block(X, lens), Y, atol=1e-6)
+    for weights in attention:
+        np.testing.assert_allclose(np.sum(weights, axis=-1), 1, atol=1e-6)
+        assert np.all(weights[0, :, :, 4:] == 0)
+    assert sorted(encoder(TOKENS, SEGMENTS, return_attention=True)) == ["attention", "encoded"]
+
+
+def test_hidden_states_can_be_outputs_of_a_functional_model():
+    tokens, segments = (keras.Input((None,), dtype="int32") for _ in range(2))
+    states = small_encoder()(tokens, segments, return_hidden_states=True)["hidden_states"]
+    model = keras.Model([tokens, segments], states[-2])
+    assert states[-2].shape == (None, None, 8)
+    assert model([TOKENS, SEGMENTS]).shape == (2, 6, 8)
+
+
+def test_sinusoidal_positions_are_the_formula_and_no_weight():
+    encoder = small_encoder(positions="sinusoidal")
+    encoder.build((None, None))
+    assert not any("pos" in weight.path for weight in encoder.weights)
+    for position in (0, 1, 5):
+        for pair in range(4):
+            angle = position / 10000 ** (2 * pair / 8)
+            np.testing.assert_allclose(
+                encoder.pos_embedding[0, position, 2 * pair : 2 * pair + 2],
+                [np.sin(angle), np.cos(angle)],
+                atol=1e-6,
+            )
+
+
+def test_token_0_is_padding_where_the_mask_comes_from_the_tokens():
+    encoder = small_encoder(mask_from="tokens")
+    by_hand = small_encoder()
+    by_hand.build((None, None))
+    encoder.build((None, None))
+    by_hand.set_weights(encoder.get_weights())
+    np.testing.assert_allclose(
+        encoder(TOKENS, SEGMENTS),
+        by_hand(TOKENS, SEGMENTS, attention_mask=TOKENS > 0),
+        atol=1e-6,
+    )
+    shorter = np.array([2, 6])  # a token must count in both
+    np.testing.assert_allclose(
+        encoder(TOKENS, SEGMENTS, shorter)[0, :2],
+        by_hand(TOKENS, SEGMENTS, shorter)[0, :2],
+        atol=1e-6,
+    )
+
+
+def test_position_ids_choose_the_rows_of_the_position_embedding():
+    encoder = small_encoder()
+    same = encoder(TOKENS, SEGMENTS, position_ids=np.tile(np.arange(6), (2, 1)))
+    np.testing.assert_array_equal(same, encoder(TOKENS, SEGMENTS))
+    with pytest.raises(ValueError, match="position_ids.*Received the id 6"):
+        encoder(TOKENS, SEGMENTS, position_ids=np.full((2, 6), 6))
+
+
+def test_an_attention_mask_of_another_rank_is_refused():
+    with pytest.raises(ValueError, match=r"\(B, T, T\).*Received: .*\(2, 1, 6, 6\)"):
+        small_encoder()(TOKENS, SEGMENTS, attention_mask=np.ones((2, 1, 6, 6)))

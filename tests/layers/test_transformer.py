@@ -76,3 +76,27 @@ def test_dropout_acts_in_training_alone():
 )
 def test_layer_survives_its_config(layer):
     assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+def test_a_block_with_norm_first_is_the_notebooks_formula():
+    block = TransformerEncoderBlock(
+        8, 16, 2, 0.0, norm_first=True, layer_norm="unbiased", layer_norm_epsilon=1e-6
+    )
+    X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    block.build(X.shape)
+    normal = block.addnorm1.ln
+    Y = X + block.attention(normal(X), normal(X), normal(X), np.array([3, 5]))
+    np.testing.assert_allclose(
+        block(X, np.array([3, 5])), Y + block.ffn(block.addnorm2.ln(Y)), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("rate", ["ffn_dropout", "block_dropout"])
+def test_each_further_dropout_acts_in_training_alone(rate):
+    block = TransformerEncoderBlock(8, 16, 2, 0.0, **{rate: 0.5})
+    X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    plain = block(X)
+    assert np.abs(block(X, training=True) - plain).max() > 0.1
+    np.testing.assert_array_equal(block(X), plain)
+    if rate == "block_dropout":  # the last thing that happens
+        assert 0.2 < np.mean(block(X, training=True) == 0) < 0.8

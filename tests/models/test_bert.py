@@ -68,19 +68,23 @@ def test_weights_exist_before_the_first_call(make_model):
     )
 
 
-@pytest.mark.parametrize(("size", "published"), [("base", 109_482_240), ("large", 335_141_888)])
-def test_googles_sizes_have_the_published_number_of_parameters(size, published):
-    config = BERTConfig.preset(size).to_dict()
-    del config["tie_embeddings"]
+# google-research/bert, README (base and large in Devlin et al. 2019 as 110 M and 340 M); the
+# notebook's summary prints the sizes of its layers, of which this is the sum.
+@pytest.mark.parametrize(
+    ("preset", "published"),
+    [("base", 109_482_240), ("large", 335_141_888), ("codertimo", 108_096_768)],
+)
+def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, published):
+    config = BERTConfig.preset(preset)
 
     def count(num_blks):
-        encoder = BERTEncoder(**{**config, "num_blks": num_blks})
+        encoder = BERTEncoder(**{**config.of_encoder(), "num_blks": num_blks})
         encoder.build((None, None))
         return encoder.count_params()
 
     one_block = count(2) - count(1)  # so that the large one need not fill 1.3 GB
-    pooler = config["num_hiddens"] ** 2 + config["num_hiddens"]
-    assert count(1) + (config["num_blks"] - 1) * one_block + pooler == published
+    pooler = (config.num_hiddens**2 + config.num_hiddens) * config.pooler
+    assert count(1) + (config.num_blks - 1) * one_block + pooler == published
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
@@ -103,6 +107,104 @@ def test_one_batch_is_learned_by_heart(make_model, make_batch, options):
     assert set(LOGGED) <= set(log)
     assert log["mlm_accuracy"][-1] == 1
     assert log["nsp_accuracy"][-1] == 1
+
+
+VARIANTS = {
+    "notebook": {
+        "positions": "sinusoidal",
+        "norm_first": True,
+        "layer_norm": "unbiased",
+        "layer_norm_epsilon": 1e-6,
+        "mask_from": "tokens",
+        "pooler": False,
+        "mlm_head": "linear",
+    },
+    "final-norm": {"norm_first": True, "final_norm": True},
+    "tied-linear": {"mlm_head": "linear", "tie_embeddings": True, "pooler": False},
+}
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_every_variant_starts_as_a_guess_and_learns_one_batch_by_heart(
+    make_model, make_batch, options
+):
+    model = make_model(**options)
+    features, labels, weights = make_batch()
+    model.compile(BERTAdamW(3e-3))
+    log = model.fit(features, labels, sample_weight=weights, epochs=100, verbose=0).history
+    assert log["mlm_cross_entropy"][0] == pytest.approx(math.log(60), rel=0.1)
+    assert (log["mlm_accuracy"][-1], log["nsp_accuracy"][-1]) == (1, 1)
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_every_variant_survives_keras_format(make_model, make_batch, tmp_path, options):
+    features, _, _ = make_batch()
+    model = make_model(**options)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.bert_config == model.bert_config
+    for name, logits in model(features).items():
+        np.testing.assert_array_equal(loaded(features)[name], logits)
+
+
+def test_without_next_sentence_there_is_one_output_one_loss_and_no_third_of_the_tuple(
+    make_model, make_batch
+):
+    features, labels, weights = make_batch()
+    model = make_model(next_sentence=False, pooler=False)
+    assert model(*features.values())[2] is None
+    model.compile(BERTAdamW(3e-3))
+    log = model.fit(
+        features, {"mlm": labels["mlm"]}, sample_weight={"mlm": weights["mlm"]}, verbose=0
+    ).history
+    assert sorted(log) == ["loss", "mlm_accuracy", "mlm_cross_entropy"]
+    del features["pred_positions"]
+    with pytest.raises(ValueError, match="`pred_positions` is missing"):
+        model(features)
+
+
+def test_training_a_pooler_that_no_loss_reaches_is_no_silent_matter(make_model, make_batch):
+    features, labels, weights = make_batch()
+    model = make_model(next_sentence=False)
+    model.compile(BERTAdamW(3e-3))
+    with pytest.warns(UserWarning, match="hidden/kernel"):
+        model.fit(
+            features, {"mlm": labels["mlm"]}, sample_weight={"mlm": weights["mlm"]}, verbose=0
+        )
+
+
+def test_an_attention_mask_says_what_valid_lens_say(make_model, make_batch):
+    features, _, _ = make_batch()
+    model = make_model()
+    expected = model(features)
+    lens = features.pop("valid_lens")
+    of_keys = np.arange(16) < lens[:, None]
+    for mask in (of_keys, of_keys.astype("float32"), np.repeat(of_keys[:, None], 16, axis=1)):
+        got = model({**features, "attention_mask": mask})
+        for name, logits in expected.items():
+            np.testing.assert_allclose(got[name], logits, atol=1e-6)
+
+
+def test_examples_packed_in_one_row_give_the_logits_of_their_own_rows(make_model):
+    rng = np.random.default_rng(0)
+    lengths, model = (7, 5, 3), make_model()
+    rows = [rng.integers(0, 60, (1, n)) for n in lengths]
+    segments = [np.repeat([[0, 1]], [n - 2, 2], axis=1) for n in lengths]
+    alone = [model(x, s, None, np.array([[1]])) for x, s in zip(rows, segments, strict=True)]
+    starts = np.cumsum((0, *lengths[:-1]))
+    packed = {
+        "tokens": np.concatenate([*rows, [[9]]], axis=1),  # the last one is padding
+        "segments": np.concatenate([*segments, [[0]]], axis=1),
+        "example_ids": np.array([[*np.repeat([1, 2, 3], lengths), 0]]),
+        "position_ids": np.array([[*np.concatenate([np.arange(n) for n in lengths]), 0]]),
+        "cls_positions": starts[None],
+        "pred_positions": starts[None] + 1,
+    }
+    got = model(packed)
+    assert got["nsp"].shape == (1, 3, 2)
+    for index, (_, mlm, nsp) in enumerate(alone):
+        np.testing.assert_allclose(got["mlm"][0, index], mlm[0, 0], atol=1e-5)
+        np.testing.assert_allclose(got["nsp"][0, index], nsp[0], atol=1e-5)
 
 
 def test_metrics_are_exact_over_the_data_set_whatever_the_batches(make_model, make_batch):

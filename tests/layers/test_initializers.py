@@ -1,0 +1,72 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l.layers.heads import MaskLM
+from keras_bert_d2l.layers.initializers import (
+    dense_initializer,
+    embedding_initializer,
+    initialize,
+    output_initializer,
+    position_initializer,
+    without_initialization,
+)
+
+
+def drawers():
+    return [
+        *(
+            make(kind)
+            for make in (dense_initializer, embedding_initializer, position_initializer)
+            for kind in ("book", "truncated_normal")
+        ),
+        output_initializer(),
+    ]
+
+
+def test_googles_weights_are_within_two_deviations_of_002():
+    weights = np.asarray(dense_initializer("truncated_normal")((100, 100)))
+    assert 0.039 < np.abs(weights).max() <= 0.0401
+    np.testing.assert_allclose(weights.std(), 0.0176, rtol=0.05)  # of a normal cut at two
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_nothing_is_drawn_without_initialization(dtype, monkeypatch):
+    def drawn(*args, **kwargs):
+        raise AssertionError
+
+    initializers = drawers()
+    for name in ("truncated_normal", "uniform", "normal"):
+        monkeypatch.setattr(keras.src.initializers.random_initializers.random, name, drawn)
+    for initializer in initializers:
+        with without_initialization():
+            values = initializer((3, 4), dtype)
+        assert tuple(values.shape) == (3, 4)
+        assert keras.backend.standardize_dtype(values.dtype) == dtype
+        with pytest.raises(AssertionError):
+            initializer((3, 4), dtype)
+
+
+def test_initialization_is_back_after_an_error():
+    with pytest.raises(KeyError), without_initialization():
+        raise KeyError
+    assert np.asarray(output_initializer()((10, 10))).std() > 0.01
+
+
+def test_initialize_draws_the_kernels_of_a_layer_anew():
+    head = MaskLM(5, 4)
+    with without_initialization():
+        head.build((None, None, 4))
+    head.mlp.layers[1].gamma.assign([2.0] * 4)
+    initialize(head)
+    dense, norm, logits = head.mlp.layers
+    assert 0.1 < np.abs(np.asarray(dense.kernel)).max() <= np.sqrt(6 / 8)
+    assert 0.01 < np.abs(np.asarray(logits.kernel)).max() <= 0.0401
+    np.testing.assert_array_equal(norm.gamma, [2.0] * 4)
+
+
+def test_an_initializer_passes_through_its_configuration():
+    for initializer in drawers():
+        config = keras.saving.serialize_keras_object(initializer)
+        again = keras.saving.deserialize_keras_object(config)
+        np.testing.assert_array_equal(again((3, 4)), initializer((3, 4)))
