@@ -4,21 +4,29 @@ import dataclasses
 import glob
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
+from keras_bert_d2l.text import sections
 from keras_bert_d2l.text.docstrings import Docstrings
-from keras_bert_d2l.text.layouts import LAYOUTS, documents
-from keras_bert_d2l.text.reading import read_lines
+from keras_bert_d2l.text.layouts import LAYOUTS
 
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
-_RULES = "1"  # a change of the rules that make documents of text changes every fingerprint
+_RULES = "2"  # a change of the rules that make documents of text changes every fingerprint
 
 AnyPath = str | os.PathLike[str]
+
+
+class _Section(Protocol):
+    @property
+    def num_bytes(self) -> int: ...
+
+    def documents(self) -> Iterator[list[str]]: ...
 
 
 class _Part(Protocol):
@@ -27,7 +35,17 @@ class _Part(Protocol):
 
     def identity(self) -> tuple[str, ...]: ...
 
-    def documents(self) -> Iterator[list[str]]: ...
+    def sections(self) -> Iterator[_Section]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Piece:
+    """Some consecutive documents of a corpus, to be read on their own, in another process too."""
+
+    sections: tuple[_Section, ...]
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return itertools.chain.from_iterable(section.documents() for section in self.sections)
 
 
 class Corpus:
@@ -92,8 +110,8 @@ class Corpus:
 
     def __iter__(self) -> Iterator[list[str]]:
         is_empty = True
-        for part in self._parts:
-            for document in part.documents():
+        for piece in self.pieces():
+            for document in piece:
                 is_empty = False
                 yield document
         if is_empty:
@@ -101,6 +119,23 @@ class Corpus:
                 "A corpus must hold at least one sentence. Received: no text in "
                 f"{self.description}."
             )
+
+    def pieces(self) -> Iterator[Piece]:
+        """Divides the corpus into pieces of some 8 to 16 MB, for several readers at once.
+
+        Their documents, end to end, are those of the corpus. The division depends on the files
+        alone. A packed file is never divided.
+        """
+        gathered: list[_Section] = []
+        num_bytes = 0
+        for section in itertools.chain.from_iterable(part.sections() for part in self._parts):
+            gathered.append(section)
+            num_bytes += section.num_bytes
+            if num_bytes >= sections.SECTION_BYTES:
+                yield Piece(tuple(gathered))
+                gathered, num_bytes = [], 0
+        if gathered:
+            yield Piece(tuple(gathered))
 
     @property
     def description(self) -> str:
@@ -122,7 +157,8 @@ class Corpus:
         They stand for the files' names, sizes, times of change and order, the layout, the
         versions of the packages whose docstrings are read, and the rules that make sentences.
         """
-        rules = ("rules", _RULES, importlib.metadata.version("sentencex"))
+        version = importlib.metadata.version("sentencex")
+        rules = ("rules", _RULES, version, str(sections.SECTION_BYTES))
         identities = [rules, *(part.identity() for part in self._parts)]
         return hashlib.sha256(repr(identities).encode("utf-8")).hexdigest()
 
@@ -147,8 +183,8 @@ class _TextFile:
         state = self.path.stat()
         return self.path.name, str(state.st_size), str(state.st_mtime_ns), self.layout
 
-    def documents(self) -> Iterator[list[str]]:
-        return documents(read_lines(self.path), self.layout)
+    def sections(self) -> Iterator[sections.Section]:
+        return sections.sections(self.path, self.layout)
 
 
 def _megabytes(num_bytes: int) -> str:

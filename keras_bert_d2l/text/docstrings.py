@@ -13,6 +13,7 @@ import pathlib
 import re
 import warnings
 from collections.abc import Iterator
+from typing import ClassVar
 
 from keras_bert_d2l.text.sentences import LONG_ENOUGH, gather_documents, split_sentences
 
@@ -61,6 +62,7 @@ class Docstrings:
     """
 
     packages: tuple[str, ...] = PACKAGES
+    num_bytes: ClassVar[int] = 4_000_000  # of text, about
 
     def __post_init__(self) -> None:
         for package in self.packages:
@@ -75,6 +77,10 @@ class Docstrings:
     def identity(self) -> tuple[str, ...]:
         """What changes whenever the documents do."""
         return "docstrings", *(f"{package} {_version(package)}" for package in self.packages)
+
+    def sections(self) -> Iterator["Docstrings"]:
+        """Yields itself: a sentence is left out for one anywhere before, so that nothing is cut."""
+        yield self
 
     def documents(self) -> Iterator[list[str]]:
         """Yields the documents: each class is one, and each module without its classes.

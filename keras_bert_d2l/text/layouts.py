@@ -14,6 +14,7 @@ _HEAD_LINES, _HEAD_CHARACTERS = 1000, 1 << 17  # what "auto" looks at
 _WIKITEXT_HEADING = re.compile(r"= .*=$")
 _WIKITEXT_TITLE = re.compile(r"= (?!= ).+ =$")
 _WIKITEXT_ESCAPE = re.compile(r" ?@([-,.])@ ?")
+_WIKITEXT_UNKNOWN, _UNKNOWN = "<unk>", "[UNK]"  # a rare word, as WikiText and as BERT write it
 
 _ENDS_A_SENTENCE = re.compile(r"[.!?…:;][\"'”’)\]]*$")
 
@@ -28,8 +29,8 @@ def documents(lines: Iterable[str], layout: str) -> Iterator[list[str]]:
     Yields: documents, each a list of at least one sentence.
     """
     if layout == "auto":
-        head, lines = _head(lines)
-        layout = guess_layout(head)
+        first, lines = head(lines)
+        layout = guess_layout(first)
     if layout == "lines":
         return gather_documents(_line_by_line(lines))
     if layout == "wikitext":
@@ -55,17 +56,17 @@ def guess_layout(lines: Sequence[str]) -> str:
     return "lines" if len(filled) > 1.5 * len(blocks) else "prose"
 
 
-def _head(lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
-    """Returns the first lines, and all lines."""
+def head(lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
+    """Returns the first lines, which `guess_layout` looks at, and all lines."""
     lines = iter(lines)
-    head: list[str] = []
+    first: list[str] = []
     size = 0
     for line in itertools.islice(lines, _HEAD_LINES):
-        head.append(line)
+        first.append(line)
         size += len(line)
         if size > _HEAD_CHARACTERS:
             break
-    return head, itertools.chain(head, lines)
+    return first, itertools.chain(first, lines)
 
 
 def _is_wrapped(blocks: Sequence[Sequence[str]]) -> bool:
@@ -104,6 +105,7 @@ def _wikitext(lines: Iterable[str]) -> Iterator[list[str] | None]:
         if is_title:
             yield None
         elif line and not _WIKITEXT_HEADING.match(line):
+            line = line.replace(_WIKITEXT_UNKNOWN, _UNKNOWN)
             *whole, last = _WIKITEXT_ESCAPE.sub(r"\1", line).split(" . ")
             yield [f"{sentence} ." for sentence in whole] + [last]
 

@@ -7,13 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bert_d2l.text._tensorflow_text import wordpiece_learner
-from keras_bert_d2l.text.normalization import normalize, special_markers, split_words
+from keras_bert_d2l.text.normalization import Normalization, split_words
 
 _BATCH_CHARACTERS = 1 << 20  # normalised in one call
 _MAX_COUNTED_WORDS = 1_000_000  # different ones while counting: beyond, the rarer half is dropped
-_MAX_WORDS = 100_000  # different ones to learn from: the most frequent
-_MAX_WORD_CHARACTERS = 50
-_MAX_ALPHABET = 1000
+MAX_WORDS = 100_000  # different ones to learn from: the most frequent
+MAX_WORD_CHARACTERS = 50
+MAX_ALPHABET = 1000
 _LEAST_COUNT = 2  # what was seen once is no pattern
 _NUM_ITERATIONS = 4  # of the learner: its own default
 _PIECES_TOO_MANY = 0.1  # share by which the pieces may outnumber the size, before the cut
@@ -27,35 +27,40 @@ def learn_tokens(
     The special tokens come first, then single characters, then longer pieces from the most
     frequent on. Deterministic; see `learn_vocab`.
     """
-    counts = _count_words(corpus, special_tokens, lowercase)
+    counts = count_words(corpus, special_tokens, lowercase)
     if not counts:
         raise ValueError("A vocabulary needs text to learn from. Received: no word in `corpus`.")
-    alphabet = _alphabet(counts, min(_MAX_ALPHABET, size // 3))  # a character may be two tokens
+    alphabet = frequent_characters(
+        counts, min(MAX_ALPHABET, size // 3)
+    )  # a character may be two tokens
     words = [
         (word, count)
-        for word, count in _most_common(counts, _MAX_WORDS)
-        if len(word) <= _MAX_WORD_CHARACTERS and alphabet.issuperset(word)
+        for word, count in most_common(counts, MAX_WORDS)
+        if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word)
     ]
     inner = {character for word, _ in words for character in word[1:]}
     tokens = [*special_tokens, *sorted(alphabet), *(f"##{c}" for c in sorted(inner))]
-    return [*tokens, *_pieces(words, size - len(tokens))][:size]
+    return [*tokens, *frequent_pieces(words, size - len(tokens))][:size]
 
 
-def _count_words(
+def count_words(
     corpus: Iterable[Sequence[str]], special_tokens: Sequence[str], lowercase: bool
 ) -> Counter[str]:
+    """Returns how often each word of documents of sentences occurs, special tokens left out."""
+    normalize = Normalization(special_tokens, lowercase)
     counts: Counter[bytes] = Counter()
-    for sentences in _batches(corpus):
-        words = split_words(normalize(tf.constant(sentences), special_tokens, lowercase))
+    for sentences in batches(corpus):
+        words = split_words(normalize(tf.constant(sentences)))
         counts.update(words.flat_values.numpy().tolist())
         if len(counts) > _MAX_COUNTED_WORDS:
-            counts = Counter(dict(_most_common(counts, _MAX_COUNTED_WORDS // 2)))
-    for marker in special_markers(special_tokens, lowercase):
+            counts = Counter(dict(most_common(counts, _MAX_COUNTED_WORDS // 2)))
+    for marker in normalize.markers:
         del counts[marker.encode()]
     return Counter({word.decode(): count for word, count in counts.items()})
 
 
-def _batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """Yields the sentences of documents, many at a time, or raises `ValueError`."""
     sentences: list[str] = []
     num_characters = 0
     for document in corpus:
@@ -73,20 +78,21 @@ def _batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
         yield sentences
 
 
-def _most_common(counts: Counter[Any], number: int) -> list[tuple[Any, int]]:
+def most_common(counts: Counter[Any], number: int) -> list[tuple[Any, int]]:
     """Like `Counter.most_common`, but equally frequent ones are in order, whatever came first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:number]
 
 
-def _alphabet(counts: Counter[str], size: int) -> set[str]:
+def frequent_characters(counts: Counter[str], size: int) -> set[str]:
+    """Returns the `size` most frequent characters of words, without those that occur once."""
     characters: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
             characters[character] += count
-    return {c for c, count in _most_common(characters, size) if count >= _LEAST_COUNT}
+    return {c for c, count in most_common(characters, size) if count >= _LEAST_COUNT}
 
 
-def _pieces(words: Sequence[tuple[str, int]], number: int) -> list[str]:
+def frequent_pieces(words: Sequence[tuple[str, int]], number: int) -> list[str]:
     """Returns `number` pieces or a few more, from the most frequent on, or all that there are.
 
     The learner wants to know how often a piece must occur. What matters here is how many pieces
@@ -116,8 +122,8 @@ def _pieces_as_frequent(words: Sequence[tuple[str, int]], least_count: int) -> l
         lower_thresh=None,
         num_iterations=_NUM_ITERATIONS,
         max_input_tokens=-1,
-        max_token_length=_MAX_WORD_CHARACTERS,
-        max_unique_chars=_MAX_ALPHABET,
+        max_token_length=MAX_WORD_CHARACTERS,
+        max_unique_chars=MAX_ALPHABET,
         vocab_size=None,
         slack_ratio=None,
         include_joiner_token=True,

@@ -1,79 +1,138 @@
-"""Strings in, normalised strings or words out: google's rules as TensorFlow ops.
+"""Strings in, normalised strings or words out, as TensorFlow ops.
 
-These are the rules of `BasicTokenizer` in `tokenization.py` of google-research/bert, which the
-tokenizer and the learner of vocabularies share. B: texts in the batch.
+These are the rules of `BasicTokenizer` in `tokenization.py` of google-research/bert, or those of
+the `BertNormalizer` of Hugging Face's tokenizers, which the tokenizer and the learner of
+vocabularies share. B: texts in the batch.
 """
 
-from collections.abc import Sequence
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
+from keras_bert_d2l.text.unicode_gaps import SIGMA, lookalikes, replacements
 
-MAX_WORD_CHARACTERS = 200  # a longer word becomes the unknown token
-_MARK = "\x01"  # a control character: the normalised text has none of its own
-_BOOK_UNKNOWN = "<unk>"  # WikiText and the book's corpora write it where a rare word was
+COMPATIBLE = ("google", "huggingface")
+CORPUS_UNKNOWN = "[UNK]"  # corpora write it, whatever the spelling of the vocabulary
+MARK = "\x01"  # a control character: the normalised text has none of its own
+_UNMARKED = "\x02"  # what it becomes where the text itself has it; removed with the other controls
+_NO_CHARACTER = 0x10FFFF  # what stands for bytes that are not UTF-8: a letter of no word
 
-# Unicode categories Cc and Cf and the replacement character, without tab and line ends.
-_REMOVED = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]+"
+# Unicode categories Cc and Cf and the replacement character, without tab, line ends and MARK.
+_REMOVED = r"[\x{00}\x02-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]+"
+_PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
 _CHINESE = (
     r"\x{3400}-\x{4dbf}\x{4e00}-\x{9fff}\x{f900}-\x{faff}\x{20000}-\x{2a6df}\x{2a700}-\x{2b73f}"
     r"\x{2b740}-\x{2b81f}\x{2b820}-\x{2ceaf}\x{2f800}-\x{2fa1f}"
 )
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
+# Capitals that become several characters in some locale, and one that looks as cased as they do.
+_LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
 # Without the space itself: rewriting each would take nine times as long.
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
-# Some text that may hold a word of more than 200 characters. The exact class (with \p{P}) times
-# 201 outgrows the engine and is 80 times slower; this one lets a few harmless texts through.
-_MAYBE_LONG = (
-    r"(?s).*[^\x00-/:-@\[-`{-\x7f\x{2000}-\x{206f}\x{3000}-\x{30ff}\x{3400}-\x{9fff}"
-    rf"\x{{ff00}}-\x{{ff0f}}]{{{MAX_WORD_CHARACTERS + 1}}}.*"
-)
 
 
-def special_markers(special_tokens: Sequence[str], lowercase: bool) -> list[str]:
-    """Returns the words that stand for `special_tokens` in a normalised text, in that order."""
-    names = [token[1:-1].lower() if lowercase else token[1:-1] for token in special_tokens]
-    return [f"{_MARK}{name}{_MARK}" for name in names]
-
-
-def normalize(texts: tf.Tensor, special_tokens: Sequence[str], lowercase: bool) -> tf.Tensor:
-    """Cleans texts as google's BERT does before it splits them into words.
+@dataclasses.dataclass(frozen=True)
+class Normalization:
+    """Cleans texts before they are split into words.
 
     Control and format characters vanish; with `lowercase` the text is lowered and stripped of its
     accents (NFD, without category Mn). A special token written in the text becomes its marker, a
-    word of its own; so do `<unk>`, whatever the spelling, and a word of more than 200 characters:
-    both become the marker of the unknown token.
+    word of its own, unless `split_special_tokens`.
 
-    Args:
-        texts: Strings `(B,)`, UTF-8.
+    Attributes:
         special_tokens: Padding, unknown, start, separator and mask as the vocabulary spells them.
         lowercase: Whether the vocabulary is of lowered words.
+        compat: Whose rules these are, `"google"` or `"huggingface"`.
+        split_special_tokens: Whether special tokens in a text are text like any other.
 
-    Returns: strings `(B,)`.
+    Raises:
+        ValueError: `compat` is neither of the two.
     """
-    texts = tf.strings.regex_replace(texts, _REMOVED, "")
-    texts = _mark_specials(texts, special_tokens)
-    if lowercase:
+
+    special_tokens: Sequence[str]
+    lowercase: bool = True
+    compat: str = "google"
+    split_special_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compat not in COMPATIBLE:
+            raise ValueError(
+                "`compat` must name the tokenizer whose ids are wanted, 'google' or "
+                f"'huggingface'. Received: compat={self.compat!r}."
+            )
+
+    @property
+    def markers(self) -> list[str]:
+        """The words that stand for `special_tokens` in a normalised text, in that order."""
+        names = [token[1:-1] for token in self.special_tokens]
+        return [f"{MARK}{name.lower() if self.lowercase else name}{MARK}" for name in names]
+
+    def __call__(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns normalised texts, strings `(B,)`, for texts, strings `(B,)`, UTF-8."""
+        return self.clean(self.mark(texts))
+
+    def mark(self, texts: tf.Tensor) -> tf.Tensor:
+        """Writes MARK in place of the brackets of special tokens, and spaces around them.
+
+        Other characters are left out nowhere, at most replaced by one that `clean` treats right.
+        """
+        texts = self._replace(texts)
+        if self.split_special_tokens:
+            return texts
+        left, right = self.special_tokens[0][0], self.special_tokens[0][-1]
+        names = "|".join(token[1:-1] for token in self.special_tokens)
+        mark = rf" {MARK}\1{MARK} "
+        texts = tf.strings.regex_replace(texts, rf"\{left}({names})\{right}", mark)
+        unknown = self.special_tokens[1]
+        if unknown == CORPUS_UNKNOWN:
+            return texts
+        return tf.strings.regex_replace(
+            texts, re.escape(CORPUS_UNKNOWN), mark.replace(r"\1", unknown[1:-1])
+        )
+
+    def clean(self, marked: tf.Tensor) -> tf.Tensor:
+        """Normalises what `mark` returned, character by character (but for a final sigma)."""
+        texts = tf.strings.regex_replace(marked, _REMOVED, "")
+        if not self.lowercase:
+            return texts
         # Unicode lowering follows the locale of the process: a Turkish one turns I into dotless i.
         # With ASCII lowered first, the locales differ in accents alone, and those go.
         texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
         texts = tensorflow_text().normalize_utf8(texts, "NFD")
-        texts = tf.strings.regex_replace(texts, _ACCENTS, "")
-    unknown = special_markers(special_tokens, lowercase)[1]
-    return tf.cond(
-        tf.reduce_any(tf.strings.regex_full_match(texts, _MAYBE_LONG)),
-        lambda: _replace_long_words(texts, unknown),
-        lambda: texts,
-    )
+        return tf.strings.regex_replace(texts, _ACCENTS, "")
+
+    def _replace(self, texts: tf.Tensor) -> tf.Tensor:
+        """Replaces what `mark` and `clean` would not treat as they should; few texts have any."""
+        new = {ord(MARK): ord(_UNMARKED)} | replacements(self.compat, self.lowercase)
+        similar = lookalikes(self.compat, self.lowercase)
+        private = _PRIVATE if self.compat == "huggingface" else ""
+        wanted = private + "".join(rf"\x{{{code:x}}}" for code in sorted(new | similar))
+        places = tf.where(tf.strings.regex_full_match(texts, f"(?s).*[{wanted}].*"))
+
+        def replaced() -> tf.Tensor:
+            some = tf.gather_nd(texts, places)
+            if private:
+                some = tf.strings.regex_replace(some, private, _UNMARKED)
+            codes = decode(some)
+            translated = _translate(codes.flat_values, new)
+            if similar:
+                translated = _lower_sigmas(codes, translated, similar)
+            some = encode(codes.with_flat_values(translated))
+            return tf.tensor_scatter_nd_update(texts, places, some)
+
+        return tf.cond(tf.size(places) > 0, replaced, lambda: texts)
 
 
 def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """Splits normalised texts at white space and around punctuation and Chinese characters.
 
     Args:
-        texts: What `normalize` returned, strings `(B,)`.
+        texts: What a `Normalization` with google's rules returned, strings `(B,)`.
 
     Returns: words, ragged strings `(B, None)`.
     """
@@ -81,19 +140,27 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.split(tf.strings.regex_replace(texts, _WORD_OF_ITS_OWN, r" \1 "))
 
 
-def _mark_specials(texts: tf.Tensor, special_tokens: Sequence[str]) -> tf.Tensor:
-    left, right = special_tokens[0][0], special_tokens[0][-1]
-    names = "|".join(token[1:-1] for token in special_tokens)
-    mark = rf" {_MARK}\1{_MARK} "
-    texts = tf.strings.regex_replace(texts, rf"\{left}({names})\{right}", mark)
-    unknown = special_tokens[1]
-    if unknown != _BOOK_UNKNOWN:
-        texts = tf.strings.regex_replace(texts, _BOOK_UNKNOWN, mark.replace(r"\1", unknown[1:-1]))
-    return texts
+def decode(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the code points of texts, ragged int32 `(B, None)`."""
+    return tf.strings.unicode_decode(texts, "UTF-8", replacement_char=_NO_CHARACTER)
 
 
-def _replace_long_words(texts: tf.Tensor, unknown: str) -> tf.Tensor:
-    words = split_words(texts)
-    is_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > MAX_WORD_CHARACTERS
-    words = words.with_flat_values(tf.where(is_long, unknown, words.flat_values))
-    return tf.strings.reduce_join(words, axis=1, separator=" ")
+def encode(codes: tf.Tensor) -> tf.Tensor:
+    """Returns the texts of code points `(B, None)`, dense or ragged, as strings `(B,)`."""
+    return tf.strings.unicode_encode(codes, "UTF-8")
+
+
+def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:
+    """Replaces code points, int32 `(N,)`."""
+    old, values = np.array(sorted(new.items()), np.int32).T
+    place = tf.minimum(tf.searchsorted(old, codes), len(old) - 1)
+    return tf.where(tf.gather(old, place) == codes, tf.gather(values, place), codes)
+
+
+def _lower_sigmas(
+    codes: tf.RaggedTensor, translated: tf.Tensor, similar: Mapping[int, int]
+) -> tf.Tensor:
+    """Lowers capital sigmas as they would be lowered next to older characters."""
+    older = _translate(codes.flat_values, {**similar, **_LONGER_IN_A_LOCALE})
+    lowered = tf.strings.lower(encode(codes.with_flat_values(older)), encoding="utf-8")
+    return tf.where(codes.flat_values == SIGMA, decode(lowered).flat_values, translated)

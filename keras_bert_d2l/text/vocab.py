@@ -84,6 +84,35 @@ class Vocab:
         """Writes a `vocab.txt`: UTF-8, one token a line; the file appears whole or not at all."""
         write_text(path, self._text())
 
+    def with_tokens(self, tokens: Iterable[str]) -> "Vocab":
+        """Returns a vocabulary with more tokens, which get the ids from V on.
+
+        Raises:
+            ValueError: A token is in the vocabulary already, is given twice or is no token.
+        """
+        if isinstance(tokens, str):
+            raise ValueError(f"`tokens` must be a list. Received one string: {tokens!r:.80}.")
+        return Vocab([*self._tokens, *tokens])
+
+    def without_tokens(self, tokens: Iterable[str]) -> "Vocab":
+        """Returns a vocabulary without some tokens; the others move up, in the same order.
+
+        The five special tokens always stay.
+
+        Raises:
+            ValueError: A token is not in the vocabulary.
+        """
+        if isinstance(tokens, str):
+            raise ValueError(f"`tokens` must be a list. Received one string: {tokens!r:.80}.")
+        dropped = set(tokens)
+        unknown = sorted(token for token in dropped if token not in self)
+        if unknown:
+            raise ValueError(
+                f"`tokens` must be in the vocabulary. Received: {unknown[0]!r}, which is not."
+            )
+        dropped -= set(self._special_tokens)
+        return Vocab([token for token in self._tokens if token not in dropped])
+
     def _text(self) -> str:
         return "".join(f"{token}\n" for token in self._tokens)
 

@@ -60,7 +60,7 @@ DOCUMENTS = {
     "wikitext": [
         [
             "The 12-inch gun cost 3.5 million , or 1,000 each .",
-            "It was <unk> .",
+            "It was [UNK] .",
             "Fin",
             'He was " big " .',
         ],
@@ -213,10 +213,19 @@ def test_a_corpus_keeps_what_it_was_opened_with(write):
 
 @pytest.mark.parametrize("offset", [3, 300_000])
 def test_a_file_that_is_not_utf8_is_refused_with_the_offset(write, offset):
-    text = ("é" * offset).encode()[:offset] if offset % 2 == 0 else b"abc"
-    path = write("latin.txt", text + b"caf\xe9 x")
+    path = write("latin.txt", b"a" * offset + b"caf\xe9 x")
     with pytest.raises(
         ValueError, match=rf"latin\.txt.*byte {offset + 3} is 0xe9.*iconv -f LATIN1"
+    ):
+        list(Corpus.open(path))
+
+
+@pytest.mark.parametrize("offset", [4, 300_000])
+def test_a_file_of_mixed_encodings_is_not_to_be_converted_as_a_whole(write, offset):
+    path = write("mixed.txt", ("é" * (offset // 2)).encode() + b"caf\xe9 x")
+    with pytest.raises(
+        ValueError,
+        match=rf"mixed\.txt.*byte {offset + 3} is 0xe9.*mixes encodings.*iconv -c -f UTF-8",
     ):
         list(Corpus.open(path))
 
@@ -231,9 +240,19 @@ def test_utf16_is_named(write):
         list(Corpus.open(write("text.txt", "The cat.".encode("utf-16"))))
 
 
-def test_a_binary_file_is_refused(write):
-    with pytest.raises(ValueError, match="zero byte"):
-        list(Corpus.open(write("text.txt", b"novels/one.txt\0\0\0")))
+@pytest.mark.parametrize("offset", [14, 70_000, 400_001])
+def test_a_zero_byte_is_refused_wherever_it_is(write, offset):
+    with pytest.raises(ValueError, match=rf"byte {offset} is a zero byte.*tr -d"):
+        list(Corpus.open(write("text.txt", b"x" * offset + b"\0\0 and more")))
+
+
+def test_a_line_of_ten_million_bytes_comes_whole_in_bounded_pieces(write):
+    for line in ("x" * 10_000_000, "word " * 2_000_000):
+        documents = list(Corpus.open(write("text.txt", f"Before.\n{line}\nAfter."), layout="lines"))
+        pieces = list(itertools.chain(*documents))
+        assert (pieces[0], pieces[-1]) == ("Before.", "After.")
+        assert max(map(len, pieces)) <= 2**17
+        assert "".join(pieces[1:-1]).replace(" ", "") == line.replace(" ", "")
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
@@ -282,8 +301,8 @@ def test_wikitext_has_as_many_articles_as_its_authors_say(data_dir):
         documents = list(Corpus.open(data_dir / "corpus" / "wikitext-2" / f"wiki.{name}"))
         assert len(documents) == articles
         counts.update(word for document in documents for s in document for word in s.split())
-    assert counts["<unk>"] > 10_000
-    assert not {"@-@", "@,@", "@.@"} & set(counts)
+    assert counts["[UNK]"] > 10_000
+    assert not {"@-@", "@,@", "@.@", "<unk>"} & set(counts)
 
 
 def test_googles_sample_is_one_sentence_a_line(data_dir):

@@ -62,7 +62,7 @@ def test_every_text_of_the_corpus_can_be_written():
 
 
 def test_special_tokens_in_the_text_are_not_learned():
-    vocab = learn_vocab([["the <unk> cat [MASK] the cat"] * 5], 100)
+    vocab = learn_vocab([["the [UNK] cat [MASK] the cat"] * 5], 100)
     assert not {"<", "[", "unk", "mask", "##nk"} & set(vocab)
     assert not [token for token in vocab if "\x01" in token]
 
@@ -109,7 +109,7 @@ def test_a_size_without_room_is_refused(size):
         learn_vocab(documents(), size)
 
 
-@pytest.mark.parametrize("corpus", [[], [[]], [[""]], [["\u200b", "<unk>"]]])
+@pytest.mark.parametrize("corpus", [[], [[]], [[""]], [["\u200b", "[UNK]"]]])
 def test_a_corpus_without_a_word_is_refused(corpus):
     with pytest.raises(ValueError, match="no word"):
         learn_vocab(corpus, 100)

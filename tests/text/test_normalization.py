@@ -5,49 +5,16 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.normalization import normalize, split_words
+from keras_bert_d2l.text.normalization import Normalization, split_words
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
-CHINESE = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
-)
 
-
-def python_words(text: str, lowercase: bool) -> list[str]:
-    """The rules, character by character (`BasicTokenizer` of google-research/bert)."""
-    characters = []
-    for character in text:
-        category = unicodedata.category(character)
-        if category == "Zs" or character in "\t\n\r":
-            characters.append(" ")
-        elif any(low <= ord(character) <= high for low, high in CHINESE):
-            characters += [" ", character, " "]
-        elif category not in ("Cc", "Cf") and character != "\ufffd":
-            characters.append(character)
-    words = []
-    for word in "".join(characters).split():
-        if lowercase:
-            word = unicodedata.normalize("NFD", word.lower())
-            word = "".join(c for c in word if unicodedata.category(c) != "Mn")
-        words += "".join(f" {c} " if is_punctuation(c) else c for c in word).split()
-    return words
-
-
-def is_punctuation(character: str) -> bool:
-    is_ascii_symbol = character.isascii() and character.isprintable() and not character.isalnum()
-    is_punctuation = unicodedata.category(character).startswith("P")
-    return (is_ascii_symbol and character != " ") or is_punctuation
+def normalize(texts, specials=GOOGLE_SPECIALS, lowercase=True, **options):
+    return Normalization(specials, lowercase, **options)(tf.constant(texts))
 
 
 def tensor_words(texts: list[str], lowercase: bool) -> list[list[str]]:
-    words = split_words(normalize(tf.constant(texts), GOOGLE_SPECIALS, lowercase))
+    words = split_words(normalize(texts, lowercase=lowercase))
     return [[word.decode() for word in row] for row in words.to_list()]
 
 
@@ -60,9 +27,9 @@ def stable_characters() -> list[str]:
 
 
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_every_character_is_treated_as_google_does(lowercase):
+def test_characters_are_treated_as_google_does(lowercase, google):
     texts = [f"a{c}b I{c}\u0307 {c}.{c}" for c in stable_characters()]
-    expected = [python_words(text, lowercase) for text in texts]
+    expected = [google.words(text, lowercase) for text in texts]
     actual = tensor_words(texts, lowercase)
     different = [(t, e, a) for t, e, a in zip(texts, expected, actual, strict=True) if e != a]
     assert different == []
@@ -78,28 +45,58 @@ def test_text_is_cleaned_lowered_stripped_and_split():
     ]
 
 
-def test_a_final_sigma_is_lowered_as_python_does():
-    assert tensor_words(["ΟΔΥΣΣΕΥΣ. ΑΣ Σ"], True) == [python_words("ΟΔΥΣΣΕΥΣ. ΑΣ Σ", True)]
+def test_a_final_sigma_is_lowered_as_python_does(google):
+    assert tensor_words(["ΟΔΥΣΣΕΥΣ. ΑΣ Σ"], True) == [google.words("ΟΔΥΣΣΕΥΣ. ΑΣ Σ", True)]
+
+
+def test_young_characters_matter_to_a_final_sigma(google):
+    """TensorFlow's lowering knows Unicode 13."""
+    young = ("\u0899", "\ua7d1", "\U00010570", "\U000105ab", "\u1734")
+    texts = [f"{a}Σ{b} ΑΣ{a}Σ{b}Iİ" for a in young for b in ("", *young)]
+    assert tensor_words(texts, True) == [google.words(text, True) for text in texts]
+
+
+def test_hugging_face_knows_no_final_sigma():
+    assert normalize(["ΑΣ ς"], compat="huggingface").numpy()[0].decode() == "ασ ς"
+
+
+def test_hugging_face_removes_private_use_characters_and_google_does_not():
+    texts = ["a\ue000b\U000f0000"]
+    assert normalize(texts, compat="huggingface").numpy().tolist() == [b"ab"]
+    assert normalize(texts).numpy()[0].decode() == texts[0]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_special_token_is_one_before_anything_is_removed(lowercase):
+    texts = ["[MA\u200bSK] [\ue000SEP]"]
+    for compat in ("google", "huggingface"):
+        assert b"\x01" not in normalize(texts, lowercase=lowercase, compat=compat).numpy()[0]
+
+
+def test_special_tokens_may_be_text():
+    texts = ["a[MASK] \x01MASK\x01"]
+    assert normalize(texts, split_special_tokens=True).numpy().tolist() == [b"a[mask] mask"]
+
+
+def test_another_tokenizer_is_refused():
+    with pytest.raises(ValueError, match="'google' or 'huggingface'.*compat='bert'"):
+        Normalization(GOOGLE_SPECIALS, compat="bert")
 
 
 @pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_special_tokens_become_words_of_their_own(specials, lowercase):
-    text = tf.constant([f"A{specials[4]}b{specials[0]}{specials[1]} {specials[4].swapcase()}"])
-    words = split_words(normalize(text, specials, lowercase))[0].numpy().tolist()
+    texts = [f"A{specials[4]}b{specials[0]}{specials[1]} {specials[4].swapcase()}"]
+    words = split_words(normalize(texts, specials, lowercase))[0].numpy().tolist()
     marked = [word for word in words if b"\x01" in word]
     assert len(marked) == 3
     assert words[0].lower() == b"a"
     assert words[2] == b"b"
 
 
-@pytest.mark.parametrize("letter", ["a", "é", "𝒜"])
-def test_a_word_is_unknown_from_201_characters_on(letter):
-    text = tf.constant([f"x {letter * 200}-{letter * 201}. y"])
-    words = split_words(normalize(text, GOOGLE_SPECIALS, False))[0].numpy().tolist()
-    assert words[1] == (letter * 200).encode()
-    assert words[3] == b"\x01UNK\x01"
-    assert [words[0], words[2], *words[4:]] == [b"x", b"-", b".", b"y"]
+@pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
+def test_what_corpora_write_for_an_unknown_word_is_unknown(specials):
+    assert normalize(["[UNK]"], specials).numpy()[0].strip() == b"\x01unk\x01"
 
 
 @pytest.mark.slow
@@ -108,11 +105,11 @@ def test_the_locale_of_the_process_changes_nothing(fresh_process):
     code = """
         import sys
         import tensorflow as tf
-        from keras_bert_d2l.text.normalization import normalize
+        from keras_bert_d2l.text.normalization import Normalization
         from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
-        print(normalize(tf.constant(sys.argv[1:]), GOOGLE_SPECIALS, True).numpy().tolist())
+        print(Normalization(GOOGLE_SPECIALS)(tf.constant(sys.argv[1:])).numpy().tolist())
     """
-    expected = normalize(tf.constant(texts), GOOGLE_SPECIALS, True).numpy().tolist()
+    expected = normalize(texts).numpy().tolist()
     assert expected[0].decode() == "title iiıi i i"
     for name in ("tr_TR.UTF-8", "lt_LT.UTF-8"):
         assert fresh_process(code, *texts, LC_ALL=name, LANG=name).strip() == str(expected)

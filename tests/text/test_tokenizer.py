@@ -1,7 +1,9 @@
 """Tokenizer: ids as google's, in every mode of TensorFlow, packed, truncated and turned back."""
 
 import json
+import random
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -56,12 +58,103 @@ def test_special_tokens_in_the_text_stay_whole(specials, lowercase):
     assert tokenizer.tokenize(text).to_list() == [[cls, 5, mask, 6, unk, pad, 9, sep]]
 
 
-def test_the_unknown_token_of_corpora_is_unknown_in_either_spelling(tokenizer):
-    assert tokens_of(tokenizer, "the <unk> sat") == ["the", "[UNK]", "sat"]
+def test_the_unknown_token_of_corpora_is_unknown_in_either_spelling():
+    for specials in (GOOGLE_SPECIALS, BOOK_SPECIALS):
+        tokenizer = Tokenizer(Vocab([*specials, *PIECES]))
+        assert tokenizer.tokenize("the[UNK]sat").to_list() == [[10, UNK, 12]]
 
 
-def test_no_text_can_write_the_inner_mark_of_a_special_token(tokenizer):
-    assert tokens_of(tokenizer, "the \x01mask\x01 \x01MASK\x01") == ["the", "[UNK]", "[UNK]"]
+def test_special_tokens_in_the_text_may_be_split():
+    vocab = Vocab([*GOOGLE_SPECIALS, "[", "]", "mask"])
+    assert Tokenizer(vocab).tokenize("[MASK]").to_list() == [[MASK]]
+    tokenizer = Tokenizer(vocab, split_special_tokens=True)
+    assert tokenizer.tokenize("[MASK]").to_list() == [[5, 7, 6]]
+
+
+@pytest.mark.parametrize(("compat", "most"), [("google", 200), ("huggingface", 100)])
+@pytest.mark.parametrize("letter", ["a", "é", "𝒜"])
+def test_a_longer_word_is_unknown(compat, most, letter):
+    vocab = Vocab([*GOOGLE_SPECIALS, letter, f"##{letter}", f"##{letter * 3}", "x", "-"])
+    tokenizer = Tokenizer(vocab, lowercase=False, compat=compat)
+    text = f"x {letter * most}-{letter * (most + 1)}- x"
+    fits = [5] + [7] * ((most - 1) // 3) + [6] * ((most - 1) % 3)
+    assert tokenizer.tokenize([text, "x"]).to_list() == [[8, *fits, 9, UNK, 9, 8], [8]]
+    offsets = tokenizer.with_offsets(text)
+    assert offsets["tokens"].to_list() == [[8, *fits, 9, UNK, 9, 8]]
+    assert offsets["starts"][0, -3] == most + 3
+    assert offsets["ends"][0, -3] == 2 * most + 4
+
+
+def test_options_make_the_same_tokenizer(tokenizer):
+    assert tokenizer.options == {
+        "lowercase": True,
+        "compat": "google",
+        "split_special_tokens": False,
+    }
+    other = Tokenizer(tokenizer.vocab, False, "huggingface", True)
+    assert Tokenizer(tokenizer.vocab, **other.options).options == other.options
+
+
+@pytest.mark.parametrize("truncation", ["only_first", "only_second"])
+def test_one_text_of_a_pair_may_be_cut(tokenizer, truncation):
+    texts = ("the cat sat", "cat the cat")
+    batch = tokenizer(*(texts[:: 1 if truncation == "only_first" else -1]), 8, truncation)
+    row = [CLS, 10, 11, SEP, 11, 10, 11, SEP]
+    if truncation == "only_second":
+        row = [CLS, 11, 10, 11, SEP, 10, 11, SEP]
+    assert batch["tokens"].numpy().tolist() == [row]
+
+
+def test_words_know_their_tokens(tokenizer):
+    batch = tokenizer.from_words([["UNaffable", ",", "", "cats"], ["dog"], []])
+    assert batch["tokens"].numpy().tolist() == [
+        [CLS, 5, 6, 7, 15, 11, 13, SEP],
+        [CLS, UNK, SEP, *[PAD] * 5],
+        [CLS, SEP, *[PAD] * 6],
+    ]
+    assert batch["word_ids"].numpy().tolist() == [
+        [-1, 0, 0, 0, 1, 3, 3, -1],
+        [-1, 0, *[-1] * 6],
+        [-1] * 8,
+    ]
+    assert batch["valid_lens"].numpy().tolist() == [8, 3, 2]
+    cut = tokenizer.from_words(tf.ragged.constant([["UNaffable", "cats"]]), max_len=5)
+    assert cut["word_ids"].numpy().tolist() == [[-1, 0, 0, 0, -1]]
+    assert cut["word_ids"].shape == cut["tokens"].shape == (1, 5)
+
+
+@pytest.mark.parametrize("words", ["the cat", ["the", "cat"], [[1]], 3, [[["the"]]]], ids=repr)
+def test_what_are_no_words_is_refused(tokenizer, words):
+    with pytest.raises(ValueError, match=r"Words must be a list of words.*Received"):
+        tokenizer.from_words(words)
+
+
+def random_lines(number, seed):
+    """Lines of characters of all kinds, most of them of those that a vocabulary may have."""
+    draw = random.Random(seed)
+    codes = [c for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
+    common = "abcdeABCDE ÀéñÑüßΑΣσςΐЖйЙ  .,!'-[]()\t\u00ad\u200b\u0301\u0307İı東京한국ﬁ½²™"
+    for _ in range(number):
+        share = draw.random()
+        yield "".join(
+            chr(draw.choice(codes)) if draw.random() < share**3 else draw.choice(common)
+            for _ in range(draw.choice((3, 12, 40, 300)))
+        )
+
+
+@pytest.mark.parametrize("number", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
+def test_random_lines_are_cut_as_google_cuts_them(google, lowercase, number):
+    letters = "abcdeABCDEαβσςжийßΑΣ한한½²東ñ[]().,é"
+    pieces = [f"{start}{c}" for c in letters for start in ("", "##")]
+    vocab = Vocab([*GOOGLE_SPECIALS, *pieces, "abc", "##cde", "ab", "##e."])
+    tokenizer = Tokenizer(vocab, lowercase, split_special_tokens=True)
+    lines = list(random_lines(number, seed=int(lowercase)))
+    expected = [google.ids(line, vocab, lowercase) for line in lines]
+    batches = [lines[i : i + 1000] for i in range(0, number, 1000)]
+    actual = [ids for batch in batches for ids in tokenizer.tokenize(batch).to_list()]
+    assert [line for line, a, e in zip(lines, actual, expected, strict=True) if a != e] == []
+    assert sum(piece != UNK for ids in expected for piece in ids) > 5 * number
 
 
 @pytest.mark.parametrize(
@@ -297,22 +390,35 @@ def bert_base(request, data_dir):
     return request.param, Tokenizer(Vocab.from_file(path), lowercase=request.param == "uncased")
 
 
-def test_ids_are_googles_but_for_special_tokens_in_the_text(bert_base, data_dir):
-    """Hugging Face keeps special tokens whole, too; neither treats `<unk>` as one here."""
+@pytest.mark.parametrize("compat", ["google", "huggingface"])
+def test_tricky_lines_are_cut_as_the_originals_cut_them(bert_base, data_dir, compat):
+    """Google splits special tokens in a text, Hugging Face does not."""
     name, tokenizer = bert_base
-    different_from_google, different_from_hugging_face = [], []
-    for line in json_lines(data_dir / "golden" / "tokenization" / "tricky_bert.jsonl"):
-        hugging_face = line[f"ids_{name}"]
-        google = line[f"google_{name}"] or hugging_face
-        ids = tokenizer(line["text"])["tokens"][0].numpy().tolist()
-        if ids != google:
-            different_from_google.append(line["text"])
-        if ids not in (google, hugging_face):
-            different_from_hugging_face.append(line["text"])
-    assert different_from_hugging_face == ["<unk> <unk> tokens from wikitext"]
-    assert len(different_from_google) == 4
-    specials = (*GOOGLE_SPECIALS, "<unk>")
-    assert all(any(token in text for token in specials) for text in different_from_google)
+    tokenizer = Tokenizer(
+        tokenizer.vocab, name == "uncased", compat, split_special_tokens=compat == "google"
+    )
+    lines = json_lines(data_dir / "golden" / "tokenization" / "tricky_bert.jsonl")
+    texts = [line["text"] for line in lines]
+    expected = [line[f"ids_{name}"][1:-1] for line in lines]
+    if compat == "google":
+        google = [line[f"google_{name}"] for line in lines]
+        expected = [g[1:-1] if g else e for g, e in zip(google, expected, strict=True)]
+    assert tokenizer.tokenize(texts).to_list() == expected
+    assert tokenizer.with_offsets(texts)["tokens"].to_list() == expected
+    assert len(texts) == 100
+
+
+def test_words_are_aligned_as_hugging_face_aligns_them(bert_base, data_dir):
+    name, tokenizer = bert_base
+    if name == "uncased":
+        pytest.skip("the expected ids are those of the cased vocabulary")
+    lines = json_lines(data_dir / "golden" / "tokenization" / "word_alignment.jsonl")
+    batch = tokenizer.from_words([line["words"] for line in lines])
+    for i, line in enumerate(lines):
+        length = batch["valid_lens"][i]
+        assert batch["tokens"][i, :length].numpy().tolist() == line["input_ids_cased"]
+        word_ids = [-1 if word is None else word for word in line["word_ids"]]
+        assert batch["word_ids"][i, :length].numpy().tolist() == word_ids
 
 
 def test_truncated_pairs_are_those_of_hugging_face(bert_base, data_dir):

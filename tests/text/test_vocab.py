@@ -84,6 +84,27 @@ def test_vocabularies_are_equal_when_their_tokens_are():
     assert vocab.fingerprint != other.fingerprint
 
 
+def test_added_tokens_get_the_ids_that_follow(specials):
+    vocab = Vocab([*specials, *WORDS])
+    assert vocab.with_tokens(["dog", "##ed"]).tokens == (*specials, *WORDS, "dog", "##ed")
+    assert len(vocab) == 9
+    with pytest.raises(ValueError, match="'cat' as the ids 6 and 9"):
+        vocab.with_tokens(["cat"])
+    with pytest.raises(ValueError, match="one string: 'dog'"):
+        vocab.with_tokens("dog")
+
+
+def test_dropped_tokens_leave_the_others_in_order_and_the_special_ones_stay(specials):
+    vocab = Vocab(["the", *specials, "cat", "##s"])
+    smaller = vocab.without_tokens(["cat", "the", *specials])
+    assert smaller.tokens == (*specials, "##s")
+    assert smaller.special_ids == (0, 1, 2, 3, 4)
+    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
+        vocab.without_tokens(["cat", "dog"])
+    with pytest.raises(ValueError, match="one string: 'cat'"):
+        vocab.without_tokens("cat")
+
+
 def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
     path = data_dir / "vocab" / "bert-base-uncased-vocab.txt"
     vocab = Vocab.from_file(path)

@@ -1,0 +1,110 @@
+"""Code points that tokenizers treat otherwise than TensorFlow's ops do, as maps to apply before.
+
+Each has its own Unicode tables: google's tokenizer those of its Python, TensorFlow's lowering
+those of Unicode 13, its other ops newer ones, and Hugging Face's tokenizer (tokenizers 0.23.3)
+newer ones for lowering and those of Unicode 8 for categories. The maps go from code point to code
+point; a private-use code point stands for a letter that no op touches.
+
+Beyond them is, as Hugging Face has it, the order of two combining marks that stand there in an
+order which is not the canonical one, where both came after Unicode 8.
+"""
+
+from collections.abc import Iterator
+
+SIGMA = 0x3A3
+_REMOVED = 0x02  # a control character: cleaning removes it
+_FIRST_PRIVATE = 0xE000
+
+# Capitals that TensorFlow does not lower: the first and the last, and the first small letter.
+_CAPITALS = (
+    (0x1C89, 0x1C89, 0x1C8A),
+    (0x2C2F, 0x2C2F, 0x2C5F),
+    (0xA7C0, 0xA7C0, 0xA7C1),
+    (0xA7CB, 0xA7CB, 0x0264),
+    (0xA7CC, 0xA7CC, 0xA7CD),
+    (0xA7CE, 0xA7CE, 0xA7CF),
+    (0xA7D0, 0xA7D0, 0xA7D1),
+    (0xA7D2, 0xA7D2, 0xA7D3),
+    (0xA7D4, 0xA7D4, 0xA7D5),
+    (0xA7D6, 0xA7D6, 0xA7D7),
+    (0xA7D8, 0xA7D8, 0xA7D9),
+    (0xA7DA, 0xA7DA, 0xA7DB),
+    (0xA7DC, 0xA7DC, 0x019B),
+    (0x10570, 0x1057A, 0x10597),
+    (0x1057C, 0x1058A, 0x105A3),
+    (0x1058C, 0x10592, 0x105B3),
+    (0x10594, 0x10595, 0x105BB),
+    (0x10D50, 0x10D65, 0x10D70),
+    (0x16EA0, 0x16EB8, 0x16EBB),
+)
+# Characters that came with Unicode 14 and have a say in whether a capital sigma ends a word.
+_CASED = """
+2C2F 2C5F A7C0-A7C1 A7D0-A7D1 A7D3 A7D5-A7D9 10570-1057A 1057C-1058A 1058C-10592 10594-10595
+10597-105A1 105A3-105B1 105B3-105B9 105BB-105BC 1DF00-1DF09 1DF0B-1DF1E
+"""
+_IGNORED = """
+888 890-891 898-89F 8C9-8D2 C3C 180F 1AC1-1ACE 1DFA A7F2-A7F4 FBC2 10780-10785 10787-107B0
+107B2-107BA 10F82-10F85 11070 11073-11074 110C2 1AFF0-1AFF3 1AFF5-1AFFB 1AFFD-1AFFE 1CF00-1CF2D
+1CF30-1CF46 1E2AE
+"""
+_NEITHER = "1734"
+# Plain letters to Hugging Face; newer tables have them as punctuation, Chinese, accents, format
+# characters, or letters that decompose or change places.
+_HUGGING_FACE_LETTERS = """
+61D 7FD 890-891 898-89F 8CA-8E2 9FD-9FE A76 AFA-AFF B55 C04 C3C C77 C84 D00 D3B-D3C D81 EBA ECE
+1715 180F 1885-1886 1ABF-1ACE 1B4E-1B4F 1B7D-1B7F 1DF6-1DFB 2E43-2E4F 2E52-2E5D A82C A8C5 A8FF
+A9BD 105C9 105E4 10D24-10D27 10D6E 10EAB-10EAD 10EFD-10EFF 10F46-10F50 10F55-10F59 10F82-10F89
+11070 11073-11074 110C2 110CD 111CF 1123E 11241 1133B 11383 11385 1138E 11391 113C5 113C7-113C8
+113CE-113D0 113D4-113D5 113D7-113D8 11438-1143F 11442-11444 11446 1144B-1144F 1145A-1145B
+1145D-1145E 11660-1166C 116B9 1182F-11837 11839-1183B 11938 1193B-1193E 11943-11946 119D4-119D7
+119DA-119DB 119E0 119E2 11A01-11A0A 11A33-11A38 11A3B-11A47 11A51-11A56 11A59-11A5B 11A8A-11A96
+11A98-11A9C 11A9E-11AA2 11B00-11B09 11BE1 11C30-11C36 11C38-11C3D 11C3F 11C41-11C45 11C70-11C71
+11C92-11CA7 11CAA-11CB0 11CB2-11CB3 11CB5-11CB6 11D31-11D36 11D3A 11D3C-11D3D 11D3F-11D45 11D47
+11D90-11D91 11D95 11D97 11EF3-11EF4 11EF7-11EF8 11F00-11F01 11F36-11F3A 11F40-11F4F 11FFF
+12FF1-12FF2 13430-13440 13447-13455 16121-16128 1612F 16D68-16D6A 16D6D-16D6F 16E97-16E9A 16F4F
+16FE2 16FE4 16FF0-16FF1 1CF00-1CF2D 1CF30-1CF46 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024
+1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E5FF 1E944-1E94A 1E95E-1E95F
+2B820-2B91F
+"""
+# Punctuation to Hugging Face, and to nobody else; what stands for them is Chinese to the ops, and a
+# letter to Hugging Face.
+_HUGGING_FACE_PUNCTUATION = {0x166D: 0x2B820, 0x111C9: 0x2B821}
+_HUGGING_FACE_ACCENT = 0x1734
+_SMALL_SIGMA = 0x3C3  # Hugging Face knows no final sigma
+
+
+def stand_ins(compat: str) -> dict[int, int]:
+    """Returns what code points are replaced by, in texts and in the vocabulary alike."""
+    if compat == "google":
+        return {}
+    letters = enumerate(_code_points(_HUGGING_FACE_LETTERS), _FIRST_PRIVATE)
+    return {letter: private for private, letter in letters} | _HUGGING_FACE_PUNCTUATION
+
+
+def replacements(compat: str, lowercase: bool) -> dict[int, int]:
+    """Returns what code points of a text are replaced by before TensorFlow's ops see it."""
+    same = stand_ins(compat)
+    if not lowercase:
+        return same
+    small = {
+        first + i: same.get(small + i, small + i)
+        for first, last, small in _CAPITALS
+        for i in range(last - first + 1)
+    }
+    if compat == "huggingface":
+        small |= {SIGMA: _SMALL_SIGMA, _HUGGING_FACE_ACCENT: _REMOVED}
+    return small | same
+
+
+def lookalikes(compat: str, lowercase: bool) -> dict[int, int]:
+    """Returns older characters of which a capital sigma takes as much notice as of the younger."""
+    if compat != "google" or not lowercase:
+        return {}
+    kinds = ((_CASED, "a"), (_IGNORED, "\u0301"), (_NEITHER, "\u4e00"))
+    return {code: ord(older) for ranges, older in kinds for code in _code_points(ranges)}
+
+
+def _code_points(ranges: str) -> Iterator[int]:
+    for part in ranges.split():
+        first, _, last = part.partition("-")
+        yield from range(int(first, 16), int(last or first, 16) + 1)

@@ -1,0 +1,118 @@
+"""Tokenizer(compat="huggingface") beside Hugging Face's own, text by text."""
+
+import gzip
+import lzma
+import random
+import tarfile
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
+
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
+
+SAMPLE = 500
+
+
+@pytest.fixture(scope="module", params=["uncased", "cased"])
+def pair(request, data_dir):
+    """Ours and theirs."""
+    path = data_dir / "vocab" / f"bert-base-{request.param}-vocab.txt"
+    lowercase = request.param == "uncased"
+    return (
+        Tokenizer(Vocab.from_file(path), lowercase, compat="huggingface"),
+        tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase),
+    )
+
+
+def lines_of_the_corpus(folder, sample):
+    """Yields the lines of each file: all of them, or some from its beginning to its end."""
+    for name, text in _files(folder):
+        lines = text.split("\n")
+        yield name, lines if sample is None else lines[:: max(1, len(lines) // sample)]
+
+
+def _files(folder):
+    yield "sample_text.txt", (folder / "sample_text.txt").read_text(encoding="utf-8")
+    for path in sorted((folder / "wikitext-2").iterdir()):
+        unpack = gzip.decompress if path.suffix == ".gz" else lzma.decompress
+        yield path.name, unpack(path.read_bytes()).decode("utf-8")
+    with tarfile.open(folder / "novels.tar.xz") as archive:
+        for member in archive:
+            if member.isfile():
+                yield member.name, archive.extractfile(member).read().decode("utf-8")
+
+
+def different(pair, texts):
+    ours, theirs = pair
+    found = []
+    for i in range(0, len(texts), 2000):
+        part = texts[i : i + 2000]
+        expected = theirs._tokenizer.encode_batch_fast(part, add_special_tokens=False)
+        actual = ours.tokenize(part)
+        values = [ids for encoding in expected for ids in encoding.ids]
+        lengths = [len(encoding.ids) for encoding in expected]
+        same = np.array_equal(actual.flat_values, values)
+        if not same or not np.array_equal(actual.row_lengths(), lengths):
+            rows = zip(part, actual.to_list(), expected, strict=True)
+            found += [text for text, row, encoding in rows if row != encoding.ids]
+    return found
+
+
+@pytest.mark.parametrize("sample", [SAMPLE, pytest.param(None, marks=pytest.mark.slow)])
+def test_lines_of_the_corpus_have_the_same_ids(pair, data_dir, sample):
+    num_lines = 0
+    for name, lines in lines_of_the_corpus(data_dir / "corpus", sample):
+        assert different(pair, lines) == [], name
+        num_lines += len(lines)
+    assert num_lines > (2 * SAMPLE if sample else 200_000)
+
+
+@pytest.mark.parametrize(
+    "step", [29, pytest.param(1, marks=pytest.mark.slow)], ids=["sample", "all"]
+)
+def test_every_code_point_has_the_same_ids(pair, step):
+    codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]
+    assert different(pair, [f"a{chr(code)}b {chr(code)}" for code in codes]) == []
+
+
+def random_texts(number):
+    draw = random.Random(0)
+    alphabet = "abcdeÀéñüßΑΣσςΐЖйЙ  .,!'-\t\u00ad\u200b\u0301\u0307İı東한국ﬁ½²\ue000\u2e43\u1734"
+    for _ in range(number):
+        letters = draw.choices([*alphabet, "[MASK]", "the ", "ing "], k=draw.choice((5, 20, 200)))
+        yield "".join(letters)
+
+
+def test_random_texts_have_the_same_ids(pair):
+    assert different(pair, list(random_texts(2000))) == []
+
+
+def test_random_texts_have_the_same_offsets(pair):
+    ours, theirs = pair
+    texts = list(random_texts(300))
+    offsets = ours.with_offsets(texts)
+    spans = zip(offsets["starts"].to_list(), offsets["ends"].to_list(), strict=True)
+    actual = [list(zip(*both, strict=True)) for both in spans]
+    expected = [e.offsets for e in theirs._tokenizer.encode_batch(texts, add_special_tokens=False)]
+    rows = zip(texts, actual, expected, strict=True)
+    assert [(t, a, e) for t, a, e in rows if a != e] == []
+
+
+@pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
+def test_pairs_are_truncated_alike(pair, truncation):
+    ours, theirs = pair
+    theirs.enable_truncation(16, strategy=truncation)
+    try:
+        draw = random.Random(1)
+        for _ in range(30):
+            a, b = ("the cat " * draw.randrange(1, 5) for _ in range(2))
+            encoding = theirs.encode(a, b)
+            batch = ours(a, b, max_len=16, truncation=truncation)
+            length = batch["valid_lens"][0]
+            assert batch["tokens"][0, :length].numpy().tolist() == encoding.ids
+            assert batch["segments"][0, :length].numpy().tolist() == encoding.type_ids
+    finally:
+        theirs.no_truncation()

@@ -1,0 +1,69 @@
+"""Google's tokenization in plain Python, rule by rule: what the TensorFlow ops are held against."""
+
+import unicodedata
+from types import SimpleNamespace
+
+import pytest
+
+CHINESE = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
+MAX_WORD_CHARACTERS = 200
+
+
+def words(text: str, lowercase: bool) -> list[str]:
+    """Splits a text as `BasicTokenizer` of google-research/bert does."""
+    characters = []
+    for character in text:
+        category = unicodedata.category(character)
+        if category == "Zs" or character in "\t\n\r":
+            characters.append(" ")
+        elif any(low <= ord(character) <= high for low, high in CHINESE):
+            characters += [" ", character, " "]
+        elif category not in ("Cc", "Cf") and character != "\ufffd":
+            characters.append(character)
+    found = []
+    for word in "".join(characters).split():
+        if lowercase:
+            word = unicodedata.normalize("NFD", word.lower())
+            word = "".join(c for c in word if unicodedata.category(c) != "Mn")
+        found += "".join(f" {c} " if is_punctuation(c) else c for c in word).split()
+    return found
+
+
+def is_punctuation(character: str) -> bool:
+    is_ascii_symbol = character.isascii() and character.isprintable() and not character.isalnum()
+    is_punctuation = unicodedata.category(character).startswith("P")
+    return (is_ascii_symbol and character != " ") or is_punctuation
+
+
+def ids(text: str, vocab, lowercase: bool) -> list[int]:
+    """Cuts the words as `WordpieceTokenizer` does: greedily, or not at all."""
+    return [piece for word in words(text, lowercase) for piece in _pieces(word, vocab)]
+
+
+def _pieces(word: str, vocab) -> list[int]:
+    if len(word) > MAX_WORD_CHARACTERS:
+        return [vocab.unk_id]
+    found, start = [], 0
+    while start < len(word):
+        prefix = "##" if start else ""
+        ends = range(len(word), start, -1)
+        end = next((end for end in ends if prefix + word[start:end] in vocab), None)
+        if end is None:
+            return [vocab.unk_id]
+        found.append(vocab[prefix + word[start:end]])
+        start = end
+    return found
+
+
+@pytest.fixture(scope="session")
+def google() -> SimpleNamespace:
+    return SimpleNamespace(words=words, ids=ids)
