@@ -1,23 +1,28 @@
 """The pretraining pipeline: a corpus or a token store in, batches for `fit` out.
 
-B: batch size, T: tokens in a row, P: predicted positions.
+B: batch size, T: tokens in a row, P: predicted positions, E: examples in a packed row.
 """
 
-import dataclasses
 import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.masking import PREDICTED, mask_tokens
-from keras_bert_d2l.data.pairs import make_pairs
-from keras_bert_d2l.data.store import TokenStore, cached_store
+from keras_bert_d2l.data.epochs import Reader
+from keras_bert_d2l.data.masking import Masking, mask_tokens
+from keras_bert_d2l.data.packing import ROWS
+from keras_bert_d2l.data.pairs import OBJECTIVES
+from keras_bert_d2l.data.store import cached_store
+from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
-_ORDER_STREAM, _MASK_STREAM = 1, 2  # of random numbers; stream 0 of each epoch makes the pairs
+_ROWS_TOGETHER = (
+    256  # masked in one go: TensorFlow's small operations cost more to start than to run
+)
+_PACKED_FEATURES = ("example_ids", "position_ids", "cls_positions")
 
 
 def pretraining_dataset(
@@ -27,9 +32,16 @@ def pretraining_dataset(
     batch_size: int,
     max_len: int = 128,
     num_predictions: int | None = None,
+    masking: str | Masking = "token",
+    objective: str = "nsp",
+    short_seq_prob: float = 0.0,
+    cross_documents: bool = False,
+    rows: str = "padded",
+    max_examples: int = 8,
     seed: int = 0,
     epochs: int | None = 1,
     first_step: int = 0,
+    shard: tuple[int, int] = (0, 1),
     split: str | None = None,
     held_out: float = 0.05,
     drop_remainder: bool = True,
@@ -38,77 +50,127 @@ def pretraining_dataset(
     """Batches for pretraining on masked tokens and next sentences, ready for `fit`.
 
     A row is `[CLS] A [SEP] B [SEP]`, padded. Every epoch has new pairs (`make_pairs`), a new order
-    and new masks (`mask_tokens`), all determined by `seed`: the same call gives the same batches in
-    every process, and with `first_step=k` those that would follow the first k.
+    and new masks (`mask_tokens`), all determined by `seed`: row i of an epoch is the same in every
+    process, for any batch size and number of shards, and with `first_step=k` the batches are those
+    that would follow the first k. Beginning late costs no more than beginning.
 
     All epochs have as many steps as epoch 0; `cardinality()` of the dataset with `epochs=1` tells
     how many. A later epoch, whose pairs are cut anew and may be a few more or fewer, leaves out the
     surplus, or repeats some with other masks.
+
+    BERT trains in two phases, nine steps in ten on short rows: make a dataset with `max_len=128`
+    for the first phase and one with `max_len=512` and another `seed` for the second.
 
     Args:
         corpus_or_store: The text. A corpus is tokenised at the first use and kept on disk.
         tokenizer: For a store, the one it was made with.
         batch_size: Rows in a batch, B.
         max_len: Length of a row, T.
-        num_predictions: P. None: `round(0.15 * max_len)`, enough for a full row.
+        num_predictions: P. None: enough for a full row, `masking.num_predictions(max_len)`; that is
+            `round(0.15 * max_len)` by default.
+        masking: A strategy, `"token"`, `"whole_word"`, `"ngram"` or `"span"`; or a `Masking` with
+            rates and the rest.
+        objective: `"nsp"`: next-sentence prediction (BERT). `"sop"`: sentence order, B before A
+            half of the time (ALBERT). `"none"`: masked tokens alone, rows of full sentences
+            (RoBERTa); segments are all 0, and labels and weights hold `mlm` alone.
+        short_seq_prob: Share of the examples that are made shorter than `max_len`, by a random
+            length; google's BERT takes 0.1.
+        cross_documents: For the objective `"none"`: whether a row goes on with the next document
+            where one ends.
+        rows: `"padded"`: an example in each row. `"packed"`: several examples in one row wherever
+            they fit, for a model that keeps them apart. `"bucketed"`: rows of about one length in
+            a batch, and T the longest of them, rounded up to a multiple of 8.
+        max_examples: E, for packed rows.
         seed: A non-negative integer.
         epochs: Passes over the text, one after another. None: without end.
         first_step: Step to begin with, counted over all epochs; for going on after a stop.
+        shard: `(index, count)`: this is worker `index` of `count`, and takes its `batch_size` rows
+            of every step; side by side, the batches of all workers are those of one worker with a
+            batch `count` times as large.
         split: `"train"` or `"held_out"` for a part of the documents, None for all. The held-out
             documents are those whose hashes are smallest: the same ones in any order of the
             corpus, and equal documents are on the same side.
         held_out: Share of documents held out, in (0, 1); at least two are on each side.
         drop_remainder: Whether the rows that do not fill a batch are left out. False, for
             evaluation: they come in a last batch filled up with empty rows of weight 0, so that
-            epoch 0 holds every pair once and weighted metrics over it are exact.
+            epoch 0 holds every example once and weighted metrics over it are exact.
         cache_dir: Folder for the stores of corpora. None: `keras_bert_d2l` in the user's cache
             folder, which is `$XDG_CACHE_HOME` or `~/.cache`.
 
-    Returns: a dataset of `(features, labels, weights)` with static shapes:
-        features `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)`, `pred_positions (B, P)`,
-        int32; labels `mlm (B, P)` and `nsp (B,)`, int32; weights `mlm (B, P)` and `nsp (B,)`,
-        float32.
+    Returns: a dataset of `(features, labels, weights)` with static shapes, but for the T of
+        bucketed rows: features `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)`,
+        `pred_positions (B, P)`, int32; labels `mlm (B, P)` and `nsp (B,)`, int32; weights
+        `mlm (B, P)` and `nsp (B,)`, float32. Packed rows have the features `example_ids (B, T)`,
+        which are 1, 2, ... for the examples and 0 for padding, `position_ids (B, T)` and
+        `cls_positions (B, E)` too, and `nsp` is `(B, E)`, with weight 0 where there are fewer
+        examples than E. Their predictions are 15 % of the row and not of each example.
 
     Raises:
         ValueError: An argument is out of its range, the text has too few documents or too few
-            pairs, or the store was made with another vocabulary.
+            examples, or the store was made with another vocabulary.
         OSError: The text cannot be read or the cache folder cannot be written.
     """
+    if isinstance(masking, str):
+        masking = Masking(masking)
     if num_predictions is None:
-        num_predictions = max(1, round(PREDICTED * max_len))
+        num_predictions = masking.num_predictions(max_len)
     _check_arguments(batch_size, max_len, num_predictions, seed, epochs, first_step)
+    _check_choices(objective, cross_documents, short_seq_prob, rows, max_examples, shard)
     store = _store(corpus_or_store, tokenizer, cache_dir)
-    documents = split_documents(store.document_hashes, split, held_out)
-    plan = _Plan(store, documents, max_len, batch_size, seed, drop_remainder)
-    steps = plan.num_steps()
-    if epochs is not None and first_step > epochs * steps:
-        raise ValueError(
-            f"`first_step` must be at most {epochs * steps}: {epochs} epochs of {steps} steps. "
-            f"Received: first_step={first_step}."
+    reader = Reader(
+        store=store,
+        stored=np.asarray(store.tokens),  # without the overhead of indexing a memmap
+        vocab=tokenizer.vocab,
+        documents=split_documents(store.document_hashes, split, held_out),
+        objective=objective,
+        short_seq_prob=short_seq_prob,
+        cross_documents=cross_documents,
+        max_len=max_len,
+        rows=rows,
+        max_examples=max_examples if rows == "packed" else 1,
+        batch_size=batch_size,
+        shard=shard,
+        seed=seed,
+        drop_remainder=drop_remainder,
+    )
+    if epochs is None:
+        last, cardinality = tf.int64.max, tf.data.INFINITE_CARDINALITY
+    else:
+        last = epochs * reader.num_steps
+        cardinality = last - first_step
+        if cardinality < 0:
+            raise ValueError(
+                f"`first_step` must be at most {last}: {epochs} epochs of {reader.num_steps} "
+                f"steps. Received: first_step={first_step}."
+            )
+    length = None if rows == "bucketed" else max_len
+    arrays: list[tuple[tf.DType, tuple[int | None, ...]]] = [
+        (tf.int64, ()),
+        (tf.int32, (length,)),
+        (tf.int32, (length,)),
+        (tf.int32, ()),
+        (tf.int32, (reader.max_examples,)),
+        (tf.float32, (reader.max_examples,)),
+    ]
+    if rows == "packed":
+        arrays += [(tf.int32, (max_len,)), (tf.int32, (max_len,)), (tf.int32, (max_examples,))]
+    together = 1 if rows == "bucketed" else max(1, _ROWS_TOGETHER // batch_size)
+
+    @tf.autograph.experimental.do_not_convert  # nothing to convert: it would only take time
+    def batches(step: tf.Tensor) -> tuple[dict, dict, dict]:
+        """The batches of the steps from `step` on, each tensor `(number of steps, B, ...)`."""
+        read = tf.numpy_function(
+            reader.read, [step, tf.minimum(step + together, last)], [dtype for dtype, _ in arrays]
         )
-    first_epoch, first_in_epoch = divmod(first_step, steps)
-    last_epoch = tf.int64.max if epochs is None else epochs
-    cardinality = tf.data.INFINITE_CARDINALITY if epochs is None else epochs * steps - first_step
-    stored = np.asarray(store.tokens)  # without the overhead of indexing a memmap
-
-    def epoch_plan(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        pairs, seeds = tf.numpy_function(plan.of_epoch, [epoch, steps], [tf.int64, tf.int32])
-        return pairs, seeds, tf.where(epoch == first_epoch, first_in_epoch, 0)
-
-    def steps_of(pairs: tf.Tensor, seeds: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.range(tf.cast(first, tf.int64), steps).map(
-            lambda step: (pairs[step * batch_size : (step + 1) * batch_size], seeds[step])
-        )
-
-    def batch(pairs: tf.Tensor, mask_seed: tf.Tensor) -> tuple[dict, dict, dict]:
-        pairs = tf.ensure_shape(pairs, (batch_size, 5))
-        return _batch(pairs, mask_seed, stored, tokenizer.vocab, max_len, num_predictions)
+        for tensor, (_, shape) in zip(read, arrays, strict=True):
+            tensor.set_shape((None, *shape))
+        batch = _batch(read, tokenizer.vocab, masking, num_predictions, objective)
+        return tf.nest.map_structure(lambda rows: _by_step(rows, batch_size), batch)
 
     return (
-        tf.data.Dataset.range(first_epoch, last_epoch)
-        .map(epoch_plan)
-        .flat_map(steps_of)
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        tf.data.Dataset.range(first_step, last, together)
+        .map(batches, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .unbatch()
         .apply(tf.data.experimental.assert_cardinality(cardinality))
         .prefetch(tf.data.AUTOTUNE)
     )
@@ -144,73 +206,17 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
     return np.flatnonzero(is_held_out == (split == "held_out"))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """What each epoch consists of, as a function of the epoch alone."""
-
-    store: TokenStore
-    documents: np.ndarray
-    max_len: int
-    batch_size: int
-    seed: int
-    drop_remainder: bool
-
-    def num_steps(self) -> int:
-        """Batches in an epoch: those of epoch 0."""
-        num_pairs = len(self._pairs(0))
-        steps = num_pairs // self.batch_size
-        if not self.drop_remainder and num_pairs % self.batch_size:
-            steps += 1
-        if not steps:
-            raise ValueError(
-                f"The text makes {num_pairs} pairs, fewer than one batch. Received: "
-                f"batch_size={self.batch_size}. Use a smaller batch, more text or "
-                "`drop_remainder=False`."
-            )
-        return steps
-
-    def of_epoch(self, number: np.int64, num_steps: np.int64) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs of all rows, int64 `(steps * B, 5)`, and mask seeds, int32 `(steps, 2)`."""
-        epoch, steps = int(number), int(num_steps)
-        pairs = self._pairs(epoch)
-        np.random.default_rng((self.seed, epoch, _ORDER_STREAM)).shuffle(pairs)
-        missing = steps * self.batch_size - len(pairs)
-        if missing > 0:
-            shape = (missing, 5)
-            filling = np.resize(pairs, shape) if self.drop_remainder else np.zeros(shape, np.int64)
-            pairs = np.concatenate([pairs, filling])
-        pairs = pairs[: steps * self.batch_size]
-        seeds = np.random.SeedSequence((self.seed, epoch, _MASK_STREAM)).generate_state(2 * steps)
-        return pairs, seeds.view(np.int32).reshape(steps, 2)
-
-    def _pairs(self, epoch: int) -> np.ndarray:
-        return make_pairs(
-            self.store,
-            max_len=self.max_len,
-            seed=self.seed,
-            epoch=epoch,
-            documents=self.documents,
-        )
-
-
 def _batch(
-    pairs: tf.Tensor,
-    mask_seed: tf.Tensor,
-    stored: np.ndarray,
+    read: list[tf.Tensor],
     vocab: Vocab,
-    max_len: int,
+    masking: Masking,
     num_predictions: int,
+    objective: str,
 ) -> tuple[dict, dict, dict]:
-    """Features, labels and weights of pairs `(B, 5)`."""
-    tokens, segments, valid_lens = _rows(pairs, stored, vocab, max_len)
+    """Features, labels and weights of what `Reader.read` returns."""
+    keys, tokens, segments, valid_lens, nsp_labels, nsp_weights, *packed = read
     corrupted, pred_positions, mlm_labels, mlm_weights = mask_tokens(
-        tokens,
-        valid_lens,
-        num_predictions=num_predictions,
-        mask_id=vocab.mask_id,
-        special_ids=vocab.special_ids,
-        vocab_size=len(vocab),
-        seed=mask_seed,
+        tokens, valid_lens, keys, vocab=vocab, masking=masking, num_predictions=num_predictions
     )
     features = {
         "tokens": corrupted,
@@ -218,31 +224,22 @@ def _batch(
         "valid_lens": valid_lens,
         "pred_positions": pred_positions,
     }
-    is_pair = pairs[:, 3] > pairs[:, 2]  # the rows that fill up a last batch are empty
-    labels = {"mlm": mlm_labels, "nsp": tf.cast(pairs[:, 4], tf.int32)}
-    weights = {"mlm": mlm_weights, "nsp": tf.cast(is_pair, tf.float32)}
+    labels, weights = {"mlm": mlm_labels}, {"mlm": mlm_weights}
+    if packed:
+        features.update(zip(_PACKED_FEATURES, packed, strict=True))
+    else:
+        nsp_labels, nsp_weights = nsp_labels[:, 0], nsp_weights[:, 0]
+    if objective == "none":
+        features.pop("cls_positions", None)  # nobody asks for the meaning of the example
+    else:
+        labels["nsp"], weights["nsp"] = nsp_labels, nsp_weights
     return features, labels, weights
 
 
-def _rows(
-    pairs: tf.Tensor, stored: np.ndarray, vocab: Vocab, max_len: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Lays pairs `(B, 5)` out as rows: tokens `(B, T)`, segments `(B, T)`, valid_lens `(B,)`."""
-    a_start, a_end, b_start, b_end, _ = tf.unstack(pairs[:, :, None], axis=1)  # (B, 1) each
-    first_sep = a_end - a_start + 1
-    second_sep = b_end - b_start + first_sep + 1
-    position = tf.range(max_len, dtype=tf.int64)
-    in_a = (position > 0) & (position < first_sep)
-    in_b = (position > first_sep) & (position < second_sep)
-    places = tf.where(in_a, a_start + position - 1, 0)
-    places = tf.where(in_b, b_start + position - first_sep - 1, places)
-    text = tf.numpy_function(lambda at: stored[at].astype(np.int32), [places], tf.int32)
-    text = tf.ensure_shape(text, places.shape)
-    special = tf.where(position <= second_sep, vocab.sep_id, vocab.pad_id)
-    special = tf.where(position == 0, vocab.cls_id, special)
-    tokens = tf.where(in_a | in_b, text, special)
-    segments = (position > first_sep) & (position <= second_sep)
-    return tokens, tf.cast(segments, tf.int32), tf.cast(second_sep[:, 0] + 1, tf.int32)
+def _by_step(rows: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """`(steps * B, ...)` as `(steps, B, ...)`."""
+    shape = tf.concat([[-1, batch_size], tf.shape(rows)[1:]], 0)
+    return tf.ensure_shape(tf.reshape(rows, shape), (None, batch_size, *rows.shape[1:]))
 
 
 def _store(
@@ -278,4 +275,38 @@ def _check_arguments(
         raise ValueError(
             f"`num_predictions` must be between 1 and max_len={max_len}. Received: "
             f"num_predictions={num_predictions}."
+        )
+
+
+def _check_choices(
+    objective: str,
+    cross_documents: bool,
+    short_seq_prob: float,
+    rows: str,
+    max_examples: int,
+    shard: tuple[int, int],
+) -> None:
+    for name, value, names in (("objective", objective, OBJECTIVES), ("rows", rows, ROWS)):
+        if value not in names:
+            raise ValueError(
+                f"`{name}` must be one of {', '.join(map(repr, names))}. Received: "
+                f"{name}={value!r}."
+            )
+    if cross_documents and objective != "none":
+        raise ValueError(
+            "`cross_documents` is for objective='none': a pair of texts ends with its documents. "
+            f"Received: objective={objective!r}."
+        )
+    if not 0 <= short_seq_prob <= 1:
+        raise ValueError(
+            f"`short_seq_prob` must be between 0 and 1. Received: short_seq_prob={short_seq_prob}."
+        )
+    if max_examples < 1:
+        raise ValueError(
+            f"`max_examples` must be at least 1. Received: max_examples={max_examples}."
+        )
+    if len(shard) != 2 or not 0 <= shard[0] < shard[1]:
+        raise ValueError(
+            "`shard` must be (index, count) with an index from 0 to count - 1. Received: "
+            f"shard={shard!r}."
         )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_bert_d2l.data.store import TokenStore
+from keras_bert_d2l.data.store import build_store
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -23,6 +23,9 @@ class Documents:
     def __iter__(self):
         self.times_read += 1
         return iter(self.documents)
+
+    def pieces(self):
+        yield self
 
     def fingerprint(self):
         return hashlib.sha256(json.dumps(self.documents).encode()).hexdigest()
@@ -50,7 +53,7 @@ def make_store(tmp_path):
 
     def make(lengths, name="store"):
         tokenizer = word_tokenizer(sum(map(sum, lengths)))
-        store = TokenStore.build(Documents(numbered_words(lengths)), tokenizer, tmp_path / name)
+        store = build_store(Documents(numbered_words(lengths)), tokenizer, tmp_path / name)
         return SimpleNamespace(store=store, tokenizer=tokenizer)
 
     return make

@@ -1,5 +1,6 @@
 """pretraining_dataset: what a batch holds, when batches are the same, and what is refused."""
 
+import hashlib
 import math
 import random
 
@@ -8,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.dataset import pretraining_dataset, split_documents
-from keras_bert_d2l.data.pairs import make_pairs
+from keras_bert_d2l.data.masking import Masking
+from keras_bert_d2l.data.pairs import make_examples, make_pairs
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -273,6 +275,8 @@ def test_ten_times_the_text_takes_no_more_than_a_tenth_more_memory(fresh_process
                 self.num_documents = num_documents
             def fingerprint(self):
                 return str(self.num_documents)
+            def pieces(self):
+                yield self
             def __iter__(self):
                 draw = random.Random(0)
                 for _ in range(self.num_documents):
@@ -360,7 +364,15 @@ def test_at_least_two_documents_are_on_each_side(held_out):
         ({"max_len": 4}, "`max_len` must be at least 5"),
         ({"split": "test"}, "'train', 'held_out' or None. Received: split='test'"),
         ({"split": "train", "held_out": 1.5}, "between 0 and 1. Received: held_out=1.5"),
-        ({"batch_size": 1000}, r"makes \d+ pairs, fewer than one batch.*batch_size=1000"),
+        ({"masking": "words"}, "`strategy` must be one of"),
+        ({"objective": "mlm"}, "`objective` must be one of 'nsp', 'sop', 'none'"),
+        ({"cross_documents": True}, "`cross_documents` is for objective='none'"),
+        ({"short_seq_prob": 1.5}, "`short_seq_prob` must be between 0 and 1"),
+        ({"rows": "square"}, "`rows` must be one of 'padded', 'packed', 'bucketed'"),
+        ({"max_examples": 0}, "`max_examples` must be at least 1"),
+        ({"shard": (2, 2)}, "an index from 0 to count - 1"),
+        ({"batch_size": 50, "shard": (0, 2)}, r"fewer than one batch.*shard=\(0, 2\)"),
+        ({"batch_size": 1000}, r"makes \d+ rows, fewer than one batch.*batch_size=1000"),
     ],
 )
 def test_an_argument_out_of_its_range_is_named(dataset, settings, message):
@@ -382,6 +394,157 @@ def test_a_store_of_another_vocabulary_is_refused(text, words):
 def test_a_path_is_not_a_corpus(text):
     with pytest.raises(ValueError, match=r"Received: 'book\.txt'.*`Corpus\.open`"):
         pretraining_dataset("book.txt", text.tokenizer, **SETTINGS)
+
+
+KINDS = {
+    "padded": {},
+    "whole words": {"masking": "whole_word", "objective": "sop"},
+    "packed": {"rows": "packed", "short_seq_prob": 0.8, "max_examples": 4},
+    "bucketed": {"rows": "bucketed", "short_seq_prob": 0.8},
+    "full sentences": {"objective": "none", "cross_documents": True, "masking": "span"},
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def row_digests(batches, first_step=0):
+    """A digest of each row, by (step, place in the batch)."""
+    digests = {}
+    for step, batch in enumerate(arrays(batches), first_step):
+        for row in range(len(batch[0])):
+            content = b"".join(array[row].tobytes() for array in batch)
+            digests[step, row] = hashlib.sha256(content).hexdigest()
+    return digests
+
+
+@every_kind
+def test_shards_side_by_side_are_the_stream_of_one_worker(dataset, kind):
+    expected = row_digests(dataset(batch_size=8, epochs=2, **KINDS[kind]))
+    assert len(set(expected.values())) > 0.95 * len(expected)
+    for count in (2, 4):
+        size = 8 // count
+        found = {}
+        for index in range(count):
+            shard = dataset(batch_size=size, epochs=2, shard=(index, count), **KINDS[kind])
+            rows = row_digests(shard)
+            found |= {(step, index * size + row): rows[step, row] for step, row in rows}
+        assert found == expected
+
+
+@every_kind
+def test_a_shard_goes_on_at_any_step(dataset, kind):
+    settings = {"batch_size": 2, "epochs": 3, "shard": (1, 2), **KINDS[kind]}
+    expected = row_digests(dataset(**settings))
+    steps = max(step for step, _ in expected) + 1
+    for first in random.Random(0).sample(range(steps), 3):
+        rest = row_digests(dataset(first_step=first, **settings), first)
+        assert rest == {key: row for key, row in expected.items() if key[0] >= first}
+
+
+def test_the_size_of_batches_changes_no_row(dataset):
+    many, few = (row_digests(dataset(batch_size=size, drop_remainder=False)) for size in (3, 16))
+    flat = [few[key] for key in sorted(few)]
+    for number, key in enumerate(sorted(many)):
+        assert number >= 78 or many[key] == flat[number]
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_shards_have_equally_many_steps(dataset, drop_remainder):
+    settings = {"batch_size": 3, "drop_remainder": drop_remainder}
+    numbers = {int(dataset(shard=(n, 3), **settings).cardinality()) for n in range(3)}
+    assert len(numbers) == 1
+    rows = sum(
+        weights["nsp"].numpy().sum()
+        for n in range(3)
+        for _, _, weights in dataset(shard=(n, 3), **settings)
+    )
+    assert rows == (72 if drop_remainder else 78)
+
+
+def test_without_an_objective_there_are_masked_tokens_alone(text, dataset):
+    features_spec, labels_spec, weights_spec = dataset(objective="none").element_spec
+    assert set(labels_spec) == set(weights_spec) == {"mlm"}
+    assert set(features_spec) == {"tokens", "segments", "valid_lens", "pred_positions"}
+    found = []
+    for features, labels, weights in dataset(objective="none", drop_remainder=False):
+        tokens = unmasked(features, {**labels}, weights)
+        assert not features["segments"].numpy().any()
+        assert (tokens[:, 0] == CLS).all()
+        found.extend(tokens[tokens >= FIRST_WORD] - FIRST_WORD)
+    assert sorted(found) == list(range(text.store.num_tokens))
+
+
+def test_rows_cross_documents_with_a_separator_between(text, dataset):
+    for features, labels, weights in dataset(objective="none", cross_documents=True):
+        for tokens, length in zip(
+            unmasked(features, labels, weights), features["valid_lens"].numpy(), strict=True
+        ):
+            ends = np.flatnonzero(tokens == SEP)
+            assert ends[-1] == length - 1
+            for start, end in zip([1, *(ends[:-1] + 1)], ends, strict=True):
+                owners = document_of(text.store, tokens[start:end])
+                assert len(set(owners)) == 1
+
+
+def test_swapped_texts_keep_their_segments(text, dataset):
+    for features, labels, weights in dataset(objective="sop"):
+        tokens = unmasked(features, labels, weights)
+        for row, segments, in_order in zip(
+            tokens, features["segments"].numpy(), labels["nsp"].numpy(), strict=True
+        ):
+            is_word = row >= FIRST_WORD
+            a, b = row[is_word & (segments == 0)], row[is_word & (segments == 1)]
+            assert (a[-1] < b[0]) == in_order
+
+
+def test_packed_rows_hold_the_examples_of_padded_ones(text, dataset):
+    settings = {"short_seq_prob": 0.9, "batch_size": 2, "drop_remainder": False}
+    padded, packed = set(), set()
+    for features, labels, weights in dataset(**settings):
+        rows = zip(unmasked(features, labels, weights), labels["nsp"].numpy(), strict=True)
+        padded |= {(tuple(row[row != PAD]), is_next) for row, is_next in rows}
+    for batch in dataset(rows="packed", **settings):
+        features, labels, weights = batch
+        tokens = unmasked(*batch)
+        for row, slot in zip(*np.nonzero(weights["nsp"].numpy()), strict=True):
+            is_here = features["example_ids"].numpy()[row] == slot + 1
+            example = tokens[row, is_here]
+            assert features["cls_positions"].numpy()[row, slot] == np.argmax(is_here)
+            np.testing.assert_array_equal(
+                features["position_ids"].numpy()[row, is_here], range(len(example))
+            )
+            packed.add((tuple(example), labels["nsp"].numpy()[row, slot]))
+    empty = (CLS, SEP, SEP)
+    assert {example for example in padded if example[0] != empty} == packed
+
+
+def test_bucketed_rows_are_as_long_as_their_longest_in_steps_of_eight(dataset):
+    lengths = set()
+    for features, _, _ in dataset(rows="bucketed", short_seq_prob=0.9, batch_size=2):
+        longest = features["valid_lens"].numpy().max()
+        assert features["tokens"].shape[1] == min(32, math.ceil(longest / 8) * 8)
+        lengths.add(features["tokens"].shape[1])
+    assert len(lengths) > 2
+
+
+def test_masking_is_what_it_is_told_to_be(dataset):
+    masking = Masking(rate=0.4, replace=(0.0, 0.0, 1.0))
+    features_spec, _, _ = dataset(masking=masking).element_spec
+    assert features_spec["pred_positions"].shape == (8, 13)
+    for features, labels, weights in dataset(masking=masking):
+        np.testing.assert_array_equal(features["tokens"], unmasked(features, labels, weights))
+        expected = np.round(0.4 * features["valid_lens"].numpy())
+        np.testing.assert_array_equal(weights["mlm"].numpy().sum(axis=1), expected)
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop", "none"])
+def test_examples_differ_from_epoch_to_epoch(text, objective):
+    first, again, other = (
+        make_examples(text.store, objective=objective, max_len=32, seed=0, epoch=epoch)
+        for epoch in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first.texts, again.texts)
+    if objective != "none":  # the full sentences of a document are what they are
+        assert first.texts.tolist() != other.texts.tolist()
 
 
 def test_two_small_documents_make_ten_different_rows(tmp_path):

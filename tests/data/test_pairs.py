@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.pairs import _truncate, make_pairs
+from keras_bert_d2l.data.pairs import _truncate, make_pairs, make_texts
 
-A_START, A_END, B_START, B_END, IS_NEXT = range(5)
+A_START, A_END, B_START, B_END, LABEL = range(5)
 
 
 def layout(lengths):
@@ -76,7 +76,7 @@ def test_a_true_pair_is_of_one_document_and_a_false_one_of_two(drawn):
     same = document_of(drawn.store, drawn.pairs[:, A_START]) == document_of(
         drawn.store, drawn.pairs[:, B_START]
     )
-    np.testing.assert_array_equal(same, drawn.pairs[:, IS_NEXT])
+    np.testing.assert_array_equal(same, drawn.pairs[:, LABEL])
 
 
 def test_pairs_come_in_the_order_of_the_text(drawn):
@@ -85,7 +85,7 @@ def test_pairs_come_in_the_order_of_the_text(drawn):
 
 def test_without_truncation_b_goes_on_where_a_ends():
     pairs = make_pairs(one_token_sentences(*[500] * 4), max_len=23, seed=0, epoch=0)
-    true = pairs[pairs[:, IS_NEXT] == 1]
+    true = pairs[pairs[:, LABEL] == 1]
     assert len(true) > 20
     np.testing.assert_array_equal(true[:, A_END], true[:, B_START])
 
@@ -103,7 +103,7 @@ def test_every_sentence_is_used_once_as_a_or_as_true_b():
 
 def test_a_chunk_is_split_anywhere_between_two_sentences():
     pairs = make_pairs(one_token_sentences(*[4] * 6000), max_len=7, seed=0, epoch=0)
-    true = pairs[pairs[:, IS_NEXT] == 1]
+    true = pairs[pairs[:, LABEL] == 1]
     full = true[true[:, B_END] - true[:, A_START] == 4]
     observed = np.bincount(full[:, A_END] - full[:, A_START], minlength=4)[1:]
     assert is_likely(chi_square(observed, len(full) / 3), 2)
@@ -114,8 +114,8 @@ def test_a_false_b_fills_the_row_with_whole_sentences():
     pairs = make_pairs(store, max_len=50, seed=0, epoch=0)
     a, b = (pairs[:, end] - pairs[:, start] for start, end in ((0, 1), (2, 3)))
     last = (document_of(store, pairs[:, B_START]) + 1) * 210  # the end of B's document
-    whole = (pairs[:, IS_NEXT] == 0) & (a + b < 47)
-    assert 0 < whole.sum() < (pairs[:, IS_NEXT] == 0).sum()
+    whole = (pairs[:, LABEL] == 0) & (a + b < 47)
+    assert 0 < whole.sum() < (pairs[:, LABEL] == 0).sum()
     assert (b[whole] % 7 == 0).all()
     np.testing.assert_array_equal(pairs[whole, B_END], last[whole])
 
@@ -124,7 +124,7 @@ def test_a_false_b_comes_from_any_other_document_and_any_sentence():
     store = one_token_sentences(*[12] * 5)
     b_starts = np.concatenate(
         [
-            pairs[(pairs[:, IS_NEXT] == 0) & (pairs[:, A_START] < 12), B_START]
+            pairs[(pairs[:, LABEL] == 0) & (pairs[:, A_START] < 12), B_START]
             for pairs in (make_pairs(store, max_len=9, seed=0, epoch=n) for n in range(2000))
         ]
     )
@@ -141,12 +141,12 @@ def test_half_of_the_pairs_are_true_also_where_chunks_have_one_sentence(share_of
     )
     pairs = make_pairs(store, max_len=23, seed=0, epoch=0)
     sigma = 0.5 / np.sqrt(len(pairs))
-    assert pairs[:, IS_NEXT].mean() == pytest.approx(0.5, abs=4 * sigma)
+    assert pairs[:, LABEL].mean() == pytest.approx(0.5, abs=4 * sigma)
 
 
 def test_documents_of_one_sentence_make_false_pairs_only():
     pairs = make_pairs(layout([[5]] * 20), max_len=16, seed=0, epoch=0)
-    assert pairs[:, IS_NEXT].tolist() == [0] * 20
+    assert pairs[:, LABEL].tolist() == [0] * 20
     np.testing.assert_array_equal(pairs[:, A_START], np.arange(20) * 5)
 
 
@@ -210,3 +210,119 @@ def test_a_row_has_room_for_a_token_of_each_text():
     assert (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]] == 1).all()
     with pytest.raises(ValueError, match="`max_len` must be at least 5.*max_len=4"):
         make_pairs(store, max_len=4, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize("max_len", [8, 64])
+def test_half_of_the_ordered_pairs_are_swapped_and_none_leaves_its_document(max_len):
+    store = random_layout(1000)
+    pairs = make_pairs(store, objective="sop", max_len=max_len, seed=0, epoch=0)
+    in_order = pairs[:, A_END] <= pairs[:, B_START]
+    assert (in_order | (pairs[:, B_END] <= pairs[:, A_START])).all()
+    np.testing.assert_array_equal(in_order, pairs[:, LABEL] == 1)
+    assert in_order.mean() == pytest.approx(0.5, abs=2 / np.sqrt(len(pairs)))
+    starts = document_of(store, pairs[:, [A_START, B_START]])
+    np.testing.assert_array_equal(starts, document_of(store, pairs[:, [A_END, B_END]] - 1))
+    np.testing.assert_array_equal(starts[:, 0], starts[:, 1])
+    lengths = pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]
+    assert lengths.min() >= 1
+    assert lengths.sum(axis=1).max() == max_len - 3
+
+
+def test_without_truncation_ordered_pairs_are_the_text_in_one_piece():
+    pairs = make_pairs(
+        one_token_sentences(*[500] * 4), objective="sop", max_len=23, seed=0, epoch=0
+    )
+    ordered = np.where(pairs[:, [LABEL]] == 1, pairs[:, :4], pairs[:, [2, 3, 0, 1]])
+    np.testing.assert_array_equal(ordered[:, 1], ordered[:, 2])
+    np.testing.assert_array_equal(ordered[1:, 0], ordered[:-1, 3])  # 500 is a multiple of 20
+    assert (ordered[:, 3] - ordered[:, 0] == 20).all()
+
+
+def test_which_text_is_the_longer_does_not_tell_the_order():
+    store = layout([[40] * 50] * 40)  # every pair is cut, by an odd number
+    pairs = make_pairs(store, objective="sop", max_len=40, seed=0, epoch=0)
+    a = pairs[:, A_END] - pairs[:, A_START]
+    assert set(a[pairs[:, LABEL] == 0]) == set(a[pairs[:, LABEL] == 1])
+
+
+def test_a_sentence_alone_is_ordered_with_the_one_before_it():
+    pairs = make_pairs(layout([[5, 5, 5], [7]]), objective="sop", max_len=13, seed=0, epoch=0)
+    assert sorted(pairs[0, :4]) == [0, 5, 5, 10]
+    assert sorted(pairs[1, :4]) == [5, 10, 10, 15]
+    assert len(pairs) == 2  # a document of one sentence has no order
+
+
+def test_ordered_pairs_need_one_document_only():
+    store = one_token_sentences(40)
+    assert len(make_pairs(store, objective="sop", max_len=13, seed=0, epoch=0)) == 4
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_short_examples_have_every_length(objective):
+    store = one_token_sentences(*[400] * 200)
+    pairs = make_pairs(store, objective=objective, max_len=23, seed=0, epoch=0, short_seq_prob=0.4)
+    lengths = (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]).sum(axis=1)
+    is_whole = np.isin(pairs[:, A_END], np.arange(400, 80_001, 400))  # or the end of a document
+    is_whole |= np.isin(pairs[:, B_END], np.arange(400, 80_001, 400))
+    observed = np.bincount(lengths[~is_whole], minlength=21)[2:]
+    expected = np.full(19, 0.4 / 19)
+    expected[-1] += 0.6
+    assert is_likely(chi_square(observed, observed.sum() * expected), 18)
+
+
+def texts_of(store, **settings):
+    """Each example as a list of lists of tokens."""
+    examples = make_texts(store, **{"max_len": 12, "seed": 0, "epoch": 0, **settings})
+    texts = [list(range(start, end)) for start, end in examples.texts]
+    return [
+        texts[a:b] for a, b in zip(examples.splits[:-1], examples.splits[1:], strict=True)
+    ], examples
+
+
+def test_a_text_holds_as_many_full_sentences_as_fit():
+    rows, examples = texts_of(layout([[4, 5, 3, 2], [1], [10]]))
+    assert [[(t[0], t[-1] + 1) for t in row] for row in rows] == [
+        [(0, 9)],
+        [(9, 14)],
+        [(14, 15)],
+        [(15, 25)],
+    ]
+    assert examples.lengths().tolist() == [11, 7, 3, 12]
+    assert examples.labels.tolist() == [0] * 4
+
+
+def test_a_sentence_that_is_longer_than_a_row_is_cut():
+    rows, _ = texts_of(layout([[3, 25, 2]]))
+    assert [len(text) for row in rows for text in row] == [3, 10, 10, 7]
+
+
+def test_across_documents_a_text_goes_on_after_a_separator():
+    store = layout([[2, 2]] * 30)
+    rows, examples = texts_of(store, cross_documents=True)
+    assert examples.lengths().max() <= 12
+    assert sorted(token for row in rows for text in row for token in text) == list(range(120))
+    assert [len(text) for text in rows[0]] == [4, 4]  # [CLS] 4 [SEP] 4 [SEP]
+    other, _ = texts_of(store, cross_documents=True, epoch=1)
+    assert rows != other  # documents meet others in every epoch
+
+
+@pytest.mark.parametrize("cross_documents", [True, False])
+@pytest.mark.parametrize("max_len", [3, 10, 64])
+@pytest.mark.parametrize("short_seq_prob", [0.0, 0.5])
+def test_texts_hold_every_token_once_and_fit(cross_documents, max_len, short_seq_prob):
+    store = random_layout(50, longest=20)
+    settings = {"cross_documents": cross_documents, "short_seq_prob": short_seq_prob}
+    rows, examples = texts_of(store, max_len=max_len, **settings)
+    assert examples.lengths().max() <= max_len
+    found = [token for row in rows for text in row for token in text]
+    assert sorted(found) == list(range(store.sentence_offsets[-1]))
+    for row in rows:
+        for text in row:
+            assert document_of(store, text[0]) == document_of(store, text[-1])
+    if not cross_documents:
+        assert all(len(row) == 1 for row in rows)
+
+
+def test_a_row_of_one_text_has_room_for_a_token():
+    with pytest.raises(ValueError, match="`max_len` must be at least 3.*max_len=2"):
+        make_texts(one_token_sentences(9), max_len=2, seed=0, epoch=0)
