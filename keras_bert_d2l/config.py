@@ -8,10 +8,9 @@ section 15.8 (d2l.ai), in its TensorFlow edition.
 import dataclasses
 import json
 import os
-import pathlib
 from typing import Any, Self
 
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import read_json_object, write_text
 
 _CHOICES = {
     "positions": ("learned", "sinusoidal"),
@@ -327,14 +326,7 @@ class BERTConfig:
             FileNotFoundError: There is no such file.
             ValueError: The file is not JSON, or a field is unknown, missing, or out of its range.
         """
-        try:
-            fields = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
-        if not isinstance(fields, dict):
-            raise ValueError(
-                f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}."
-            )
+        fields = read_json_object(path)
         try:
             return cls.from_dict(fields)
         except ValueError as error:

@@ -1,11 +1,13 @@
-"""Writing files whole or not at all: a temporary file beside, fsync, rename."""
+"""Writing files whole or not at all, by a temporary file, fsync and rename; reading JSON."""
 
 import contextlib
+import json
 import os
 import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 
 def _sync_folder(path: pathlib.Path) -> None:
@@ -70,3 +72,19 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a JSON file that holds an object.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no JSON, or holds something else.
+    """
+    try:
+        fields = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}.")
+    return fields

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.book.pretraining_data import PAD
 from keras_bert_d2l.book.vocabulary import Vocab, tokenize
-from keras_bert_d2l.checkpoints.native import load_pretrained
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.segments import get_tokens_and_segments
@@ -44,10 +44,12 @@ def load_pretrained_model(
 ) -> tuple[BERTModel, Vocab]:
     """Loads a pretrained model and its vocabulary from a local folder.
 
-    Reads what `kb.save_pretrained(model, folder, tokenizer)` wrote. The book downloads an archive
+    Reads the book's layout, `vocab.json` and the parameters as `pretrained.safetensors` or
+    `pretrained.npz`, and all else that `kb.load_pretrained` reads. The book downloads an archive
     by its name in `DATA_HUB`; nothing is downloaded here, and its `pretrained.params`, a pickle,
-    is not read. The sizes must be those of the folder's model (the book's PyTorch edition
-    ignores three of them); `dropout` may be another one.
+    is not read: the error says how to turn it into safetensors. The sizes must be those of the
+    folder's model (the book's PyTorch edition ignores three of them); `dropout` may be another
+    one.
 
     Args:
         pretrained_model: The folder.
@@ -63,19 +65,19 @@ def load_pretrained_model(
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: The folder holds the book's own format or no vocabulary, or a size differs.
+        ValueError: The folder holds a pickle alone, no vocabulary or a damaged file, or a size
+            differs.
     """
     folder = _local_folder(pretrained_model)
-    pretrained = load_pretrained(folder)
+    pretrained = load_pretrained(folder, num_heads=num_heads, verbose=False)
     if pretrained.tokenizer is None:
         raise ValueError(
-            f"{str(folder)!r} holds no vocabulary. Save the model with its tokenizer: "
-            "save_pretrained(model, path, tokenizer)."
+            f"{str(folder)!r} holds no vocabulary. Put the book's vocab.json there, or save the "
+            "model with its tokenizer: save_pretrained(model, path, tokenizer)."
         )
     sizes = {
         "num_hiddens": num_hiddens,
         "ffn_num_hiddens": ffn_num_hiddens,
-        "num_heads": num_heads,
         "num_blks": num_blks,
         "max_len": max_len,
     }
@@ -99,13 +101,8 @@ def _local_folder(pretrained_model: str | os.PathLike[str]) -> pathlib.Path:
         archive = DATA_HUB.get(os.fspath(pretrained_model))
         hint = f" The book's archive {archive[0]} is not downloaded." if archive else ""
         raise FileNotFoundError(
-            f"`pretrained_model` must be a local folder that save_pretrained wrote. Received: "
+            f"`pretrained_model` must be a local folder with a checkpoint. Received: "
             f"{os.fspath(pretrained_model)!r}.{hint}"
-        )
-    if (folder / "pretrained.params").exists():
-        raise ValueError(
-            f"{str(folder)!r} holds the book's `pretrained.params`, a pickle, which is not read. "
-            "Pass a folder that save_pretrained wrote."
         )
     return folder
 
@@ -255,6 +252,11 @@ class BERTClassifier(keras.Model):
     def __init__(self, bert: BERTModel, **kwargs: Any) -> None:
         # Lengths may come as floats; autocast to a half-precision one would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
+        if bert.hidden is None:
+            raise ValueError(
+                "`bert` must have a pooler, whose output is classified. Received: a model with "
+                "pooler=False."
+            )
         self.bert_config = bert.bert_config
         self.encoder = bert.encoder
         self.hidden = bert.hidden

@@ -1,4 +1,5 @@
-"""Weights and disk: a model and its tokenizer to files, and back.
+"""Weights and disk: models and their tokenizers to files, and back, in whoever's format.
 
-`native` is this package's own format. Here models and text meet for the first time.
+`pretrained` is the door. Behind it there is a module for each format, `native` for this package's
+own, and `conversion`, the loop that they share. Here models and text meet for the first time.
 """

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checkpoints.native import check_vocabulary
+from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer import Tokenizer
 

@@ -1,5 +1,9 @@
-"""The loss of the pretraining heads: labels, logits and weights in, one number out."""
+"""The losses: labels, logits and weights in, one number out; each a mean over weights.
 
+B batch, C classes, K scores.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -27,14 +31,60 @@ def cross_entropy(y_true: Any, y_pred: Any) -> Any:
     """Cross entropy of each prediction, in float32 whatever the dtype of the logits.
 
     Args:
-        y_true: Labels, int `(...)`.
+        y_true: Labels, int `(...)`; one below 0 means that there is none, and counts as class 0.
         y_pred: Logits, `(..., C)`.
 
     Returns: float32 `(...)`.
     """
     return ops.sparse_categorical_crossentropy(
-        ops.cast(y_true, "int32"), ops.cast(y_pred, "float32"), from_logits=True
+        ops.maximum(ops.cast(y_true, "int32"), 0), ops.cast(y_pred, "float32"), from_logits=True
     )
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+def binary_cross_entropy(y_true: Any, y_pred: Any) -> Any:
+    """Cross entropy of each yes-or-no decision, in float32 whatever the dtype of the logits.
+
+    Args:
+        y_true: 1 (yes) or 0 (no); one below 0 means that it is not known, and counts as 0. `(...)`.
+        y_pred: Logits, `(...)`.
+
+    Returns: float32 `(...)`.
+    """
+    labels, logits = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+    return ops.softplus(logits) - ops.maximum(labels, 0.0) * logits
+
+
+def label_weights(y_true: Any, sample_weight: Any = None) -> Any:
+    """Returns the weights of labels, of which those below 0 have none.
+
+    Args:
+        y_true: Labels, `(...)`.
+        sample_weight: `(...)`, or `(B,)` for those of whole rows; `None` for ones.
+
+    Returns: float32 `(...)`.
+    """
+    weights = ops.cast(ops.cast(y_true, "float32") >= 0, "float32")
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.cast(sample_weight, "float32")
+    missing = len(weights.shape) - len(sample_weight.shape)
+    return weights * ops.reshape(sample_weight, (*ops.shape(sample_weight), *[1] * missing))
+
+
+def _mean(losses: Any, weights: Any) -> Any:
+    """The mean over the weights of the global batch, or 0 where there are none."""
+    # Each replica returns its share of the global mean; gradients and logs are summed.
+    return ops.divide_no_nan(ops.sum(losses * weights), sum_over_replicas(ops.sum(weights)))
+
+
+def _check_shapes(y_true: Any, sample_weight: Any) -> None:
+    of_labels, of_weights = tuple(y_true.shape), tuple(sample_weight.shape)
+    if of_weights != of_labels and None not in (*of_weights, *of_labels):
+        raise ValueError(
+            "The weights must have the shape of the labels, one for each prediction. "
+            f"Received: sample_weight.shape={of_weights}, labels' shape={of_labels}."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -46,8 +96,12 @@ class WeightedCrossEntropy(keras.losses.Loss):
     divide by the number of slots, or by each replica's own sum of weights, which gives replicas
     with fewer predictions more say. Without any weight the loss is 0.
 
+    A label below 0 (Hugging Face's is -100) has the weight 0, whatever its `sample_weight`.
+
     Args:
         name: Name of the loss.
+        class_weights: A weight for each class, by which the weights of its labels are multiplied,
+            as those of PyTorch's `CrossEntropyLoss`; `None`: ones.
 
     Call arguments:
         y_true: Labels, int `(...)`.
@@ -55,27 +109,98 @@ class WeightedCrossEntropy(keras.losses.Loss):
         sample_weight: `(...)`, or `None` for ones.
     """
 
-    def __init__(self, name: str = "weighted_cross_entropy", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        name: str = "weighted_cross_entropy",
+        class_weights: Sequence[float] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(name=name, **kwargs)
+        self.class_weights = None if class_weights is None else list(class_weights)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         losses = self.call(y_true, y_pred)
-        if sample_weight is None:
-            weights = ops.ones_like(losses)
-        else:
-            weights = ops.cast(sample_weight, losses.dtype)
-            if weights.shape != losses.shape and None not in (*weights.shape, *losses.shape):
-                raise ValueError(
-                    "The weights must have the shape of the labels, one for each prediction. "
-                    f"Received: sample_weight.shape={tuple(weights.shape)}, labels' shape="
-                    f"{tuple(losses.shape)}."
-                )
-        # Each replica returns its share of the global mean; gradients and logs are summed.
-        total_weight = sum_over_replicas(ops.sum(weights))
-        return ops.divide_no_nan(ops.sum(losses * weights), total_weight)
+        if sample_weight is not None:
+            _check_shapes(losses, sample_weight)
+        weights = label_weights(y_true, sample_weight)
+        if self.class_weights is not None:
+            labels = ops.maximum(ops.cast(y_true, "int32"), 0)
+            weights = weights * ops.take(
+                ops.convert_to_tensor(self.class_weights, "float32"), labels
+            )
+        return _mean(losses, weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return cross_entropy(y_true, y_pred)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"name": self.name, "class_weights": self.class_weights}
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class WeightedBinaryCrossEntropy(keras.losses.Loss):
+    """Cross entropy of independent yes-or-no decisions, averaged as `WeightedCrossEntropy`.
+
+    Without weights it is PyTorch's `BCEWithLogitsLoss`. A label below 0, one that is not known,
+    has the weight 0.
+
+    Args:
+        name: Name of the loss.
+        class_weights: A weight for each class, a column of the labels; `None`: ones.
+
+    Call arguments:
+        y_true: 1 (yes) or 0 (no), `(B, C)`.
+        y_pred: Logits, `(B, C)`.
+        sample_weight: `(B,)` or `(B, C)`, or `None` for ones.
+    """
+
+    def __init__(
+        self,
+        name: str = "weighted_binary_cross_entropy",
+        class_weights: Sequence[float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.class_weights = None if class_weights is None else list(class_weights)
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        weights = label_weights(y_true, sample_weight)
+        if self.class_weights is not None:
+            weights = weights * ops.convert_to_tensor(self.class_weights, "float32")
+        return _mean(self.call(y_true, y_pred), weights)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return binary_cross_entropy(y_true, y_pred)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"name": self.name, "class_weights": self.class_weights}
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class WeightedSquaredError(keras.losses.Loss):
+    """Squared error, averaged over the weights of the global batch.
+
+    Without weights it is PyTorch's `MSELoss`.
+
+    Args:
+        name: Name of the loss.
+
+    Call arguments:
+        y_true: Scores, `(B, K)`, or `(B,)` where K is 1.
+        y_pred: `(B, K)`.
+        sample_weight: `(B,)`, or `None` for ones.
+    """
+
+    def __init__(self, name: str = "weighted_squared_error", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        errors = self.call(y_true, y_pred)
+        return _mean(errors, label_weights(ops.zeros_like(errors), sample_weight))
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        y_pred = ops.cast(y_pred, "float32")
+        return ops.square(ops.reshape(ops.cast(y_true, "float32"), ops.shape(y_pred)) - y_pred)
 
     def get_config(self) -> dict[str, Any]:
         return {"name": self.name}

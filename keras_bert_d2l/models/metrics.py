@@ -1,8 +1,12 @@
-"""The metrics of the pretraining heads, exact over a whole data set."""
+"""The metrics that `compile` takes by default, exact over a whole data set."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
+from keras import ops
 
-from keras_bert_d2l.models.losses import cross_entropy
+from keras_bert_d2l.models.losses import binary_cross_entropy, cross_entropy, label_weights
 
 
 def weighted_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
@@ -21,3 +25,67 @@ def weighted_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
         ),
         keras.metrics.SparseCategoricalAccuracy(name=f"{prefix}accuracy", dtype="float32"),
     ]
+
+
+def label_metrics() -> list[keras.metrics.Metric]:
+    """Returns new metrics of one label out of several, for labels of which some may be below 0."""
+    return [LabelMean(cross_entropy, "cross_entropy"), LabelMean(accuracy, "accuracy")]
+
+
+def binary_metrics() -> list[keras.metrics.Metric]:
+    """Returns new metrics of independent yes-or-no labels."""
+    return [
+        LabelMean(binary_cross_entropy, "cross_entropy"),
+        LabelMean(binary_accuracy, "accuracy"),
+    ]
+
+
+def score_metrics() -> list[keras.metrics.Metric]:
+    """Returns new metrics of scores."""
+    return [
+        keras.metrics.MeanSquaredError("squared_error", dtype="float32"),
+        keras.metrics.MeanAbsoluteError("absolute_error", dtype="float32"),
+    ]
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+def accuracy(y_true: Any, y_pred: Any) -> Any:
+    """Whether the largest logit of `(..., C)` is the label's, float32 `(...)`."""
+    is_right = ops.cast(y_true, "int32") == ops.cast(ops.argmax(y_pred, axis=-1), "int32")
+    return ops.cast(is_right, "float32")
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+def binary_accuracy(y_true: Any, y_pred: Any) -> Any:
+    """Whether a logit is positive where the label is 1, and only there, float32 `(...)`."""
+    return ops.cast((ops.cast(y_true, "float32") > 0.5) == (y_pred > 0), "float32")
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class LabelMean(keras.metrics.Mean):
+    """Mean of a function of labels and logits, over the labels that are not below 0.
+
+    Every label counts the same: Keras's own mean would give each row of a batch the same say,
+    however many labels it has.
+
+    Args:
+        fn: A registered function of `y_true` and `y_pred`, with a value for each label.
+        name: Name of the metric.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Any], name: str, **kwargs: Any) -> None:
+        super().__init__(name=name, **{"dtype": "float32", **kwargs})
+        self.fn = fn
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        weights = label_weights(y_true, sample_weight)
+        values = self.fn(y_true, y_pred)
+        weights = ops.broadcast_to(weights, ops.shape(values))
+        super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "fn": keras.saving.serialize_keras_object(self.fn)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "LabelMean":
+        return cls(**{**config, "fn": keras.saving.deserialize_keras_object(config["fn"])})

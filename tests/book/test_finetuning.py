@@ -7,9 +7,10 @@ import json
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from keras_bert_d2l import book as d2l
-from keras_bert_d2l.checkpoints.native import save_pretrained
+from keras_bert_d2l.checkpoints.pretrained import save_pretrained
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab as PackageVocab
 
@@ -26,8 +27,8 @@ VOCAB = d2l.Vocab(
 )
 
 
-def small_bert(dropout=0.0):
-    return d2l.BERTModel(len(VOCAB), 16, 32, 2, 1, dropout, max_len=16)
+def small_bert(**options):
+    return d2l.BERTModel(len(VOCAB), 16, 32, 2, 1, 0.0, max_len=16, **options)
 
 
 def words_of(ids):
@@ -126,9 +127,32 @@ def test_a_saved_model_is_loaded_with_its_vocabulary_and_another_dropout(pretrai
     np.testing.assert_array_equal(*encodings)
 
 
-def test_another_size_than_the_saved_models_is_refused(pretrained):
-    with pytest.raises(ValueError, match="num_blks=2"):
-        d2l.load_pretrained_model(pretrained[1], 16, 32, 2, 2, 0.1, 16)
+def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
+    bert = small_bert(layer_norm_epsilon=1e-5)
+    vocab = PackageVocab(VOCAB.idx_to_token)
+    save_pretrained(bert, tmp_path / "bert.tiny", Tokenizer(vocab), format="book")
+    assert json.loads((tmp_path / "bert.tiny/vocab.json").read_text()) == VOCAB.idx_to_token
+    loaded, vocab = d2l.load_pretrained_model(tmp_path / "bert.tiny", 16, 32, 2, 1, 0.3, 16)
+    assert vocab.idx_to_token == VOCAB.idx_to_token
+    assert loaded.bert_config.dropout == 0.3
+    encodings = [d2l.get_bert_encoding(net, ["a", "crane"], vocab=VOCAB) for net in (bert, loaded)]
+    np.testing.assert_array_equal(*encodings)
+
+
+def test_the_number_of_heads_may_be_the_calls_alone(tmp_path):
+    bert = small_bert(layer_norm_epsilon=1e-5)
+    save_pretrained(bert, tmp_path, Tokenizer(PackageVocab(VOCAB.idx_to_token)), format="book")
+    file = tmp_path / "pretrained.safetensors"
+    save_file(load_file(file), file)  # as PyTorch writes a state dict, without metadata
+    loaded, _ = d2l.load_pretrained_model(tmp_path, 16, 32, 4, 1, 0.1, 16)
+    assert loaded.bert_config.num_heads == 4
+
+
+@pytest.mark.parametrize("name", ["num_heads", "num_blks", "max_len"])
+def test_another_size_than_the_saved_models_is_refused(pretrained, name):
+    sizes = {"num_heads": 2, "num_blks": 1, "max_len": 16} | {name: 4}
+    with pytest.raises(ValueError, match=f"{name}=4"):
+        d2l.load_pretrained_model(pretrained[1], 16, 32, dropout=0.1, **sizes)
 
 
 def test_a_model_without_a_vocabulary_is_refused(tmp_path):
@@ -142,7 +166,7 @@ def test_the_books_archives_are_named_but_neither_downloaded_nor_unpickled(tmp_p
     with pytest.raises(FileNotFoundError, match=r"bert\.small\.torch\.zip is not downloaded"):
         d2l.load_pretrained_model("bert.small", 256, 512, 4, 2, 0.1, 512)
     (tmp_path / "pretrained.params").write_bytes(b"")
-    with pytest.raises(ValueError, match="pickle"):
+    with pytest.raises(ValueError, match=r"pickle.*safetensors\.torch\.save_file"):
         d2l.load_pretrained_model(tmp_path, 256, 512, 4, 2, 0.1, 512)
 
 

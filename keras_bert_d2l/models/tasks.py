@@ -1,0 +1,328 @@
+"""The tasks of BERT: one text or a pair classified or scored, tokens tagged, answers found, texts
+made vectors.
+
+B batch, T tokens, C labels, D hidden width.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.layers.attention import joint_mask, valid_lens_mask
+from keras_bert_d2l.layers.pooling import Pooling
+from keras_bert_d2l.models import text_batches
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.label_names import (
+    check_dropout,
+    check_labels,
+    label_ids,
+    multi_hot,
+    word_label_ids,
+)
+from keras_bert_d2l.models.losses import (
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
+    WeightedSquaredError,
+)
+from keras_bert_d2l.models.metrics import binary_metrics, label_metrics, score_metrics
+from keras_bert_d2l.models.task_model import TaskModel, check_bert, dense_head, precise_policy
+
+IGNORED = -100  # the label of a token that has none; any number below 0 is as good
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class SequenceClassifier(TaskModel):
+    """Tells which label a text or a pair of texts has, or which labels.
+
+    Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`:
+    the pooler's output, dropout, a dense layer.
+
+    Strings may stand for the batch: `x` is a list of texts, or `{"texts": [...], "texts_b":
+    [...]}` for pairs; or a data set of batches of these. A text that is too long for the model
+    loses its end. `y` may hold names of labels, or for `multi_label` lists of names.
+
+    Args:
+        bert: The pretrained model, with a pooler.
+        labels: The names of the labels, in the order of their ids.
+        multi_label: Whether a text can have any number of the labels.
+        dropout: Rate of the dropout before the head; `None`: the `dropout` of `bert`.
+        tokenizer: Turns strings into batches.
+        **kwargs: `name` of Keras.
+
+    Call arguments:
+        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
+        segments: Segment ids, int `(B, T)`.
+        valid_lens: Tokens of each row that are not padding, `(B,)`; `None`: all.
+        training: Whether dropout acts.
+
+    Returns: logits `(B, C)`. Labels are int `(B,)`, for `multi_label` 0 and 1 `(B, C)`.
+
+    Raises:
+        ValueError: `bert` has no pooler, or there are fewer than two labels.
+
+    Example:
+
+    ```python
+    classifier = SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    classifier.compile(BERTAdamW(2e-5))
+    classifier.fit(["what a film", "a bore"], ["good", "bad"])
+    ```
+    """
+
+    fields = ("labels", "multi_label", "dropout")
+    has_pooler = True
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str],
+        *,
+        multi_label: bool = False,
+        dropout: float | None = None,
+        tokenizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_bert(bert, type(self))
+        self.labels = check_labels(labels, at_least=1 if multi_label else 2)
+        self.multi_label = bool(multi_label)
+        super().__init__(
+            bert,
+            head=dense_head(bert, len(self.labels)),
+            dropout=check_dropout(dropout, bert),
+            tokenizer=tokenizer,
+            **kwargs,
+        )
+
+    def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
+        if self.multi_label:
+            loss: Any = WeightedBinaryCrossEntropy(class_weights=class_weights)
+            return {"loss": loss, "weighted_metrics": binary_metrics()}
+        loss = WeightedCrossEntropy(class_weights=class_weights)
+        return {"loss": loss, "weighted_metrics": label_metrics()}
+
+    def label_ids(self, y: Any) -> Any:
+        return (multi_hot if self.multi_label else label_ids)(y, self.labels)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class SequenceRegressor(TaskModel):
+    """Gives a text or a pair of texts a score, or several.
+
+    Source: transformers, `BertForSequenceClassification` with `problem_type="regression"`.
+    Strings may stand for the batch, as for `SequenceClassifier`.
+
+    Args:
+        bert: The pretrained model, with a pooler.
+        labels: The names of the scores.
+        dropout: Rate of the dropout before the head; `None`: the `dropout` of `bert`.
+        tokenizer: Turns strings into batches.
+        **kwargs: `name` of Keras.
+
+    Call arguments: as those of `SequenceClassifier`.
+
+    Returns: scores `(B, C)`. Labels are floats `(B, C)`, or `(B,)` for one score.
+
+    Raises:
+        ValueError: `bert` has no pooler, or there is no label.
+    """
+
+    fields = ("labels", "dropout")
+    has_pooler = True
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str] = ("score",),
+        *,
+        dropout: float | None = None,
+        tokenizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_bert(bert, type(self))
+        self.labels = check_labels(labels, at_least=1)
+        super().__init__(
+            bert,
+            head=dense_head(bert, len(self.labels)),
+            dropout=check_dropout(dropout, bert),
+            tokenizer=tokenizer,
+            **kwargs,
+        )
+
+    def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
+        if class_weights is not None:
+            raise ValueError("`class_weights` weighs labels, and a score has none.")
+        return {"loss": WeightedSquaredError(), "weighted_metrics": score_metrics()}
+
+    def label_ids(self, y: Any) -> Any:
+        return np.asarray(y, "float32") if isinstance(y, list | tuple) else y
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class TokenClassifier(TaskModel):
+    """Gives every token a label: parts of speech, names and the like.
+
+    Source: Devlin et al. 2019, figure 4 (d); transformers, `BertForTokenClassification`.
+
+    Tokens whose label is below 0 are ignored, by loss and metrics: `IGNORED` is -100. Words may
+    stand for the batch: `x` holds the words of each text and `y` their labels, as names or ids,
+    in lists of lists or ragged tensors; the label of a word is that of its first token, and its
+    other tokens are ignored.
+
+    Args:
+        bert: The pretrained model.
+        labels: The names of the labels, in the order of their ids.
+        dropout: Rate of the dropout before the head; `None`: the `dropout` of `bert`.
+        tokenizer: Turns words into batches.
+        **kwargs: `name` of Keras.
+
+    Call arguments: as those of `SequenceClassifier`.
+
+    Returns: logits `(B, T, C)`. Labels are int `(B, T)`.
+
+    Raises:
+        ValueError: There are fewer than two labels.
+    """
+
+    fields = ("labels", "dropout")
+    gives_tokens = True
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str],
+        *,
+        dropout: float | None = None,
+        tokenizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_bert(bert, type(self))
+        self.labels = check_labels(labels, at_least=2)
+        super().__init__(
+            bert,
+            head=dense_head(bert, len(self.labels)),
+            dropout=check_dropout(dropout, bert),
+            tokenizer=tokenizer,
+            **kwargs,
+        )
+
+    def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
+        loss = WeightedCrossEntropy(class_weights=class_weights)
+        return {"loss": loss, "weighted_metrics": label_metrics()}
+
+    def label_ids(self, y: Any) -> Any:
+        return word_label_ids(y, self.labels)
+
+    def text_batch(self, texts: Any) -> dict[str, Any]:
+        batch = self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
+        return text_batches.trimmed(batch)
+
+    def text_labels(self, labels: Any, word_ids: Any) -> Any:
+        return text_batches.first_piece_labels(labels, word_ids, IGNORED)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class QuestionAnswerer(TaskModel):
+    """Tells where in a text the answer to a question begins and ends.
+
+    Source: Devlin et al. 2019, section 4.2; transformers, `BertForQuestionAnswering`.
+
+    It takes batches of token ids alone, since a long text becomes several rows: `Tokenizer.
+    windows` makes them, and `text.windows.answer_spans` the labels.
+
+    Args:
+        bert: The pretrained model.
+        **kwargs: `name` of Keras, and `tokenizer`, for `save_pretrained`.
+
+    Call arguments: as those of `SequenceClassifier`.
+
+    Returns: `{"start": (B, T), "end": (B, T)}`, logits of the answer's first and last token.
+        Labels are positions, `{"start": (B,), "end": (B,)}`; one below 0 is ignored.
+    """
+
+    gives_tokens = True
+
+    def __init__(self, bert: BERTModel, **kwargs: Any) -> None:
+        check_bert(bert, type(self))
+        super().__init__(bert, head=dense_head(bert, 2), **kwargs)
+
+    def answer(self, encoded_X: Any, tokens: Any, valid_lens: Any, training: bool | None) -> Any:
+        logits = super().answer(encoded_X, tokens, valid_lens, training)
+        return {"start": logits[..., 0], "end": logits[..., 1]}
+
+    def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
+        sides = ("start", "end")
+        return {
+            "loss": {side: WeightedCrossEntropy() for side in sides},
+            "loss_weights": dict.fromkeys(sides, 0.5),
+            "weighted_metrics": {side: label_metrics() for side in sides},
+        }
+
+    def text_batch(self, texts: Any) -> dict[str, Any]:
+        raise ValueError(
+            "A QuestionAnswerer takes batches of token ids, as a long text becomes several rows. "
+            "Received: strings; `tokenizer.windows(questions, contexts, max_len)` makes the rows."
+        )
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class TextEmbedder(TaskModel):
+    """Makes a text a vector, by which it can be compared with others.
+
+    Source: Reimers and Gurevych 2019 (Sentence-BERT). Strings may stand for the batch, as for
+    `SequenceClassifier`. It has no head and no loss of its own: to train one, `compile` needs a
+    loss.
+
+    Args:
+        bert: The pretrained model.
+        pooling: `"cls"` (the encoded `[CLS]`), `"mean"` or `"max"` over all tokens.
+        normalize: Whether vectors have the length 1, so that their product is their cosine.
+        **kwargs: `name` of Keras, and `tokenizer`, which turns strings into batches.
+
+    Call arguments: as those of `SequenceClassifier`.
+
+    Returns: vectors `(B, D)`.
+
+    Raises:
+        ValueError: There is no such pooling.
+    """
+
+    fields = ("pooling", "normalize")
+    has_head = False
+
+    def __init__(
+        self, bert: BERTModel, pooling: str = "mean", *, normalize: bool = True, **kwargs: Any
+    ) -> None:
+        check_bert(bert, type(self))
+        head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
+        super().__init__(bert, head=head, **kwargs)
+        self.pooling = pooling
+        self.normalize = bool(normalize)
+
+    def answer(self, encoded_X: Any, tokens: Any, valid_lens: Any, training: bool | None) -> Any:
+        mask = joint_mask(
+            None if valid_lens is None else valid_lens_mask(valid_lens, ops.shape(encoded_X)[1]),
+            # The same tokens as the encoder attends to.
+            ops.cast(tokens, "int32") > 0 if self.bert_config.mask_from == "tokens" else None,
+        )
+        return self.head(encoded_X, None if mask is None else mask[:, 0])
+
+    def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
+        raise ValueError(
+            "A TextEmbedder has no loss of its own. Received: loss=None; pass a loss on its "
+            "vectors, or train another task on the same encoder."
+        )
+
+
+TASKS: dict[str, type[TaskModel]] = {
+    task.__name__: task
+    for task in (
+        SequenceClassifier,
+        SequenceRegressor,
+        TokenClassifier,
+        QuestionAnswerer,
+        TextEmbedder,
+    )
+}

@@ -1,0 +1,145 @@
+"""Strings in memory or in a data set in, batches of token ids out, by a tokenizer that is given.
+
+B batch, T tokens.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def is_dataset(x: Any) -> bool:
+    """Tells whether `x` is a `tf.data.Dataset`."""
+    import tensorflow as tf
+
+    return isinstance(x, tf.data.Dataset)
+
+
+def holds_text(x: Any) -> bool:
+    """Tells whether the features `x` are strings: a list, an array, a tensor or a data set."""
+    if is_dataset(x):
+        import tensorflow as tf
+
+        features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
+        return any(spec.dtype == tf.string for spec in tf.nest.flatten(features))
+    if isinstance(x, Mapping):
+        return any(holds_text(value) for value in x.values())
+    if isinstance(x, list | tuple):
+        return any(holds_text(value) for value in x[:1])
+    if isinstance(x, str | bytes):
+        return True
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "US" or (x.dtype == object and holds_text(x.tolist()))
+    return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
+
+
+def as_tensors(x: Any) -> Any:
+    """Returns strings as string tensors: lists of words as ragged ones, the rest dense."""
+    import tensorflow as tf
+
+    if isinstance(x, Mapping):
+        return {name: as_tensors(value) for name, value in x.items()}
+    if isinstance(x, tf.Tensor | tf.RaggedTensor):
+        return x
+    if isinstance(x, str | bytes):
+        raise ValueError(f"Texts must be a list of strings. Received: the string {x!r:.80}.")
+    if len(x) and isinstance(x[0], list | tuple):
+        return tf.ragged.constant([list(words) for words in x], tf.string, ragged_rank=1)
+    return tf.convert_to_tensor(list(x), tf.string)
+
+
+def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) -> Any:
+    """Returns a data set of batches of strings with their labels and weights, where there are."""
+    import tensorflow as tf
+
+    parts = [as_tensors(x)] + [part for part in (y, sample_weight) if part is not None]
+    sizes = {_size(part) for part in tf.nest.flatten(parts)}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"Texts, labels and weights must be equally many. Received: {sorted(sizes)}."
+        )
+    if isinstance(y, tf.RaggedTensor):
+        _check_word_counts(parts[0], y)
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(parts) if len(parts) > 1 else parts[0])
+    if shuffle:
+        dataset = dataset.shuffle(max(1, *sizes))
+    return dataset.batch(batch_size)
+
+
+def traced(text_batch: Callable[[Any], dict[str, Any]]) -> Any:
+    """Returns a function that makes its graph once: that of a tokenizer takes a second to make."""
+    import tensorflow as tf
+
+    return tf.function(text_batch, reduce_retracing=True)
+
+
+def tokenized(
+    dataset: Any,
+    text_batch: Callable[[Any], dict[str, Any]],
+    text_labels: Callable[[Any, Any], Any],
+) -> Any:
+    """Returns a data set with the tokens of its batches of strings.
+
+    Args:
+        dataset: Batches of strings, alone or with labels and with weights.
+        text_batch: Makes the features of the strings, and `word_ids` where they are words.
+        text_labels: Makes the labels of their labels and the `word_ids` or `None`.
+    """
+    import tensorflow as tf
+
+    def with_tokens(texts: Any, *rest: Any) -> Any:
+        features = dict(text_batch(texts))
+        word_ids = features.pop("word_ids", None)
+        return (features, text_labels(rest[0], word_ids), *rest[1:]) if rest else features
+
+    if isinstance(dataset.element_spec, tuple):
+        mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
+    else:  # a dictionary is one argument
+        mapped = dataset.map(lambda texts: with_tokens(texts), num_parallel_calls=tf.data.AUTOTUNE)
+    return mapped.prefetch(tf.data.AUTOTUNE)
+
+
+def trimmed(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a tokenizer's batch, as long as its longest row."""
+    import tensorflow as tf
+
+    # 1 stands for a batch without a row.
+    longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0))
+    rows = {name: x[:, :longest] for name, x in batch.items() if name != "valid_lens"}
+    return {**rows, "valid_lens": batch["valid_lens"]}
+
+
+def first_piece_labels(labels: Any, word_ids: Any, ignored: int) -> Any:
+    """Gives the labels of words to the first token of each.
+
+    Args:
+        labels: int, ragged `(B, None)`, a label for each word.
+        word_ids: The word of each token, -1 for none, int `(B, T)`.
+        ignored: The label of all other tokens.
+
+    Returns: int32 `(B, T)`.
+    """
+    import tensorflow as tf
+
+    before = tf.pad(word_ids[:, :-1], [[0, 0], [1, 0]], constant_values=-1)
+    is_first = (word_ids >= 0) & (word_ids != before)
+    # One column more, so that a batch without a word has something to gather.
+    dense = tf.pad(tf.cast(labels.to_tensor(ignored), tf.int32), [[0, 0], [0, 1]])
+    by_token = tf.gather(dense, tf.maximum(word_ids, 0), batch_dims=1)
+    return tf.where(is_first, by_token, ignored)
+
+
+def _check_word_counts(words: Any, labels: Any) -> None:
+    of_words, of_labels = words.row_lengths().numpy(), labels.row_lengths().numpy()
+    for row in np.flatnonzero(of_words != of_labels)[:1]:
+        raise ValueError(
+            f"Every word needs a label. Received: {of_words[row]} words but {of_labels[row]} "
+            f"labels in text {row}."
+        )
+
+
+def _size(part: Any) -> int:
+    import tensorflow as tf
+
+    return int(part.nrows()) if isinstance(part, tf.RaggedTensor) else int(np.shape(part)[0])

@@ -1,0 +1,370 @@
+import importlib.util
+import pathlib
+import shutil
+import sys
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from keras_bert_d2l.checkpoints.conversion import named_weights
+from keras_bert_d2l.checkpoints.pretrained import (
+    check_vocabulary,
+    convert_checkpoint,
+    inspect_checkpoint,
+    load_pretrained,
+    save_pretrained,
+)
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
+
+CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE = "config.json", "vocab.txt", "model.safetensors"
+VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
+SMALL = {
+    "vocab_size": len(VOCAB),
+    "num_hiddens": 4,
+    "ffn_num_hiddens": 8,
+    "num_heads": 2,
+    "num_blks": 1,
+    "max_len": 16,
+}
+BOOK = BERTConfig.preset("d2l", **SMALL)
+OF_FORMAT = {  # a model that the format can express
+    "native": BOOK,
+    "huggingface": BERTConfig.preset("huggingface", **SMALL),
+    "google": BERTConfig.preset("google", **SMALL),
+    "book": BERTConfig.preset("d2l-torch", **SMALL),
+}
+FORMATS = list(OF_FORMAT)
+
+
+@pytest.fixture
+def tokenizer():
+    return Tokenizer(VOCAB)
+
+
+@pytest.fixture
+def checkpoint(tmp_path, tokenizer):
+    """A folder with a checkpoint of the package's own format."""
+    folder = tmp_path / "checkpoint"
+    save_pretrained(BERTModel.from_bert_config(BOOK), folder, tokenizer)
+    return folder
+
+
+def model_of(config):
+    """A model in which no two weights are alike, biases included."""
+    model = BERTModel.from_bert_config(config)
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.5))
+    return model
+
+
+def assert_same_weights(one, other):
+    one, other = named_weights(one), named_weights(other)
+    assert one.keys() == other.keys()
+    for name, weight in one.items():
+        np.testing.assert_array_equal(weight, other[name], err_msg=name)
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def without(folder, *parts):
+    """Removes the weights of some parts from a file of weights."""
+    weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+    kept = {name: array for name, array in weights.items() if not name.startswith(parts)}
+    safetensors.numpy.save_file(kept, folder / WEIGHTS_FILE)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_gives_back_what_it_was_given(format, tmp_path, tokenizer):
+    config = OF_FORMAT[format]
+    model = model_of(config)
+    save_pretrained(model, tmp_path / "new" / "checkpoint", tokenizer, format)
+    loaded = load_pretrained(tmp_path / "new" / "checkpoint")
+    assert loaded.config == loaded.model.bert_config == config
+    assert loaded.tokenizer.vocab == VOCAB
+    assert loaded.tokenizer.lowercase is True
+    assert_same_weights(loaded.model, model)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_checkpoint_may_have_no_vocabulary(format, tmp_path):
+    save_pretrained(BERTModel.from_bert_config(OF_FORMAT[format]), tmp_path / "x", format=format)
+    assert load_pretrained(tmp_path / "x").tokenizer is None
+
+
+def test_weights_go_through_all_formats_and_come_back_bit_equal(tmp_path, tokenizer):
+    config = BERTConfig.preset("google", **SMALL)
+    model = model_of(config)
+    save_pretrained(model, tmp_path / "0", tokenizer, "google")
+    for step, format in enumerate(("native", "huggingface", "native", "google", "huggingface"), 1):
+        convert_checkpoint(tmp_path / str(step - 1), tmp_path / str(step), format)
+    loaded = load_pretrained(tmp_path / str(step))
+    assert loaded.config == config
+    assert loaded.tokenizer.vocab == VOCAB
+    assert_same_weights(loaded.model, model)
+    assert contents(tmp_path / "4") == contents(tmp_path / "0")
+
+
+def test_one_line_says_what_was_found(checkpoint, capsys):
+    load_pretrained(checkpoint)
+    num_weights = BERTModel.from_bert_config(BOOK).count_params()
+    assert capsys.readouterr().out == (
+        f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide, 2 attention heads, 8 tokens, "
+        f"{num_weights} weights; heads: pooler, mlm, nsp\n"
+    )
+    (checkpoint / VOCAB_FILE).unlink()
+    load_pretrained(checkpoint)
+    assert capsys.readouterr().out.endswith("heads: pooler, mlm, nsp; no vocabulary\n")
+
+
+def test_the_line_can_be_left_out(checkpoint, capsys):
+    load_pretrained(checkpoint, verbose=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_head_that_is_missing_is_always_told_and_begins_anew(checkpoint, capsys):
+    without(checkpoint, "mlm", "nsp")
+    weights = [named_weights(load_pretrained(checkpoint, verbose=False).model) for _ in range(2)]
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2
+    assert said[0].endswith("heads: pooler; missing and freshly initialised: mlm, nsp")
+    kernels = [np.asarray(one["nsp/dense/kernel"]) for one in weights]
+    assert 0 < np.abs(kernels).max() <= 0.0401  # TruncatedNormal(0.02)
+    assert (kernels[0] != kernels[1]).all()
+    np.testing.assert_array_equal(*(one["hidden/kernel"] for one in weights))
+
+
+def test_an_encoder_that_is_not_whole_is_refused(checkpoint):
+    without(checkpoint, "encoder/blk_0/ffn")
+    with pytest.raises(ValueError, match="lacks weights of the model: encoder/blk_0/ffn/dense1"):
+        load_pretrained(checkpoint)
+
+
+def test_the_random_state_decides_over_heads_that_begin_anew(checkpoint):
+    without(checkpoint, "nsp")
+    kernels = []
+    for _ in range(2):
+        keras.utils.set_random_seed(3)
+        model = load_pretrained(checkpoint).model
+        kernels.append(np.asarray(model.nsp.dense.kernel))
+    np.testing.assert_array_equal(*kernels)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_checkpoint_passes_between_dtype_policies(policy, tmp_path):
+    model = BERTModel.from_bert_config(BOOK, dtype=policy)
+    save_pretrained(model, tmp_path / "checkpoint")
+    in_float32 = load_pretrained(tmp_path / "checkpoint").model
+    keras.config.set_dtype_policy(policy)
+    in_policy = load_pretrained(tmp_path / "checkpoint").model
+    assert in_float32.dtype_policy.name == "float32"
+    assert in_policy.dtype_policy.name == policy
+    assert_same_weights(in_float32, model)
+    assert_same_weights(in_policy, model)
+
+
+def test_without_tensorflow_text_the_model_is_loaded_alone(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    with pytest.warns(UserWarning, match="without its tokenizer.*tensorflow-text"):
+        loaded = load_pretrained(checkpoint)
+    assert loaded.tokenizer is None
+    assert loaded.config == BOOK
+    convert_checkpoint(checkpoint, tmp_path / "same")  # the vocabulary is not lost
+    assert contents(tmp_path / "same") == contents(checkpoint)
+
+
+def test_saving_replaces_the_older_checkpoint_as_a_whole(checkpoint):
+    for format, config in OF_FORMAT.items():
+        save_pretrained(BERTModel.from_bert_config(config), checkpoint, format=format)
+        assert load_pretrained(checkpoint).config == config
+        assert not (checkpoint / VOCAB_FILE).exists()
+        assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
+
+
+def test_a_save_that_fails_leaves_the_older_checkpoint_as_it_was(checkpoint, monkeypatch):
+    before = contents(checkpoint)
+
+    def no_space(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        save_pretrained(BERTModel.from_bert_config(BOOK), checkpoint)
+    assert contents(checkpoint) == before
+    assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
+
+
+def test_a_model_that_the_format_cannot_express_is_refused_and_nothing_changed(checkpoint):
+    before = contents(checkpoint)
+    for format in ("huggingface", "google", "book"):
+        with pytest.raises(ValueError, match="cannot express"):
+            convert_checkpoint(checkpoint, checkpoint, format)
+        assert contents(checkpoint) == before
+
+
+def test_a_folder_that_holds_something_else_is_not_touched(checkpoint, tmp_path):
+    (checkpoint / "metrics.jsonl").write_text("{}")
+    before = contents(checkpoint)
+    with pytest.raises(FileExistsError, match=r"holds 'metrics.jsonl'.*a folder of its own"):
+        save_pretrained(BERTModel.from_bert_config(BOOK), checkpoint)
+    with pytest.raises(FileExistsError, match=r"holds 'metrics.jsonl'.*a folder of its own"):
+        convert_checkpoint(tmp_path / "not looked at", checkpoint)
+    assert contents(checkpoint) == before
+    load_pretrained(checkpoint)  # reading is not in the way of other files
+
+
+def test_a_checkpoint_needs_a_folder_of_its_own(tmp_path, monkeypatch):
+    model = BERTModel.from_bert_config(BOOK)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError, match="is a file: name a folder"):
+        save_pretrained(model, tmp_path / "file")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="working directory '.' must not be"):
+        save_pretrained(model, ".")
+
+
+def test_an_unknown_format_is_refused(checkpoint, tmp_path):
+    model = BERTModel.from_bert_config(BOOK)
+    with pytest.raises(ValueError, match="`format` must be one of.*'google'.*Received: 'torch'"):
+        save_pretrained(model, tmp_path / "x", format="torch")
+    with pytest.raises(ValueError, match="`format` must be one of.*Received: 'notebook'"):
+        convert_checkpoint(checkpoint, tmp_path / "x", "notebook")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_vocabulary_of_another_size_is_refused(checkpoint):
+    model = BERTModel.from_bert_config(BOOK)
+    tokenizer = Tokenizer(Vocab([*VOCAB.tokens, "more"]))
+    with pytest.raises(ValueError, match="8 tokens that the model was made for.*9 tokens"):
+        save_pretrained(model, checkpoint, tokenizer)
+    with pytest.raises(ValueError, match="Received: tokenizer=None"):
+        check_vocabulary(model, None)
+    tokenizer.vocab.to_file(checkpoint / VOCAB_FILE)
+    with pytest.raises(ValueError, match="checkpoint': the vocabulary has 9 tokens.*vocab_size=8"):
+        load_pretrained(checkpoint)
+
+
+def test_numbers_that_are_not_finite_are_refused(checkpoint):
+    weights = safetensors.numpy.load_file(checkpoint / WEIGHTS_FILE)
+    weights["hidden/bias"][1] = np.nan
+    safetensors.numpy.save_file(weights, checkpoint / WEIGHTS_FILE)
+    with pytest.raises(ValueError, match="model.safetensors' holds numbers.*'hidden/bias'"):
+        load_pretrained(checkpoint)
+
+
+def test_a_path_that_does_not_exist_is_named():
+    with pytest.raises(FileNotFoundError, match="There is no file or folder 'no/where'"):
+        load_pretrained("no/where")
+
+
+def test_a_folder_of_no_format_says_what_was_looked_for(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"config.json.*\(native\).*bert_model.ckpt.index"):
+        load_pretrained(tmp_path)
+
+
+def test_the_folder_of_a_run_names_its_checkpoints(checkpoint):
+    run = checkpoint.parent
+    shutil.copytree(checkpoint, run / "best")
+    checkpoint.rename(run / "last")
+    BOOK.to_json(run / CONFIG_FILE)
+    VOCAB.to_file(run / VOCAB_FILE)
+    with pytest.raises(FileNotFoundError, match=r"checkpoints in it, name one.*/best, .*/last\."):
+        load_pretrained(run)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"format": "ker', "Unterminated string"), (b"\xff{}", "utf-8"), (b"[1]", "Looked for")],
+)
+def test_a_file_that_is_no_configuration_is_told(content, message, checkpoint):
+    (checkpoint / CONFIG_FILE).write_bytes(content)
+    with pytest.raises(FileNotFoundError, match=f"is no checkpoint of a known format.*{message}"):
+        load_pretrained(checkpoint)
+
+
+def test_a_missing_configuration_is_told(checkpoint):
+    (checkpoint / CONFIG_FILE).unlink()
+    with pytest.raises(FileNotFoundError, match="is no checkpoint of a known format"):
+        load_pretrained(checkpoint)
+
+
+def test_the_number_of_heads_is_given_where_the_file_does_not_tell_it(tmp_path, checkpoint):
+    model = model_of(OF_FORMAT["book"])
+    save_pretrained(model, tmp_path / "book", format="book")
+    weights = safetensors.numpy.load_file(tmp_path / "book" / "pretrained.safetensors")
+    safetensors.numpy.save_file(weights, tmp_path / "bare.safetensors")
+    with pytest.raises(ValueError, match="how many attention heads.*`num_heads`"):
+        load_pretrained(tmp_path / "bare.safetensors")
+    loaded = load_pretrained(tmp_path / "bare.safetensors", num_heads=2)
+    assert loaded.config.num_heads == 2
+    assert_same_weights(loaded.model, model)
+    with pytest.raises(ValueError, match="`num_heads` must be what.*says, 2. Received.*4"):
+        load_pretrained(checkpoint, num_heads=4)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_inspection_lists_every_weight_with_its_figures(format, tmp_path, tokenizer):
+    model = model_of(OF_FORMAT[format])
+    save_pretrained(model, tmp_path / "x", tokenizer, format)
+    summary, weights = inspect_checkpoint(tmp_path / "x")
+    assert summary.startswith(f"{tmp_path / 'x'}: ")
+    weights = list(weights)
+    assert [one.name for one in weights] == sorted(one.name for one in weights)
+    expected = [np.asarray(weight) for weight in named_weights(model).values()]
+    found = sorted((one.mean, one.std) for one in weights)
+    np.testing.assert_allclose(found, sorted((x.mean(), x.std()) for x in expected), atol=1e-6)
+    assert {one.dtype.lower() for one in weights} <= {"f32", "float32"}
+
+
+def test_inspection_shows_what_would_not_load(checkpoint):
+    weights = safetensors.numpy.load_file(checkpoint / WEIGHTS_FILE)
+    weights["hidden/bias"] = np.array([np.nan] * 5, "float16")
+    safetensors.numpy.save_file(weights, checkpoint / WEIGHTS_FILE)
+    _, found = inspect_checkpoint(checkpoint)
+    bias = next(one for one in found if one.name == "hidden/bias")
+    assert (bias.shape, bias.dtype) == ((5,), "F16")
+    assert np.isnan(bias.mean)
+
+
+def test_loading_draws_no_weights(checkpoint, monkeypatch):
+    def drawn(*args, **kwargs):
+        raise AssertionError("a weight was drawn at random")
+
+    for name in ("TruncatedNormal", "GlorotUniform", "RandomUniform", "RandomNormal"):
+        monkeypatch.setattr(getattr(keras.initializers, name), "__call__", drawn)
+    load_pretrained(checkpoint)
+    with pytest.raises(AssertionError, match="drawn at random"):
+        BERTModel.from_bert_config(BOOK)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None,
+    reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
+)
+def test_the_jax_backend_reads_the_same_model(tmp_path, checkpoint, fresh_process):
+    code = """
+        import sys
+        import keras
+        import numpy as np
+        from keras_bert_d2l.checkpoints.pretrained import load_pretrained, save_pretrained
+
+        assert keras.backend.backend() == "jax"
+        model, tokenizer, _ = load_pretrained(sys.argv[1])
+        batch = {name: tensor.numpy() for name, tensor in tokenizer(["a [MASK]", "b"]).items()}
+        np.savez(sys.argv[2], encoded=np.asarray(model(**batch)[0]))
+        save_pretrained(model, sys.argv[3], tokenizer)
+    """
+    paths = tmp_path / "answers.npz", tmp_path / "from_jax"
+    fresh_process(code, checkpoint, *paths, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    model, tokenizer, _ = load_pretrained(checkpoint)
+    encoded, _, _ = model(**tokenizer(["a [MASK]", "b"]))
+    np.testing.assert_allclose(np.load(paths[0])["encoded"], encoded, atol=1e-5)
+    assert contents(paths[1]) == contents(checkpoint)

@@ -1,0 +1,192 @@
+"""Models of another vocabulary or length answer as before where they must."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.checkpoints.conversion import named_weights
+from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCAB = Vocab(["play", *SPECIALS, "##ing", "##s", "the", "cat", "-", "##er"])
+MAX_LEN = 7
+UNTIED = BERTConfig(len(VOCAB), 8, 16, 2, 2, 0.1, MAX_LEN)
+TIED = dataclasses.replace(UNTIED, tie_embeddings=True, embedding_norm=True)
+LINEAR = dataclasses.replace(UNTIED, mlm_head="linear", pooler=False, next_sentence=False)
+EVERY_HEAD = pytest.mark.parametrize(
+    "config", [UNTIED, TIED, LINEAR], ids=["mlp", "tied", "linear"]
+)
+EMBEDDING = "encoder/token_embedding/embeddings"
+
+
+def random_model(config):
+    model, rng = BERTModel.from_bert_config(config), np.random.default_rng(0)
+    for weight in named_weights(model).values():
+        weight.assign(rng.normal(0, 0.5, weight.shape))
+    return model
+
+
+def array(model, name):
+    return named_weights(model)[name].numpy()
+
+
+def answers(model, tokenizer, texts=("the cats play [MASK]", "the player")):
+    batch = tokenizer(list(texts))
+    length = batch["tokens"].shape[1]
+    positions = np.tile(np.arange(length), (len(texts), 1))
+    encoded, mlm, _ = model(**batch, pred_positions=positions)
+    return encoded.numpy(), mlm.numpy()
+
+
+@pytest.fixture
+def tokenizer():
+    return Tokenizer(VOCAB)
+
+
+# More tokens
+
+
+@EVERY_HEAD
+def test_a_new_token_is_the_mean_of_its_old_pieces(config, tokenizer):
+    model = random_model(config)
+    larger, larger_tokenizer = add_tokens(model, tokenizer, ["playing", "##ings", "##ingers"])
+    assert larger_tokenizer.vocab.tokens == (*VOCAB.tokens, "playing", "##ings", "##ingers")
+    assert larger_tokenizer.tokenize(["playing"]).to_list() == [[len(VOCAB)]]
+    assert larger.bert_config == dataclasses.replace(config, vocab_size=len(VOCAB) + 3)
+    pieces = [["play", "##ing"], ["##ing", "##s"], ["##ing", "##er", "##s"]]
+    for name, axis in ((EMBEDDING, 0), *_head_weights(config)):
+        old = np.moveaxis(array(model, name), axis, 0)
+        new = np.moveaxis(array(larger, name), axis, 0)
+        np.testing.assert_array_equal(new[: len(VOCAB)], old)
+        for row, tokens in zip(new[len(VOCAB) :], pieces, strict=True):
+            np.testing.assert_allclose(row, old[VOCAB[tokens]].mean(0), rtol=1e-6)
+
+
+def _head_weights(config):
+    if config.tie_embeddings:
+        return [("mlm/bias", 0)]
+    return [("mlm/mlp/logits/kernel", 1), ("mlm/mlp/logits/bias", 0)]
+
+
+@EVERY_HEAD
+def test_new_tokens_leave_the_answers_to_the_old_ones(config, tokenizer):
+    model = random_model(config)
+    encoded, mlm = answers(model, tokenizer)
+    larger, larger_tokenizer = add_tokens(model, tokenizer, ["playing", "catcher"])
+    new_encoded, new_mlm = answers(larger, larger_tokenizer)
+    np.testing.assert_array_equal(new_encoded, encoded)
+    assert new_mlm.shape[-1] == len(VOCAB) + 2
+    np.testing.assert_allclose(new_mlm[..., : len(VOCAB)], mlm, rtol=0, atol=1e-5)
+
+
+def test_a_word_that_was_unknown_begins_as_the_unknown_token(tokenizer):
+    model = random_model(UNTIED)
+    larger, _ = add_tokens(model, tokenizer, ["dog", "##ogs"])
+    new, unknown = array(larger, EMBEDDING)[len(VOCAB) :], array(model, EMBEDDING)[VOCAB.unk_id]
+    np.testing.assert_allclose(new, [unknown, unknown], rtol=1e-6)
+
+
+# Keras's reading of a weight warns without end where `pytest.warns` lets all warnings through.
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_new_tokens_that_no_text_becomes_are_pointed_out(tokenizer):
+    with pytest.warns(UserWarning, match=r"No text becomes the new tokens Cat, cat-play: .*splits"):
+        larger, _ = add_tokens(random_model(UNTIED), tokenizer, ["cat-play", "Cat", "cats"])
+    pieces = VOCAB[["cat", "-", "play"]]
+    embedding = array(larger, EMBEDDING)
+    np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["cat"], "must be distinct. Received: 'cat'"),
+        (["dog", "dog"], "must be distinct. Received: 'dog'"),
+        ([""], "must not be empty"),
+        ("dog", "Received one string: 'dog'"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(tokenizer, tokens, message):
+    with pytest.raises(ValueError, match=message):
+        add_tokens(random_model(UNTIED), tokenizer, tokens)
+
+
+# Fewer tokens
+
+
+@EVERY_HEAD
+def test_tokens_that_stay_keep_their_answers(config, tokenizer):
+    model = random_model(config)
+    smaller, smaller_tokenizer = drop_tokens(model, tokenizer, ["##ing", "-"])
+    vocab = smaller_tokenizer.vocab
+    assert vocab.tokens == tuple(token for token in VOCAB if token not in ("##ing", "-"))
+    assert smaller.bert_config == dataclasses.replace(config, vocab_size=len(VOCAB) - 2)
+    encoded, mlm = answers(model, tokenizer)
+    new_encoded, new_mlm = answers(smaller, smaller_tokenizer)
+    np.testing.assert_array_equal(new_encoded, encoded)
+    np.testing.assert_allclose(new_mlm, mlm[..., VOCAB[list(vocab)]], rtol=0, atol=1e-5)
+
+
+def test_the_special_tokens_stay_when_all_unused_ones_are_dropped(tokenizer):
+    used = set(np.unique(tokenizer.tokenize(["the cat"]).flat_values))
+    unused = [token for token in VOCAB if VOCAB[token] not in used]
+    _, smaller_tokenizer = drop_tokens(random_model(UNTIED), tokenizer, unused)
+    assert smaller_tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
+
+
+def test_dropping_what_was_added_gives_the_model_back(tokenizer):
+    model = random_model(UNTIED)
+    again, _ = drop_tokens(*add_tokens(model, tokenizer, ["playing"]), ["playing"])
+    for name, weight in named_weights(again).items():
+        np.testing.assert_array_equal(weight, array(model, name), err_msg=name)
+
+
+def test_a_token_that_is_not_there_cannot_be_dropped(tokenizer):
+    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
+        drop_tokens(random_model(UNTIED), tokenizer, ["dog"])
+
+
+@pytest.mark.parametrize("change", [add_tokens, drop_tokens])
+def test_the_tokenizer_has_to_be_the_models(change):
+    with pytest.raises(ValueError, match="must have the 12 tokens"):
+        change(random_model(UNTIED), Tokenizer(Vocab([*SPECIALS, "cat"])), ["cat"])
+
+
+# More positions
+
+
+def test_longer_models_answer_short_texts_to_the_bit(tokenizer):
+    model = random_model(UNTIED)
+    longer = extend_positions(model, 15)
+    assert longer.bert_config == dataclasses.replace(UNTIED, max_len=15)
+    for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_new_positions_are_the_old_ones_from_the_first_again():
+    model = random_model(UNTIED)
+    old = array(model, "encoder/pos_embedding")
+    new = array(extend_positions(model, 15), "encoder/pos_embedding")
+    np.testing.assert_array_equal(new, np.concatenate([old, old, old[:, :1]], axis=1))
+
+
+def test_sinusoidal_positions_go_on(tokenizer):
+    model = random_model(dataclasses.replace(UNTIED, positions="sinusoidal"))
+    longer = extend_positions(model, 2 * MAX_LEN)
+    assert longer.bert_config.max_len == 2 * MAX_LEN
+    for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_fewer_positions_are_refused():
+    with pytest.raises(ValueError, match="`max_len` must be at least that of the model, 7.*=5"):
+        extend_positions(random_model(UNTIED), 5)
+
+
+def test_the_dtype_policy_stays():
+    model = BERTModel.from_bert_config(UNTIED, dtype="mixed_bfloat16")
+    assert extend_positions(model, 9).dtype_policy.name == "mixed_bfloat16"
