@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from keras_bert_d2l.checkpoints.native import load_pretrained
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.models.bert import BERTModel
@@ -115,8 +115,8 @@ def run(
         evaluate_every=max(1, steps // 10),
     )
     announce.next("Export to a SavedModel that takes strings")
-    model, tokenizer, _ = load_pretrained(checkpoint_folder(folder))
-    version = export_saved_model(model, out, tokenizer)
+    model, tokenizer, _ = load_pretrained(checkpoint_folder(folder), verbose=False)
+    version = export_saved_model(model, out, tokenizer, run_dir=folder)
     print(f"Exported to {version}")
     announce.next("Questions to the exported model, in a process without this package")
     print(ask(version, questions), end="")

@@ -1,6 +1,6 @@
 """What a token store says about itself: `manifest.json` in, a checked `Manifest` out, and back.
 
-Files beside it are little-endian arrays without headers. S: sentences, N: documents.
+Beside it are `vocab.txt` and little-endian arrays without headers. S: sentences, N: documents.
 """
 
 import dataclasses
@@ -11,12 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 TOKENS = "tokens.bin"
 SENTENCES = "sentence_offsets.bin"
 DOCUMENTS = "document_offsets.bin"
 HASHES = "document_hashes.bin"
+VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
 HASH_BYTES = 16  # of a document: with 8, of a thousand million two might be taken for equal

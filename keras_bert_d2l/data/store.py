@@ -17,7 +17,7 @@ from typing import IO
 import numpy as np
 
 from keras_bert_d2l.data import manifest
-from keras_bert_d2l.data.manifest import MANIFEST, Origin, to_json
+from keras_bert_d2l.data.manifest import MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.merging import first_of_equals, merge, num_documents
 from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.data.workers import make_shards
@@ -161,6 +161,7 @@ def _write(
         keep = first_of_equals(folders, building / _SCRATCH)
     with replacing_folder(directory) as temporary:
         content = merge(folders, origin, temporary, keep)
+        tokenizer.vocab.to_file(temporary / VOCAB)
         (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.data.token_store import TokenStore

@@ -1,8 +1,9 @@
 """The tokenised corpus on disk: a folder that `build_store` wrote in, memory-mapped arrays out.
 
 `tokens.bin` holds the ids of all sentences end to end, the two offset files say where sentences and
-documents begin, `document_hashes.bin` identifies each document by its text, and `manifest.json`
-says what the rest was made from. Files are little-endian, without headers.
+documents begin, `document_hashes.bin` identifies each document by its text, `vocab.txt` is the
+vocabulary, and `manifest.json` says what the rest was made from. The `.bin` files are
+little-endian, without headers.
 
 S: sentences, N: documents.
 """
@@ -17,6 +18,7 @@ import numpy as np
 from keras_bert_d2l.data import manifest
 from keras_bert_d2l.data.manifest import Manifest, Origin, damaged
 from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
 
 _READ_BYTES = 1 << 20
 
@@ -91,7 +93,33 @@ class TokenStore:
             size = path.stat().st_size
             if size != count * dtype.itemsize:
                 raise damaged(path, f"it has {size:,} bytes, not {count * dtype.itemsize:,}")
+        if not (directory / manifest.VOCAB).exists():
+            raise damaged(directory / manifest.VOCAB, "it is missing")
         return cls(directory, content)
+
+    @staticmethod
+    def is_at(path: str | os.PathLike[str]) -> bool:
+        """Whether a path is the folder of a finished store."""
+        return pathlib.Path(path, manifest.MANIFEST).is_file()
+
+    def tokenizer(self) -> Tokenizer:
+        """Returns the tokenizer that the store was made with.
+
+        Raises:
+            ImportError: tensorflow-text is not installed or does not match TensorFlow.
+            ValueError: `vocab.txt` has changed.
+        """
+        return Tokenizer(self._vocab(), **self.tokenizer_options)
+
+    def _vocab(self) -> Vocab:
+        path = self.directory / manifest.VOCAB
+        try:
+            vocab = Vocab.from_file(path)
+        except ValueError as error:
+            raise damaged(path, str(error)) from error
+        if vocab.fingerprint != self.vocab_fingerprint:
+            raise damaged(path, "it is not the vocabulary that the store was made with")
+        return vocab
 
     def verify(self) -> None:
         """Reads all of the store and compares it with the SHA-256 of each shard.
@@ -99,6 +127,7 @@ class TokenStore:
         Raises:
             ValueError: A file has changed; the shard and its documents are named.
         """
+        self._vocab()
         places = dict.fromkeys(manifest.FILES, 0)  # in values
         arrays = self._manifest.arrays()
         for name in (manifest.SENTENCES, manifest.DOCUMENTS):
@@ -120,6 +149,11 @@ class TokenStore:
                     )
                 places[name] += count
             first = last
+
+    @property
+    def description(self) -> str:
+        """The store in one line, for people."""
+        return f"token store {self.directory}"
 
     def sentence(self, index: int) -> np.ndarray:
         """Returns the ids of a sentence."""

@@ -48,10 +48,10 @@ class Throughput(keras.callbacks.Callback):
     Args:
         progress: Its `step` is counted up.
         batch_size: Rows in a batch, B, over all devices together.
-        max_len: Tokens in a row, T.
+        max_len: Tokens in a row, T. None, where rows have many lengths: `tokens/s` is left out.
     """
 
-    def __init__(self, progress: Progress, *, batch_size: int, max_len: int) -> None:
+    def __init__(self, progress: Progress, batch_size: int, max_len: int | None) -> None:
         super().__init__()
         self.progress = progress
         self.batch_size = batch_size
@@ -82,7 +82,8 @@ class Throughput(keras.callbacks.Callback):
         if self._steps:
             rate = self._steps * self.batch_size / self._seconds
             logs["sequences/s"] = rate
-            logs["tokens/s"] = rate * self.max_len
+            if self.max_len is not None:
+                logs["tokens/s"] = rate * self.max_len
 
 
 class RunLog(keras.callbacks.Callback):
@@ -179,7 +180,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         # Not val_loss, a mean over batches, of which the last one is not full.
-        loss = logs[_HELD_OUT + "mlm_cross_entropy"] + logs[_HELD_OUT + "nsp_cross_entropy"]
+        # A model without an NSP head has the first alone.
+        loss = logs[_HELD_OUT + "mlm_cross_entropy"] + logs.get(_HELD_OUT + "nsp_cross_entropy", 0)
         if loss < self.progress.best_loss:
             self.progress.best_loss = float(loss)
             self.save_best()

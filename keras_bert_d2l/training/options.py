@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import yaml
 
@@ -15,22 +15,45 @@ from keras_bert_d2l.files import write_text
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 Strategy = Literal["mirrored", "tpu"]
+MaskingName = Literal["token", "whole_word", "ngram", "span"]  # data.masking.STRATEGIES
+Objective = Literal["nsp", "sop", "none"]  # data.pairs.OBJECTIVES
+Rows = Literal["padded", "packed", "bucketed"]  # data.packing.ROWS
 DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 
+_SHORTER = 8  # times, by default
 _WARMUP_SHARE = 0.1  # of the steps
 _NUM_INTERVALS = 20  # evaluations of a run, unless its intervals would be longer than this:
 _LONGEST_INTERVAL = 500
 # Smallest values; None beside them stands for a default that depends on other options.
-_INTEGERS = {"steps": 1, "batch_size": 1, "max_len": MIN_LEN, "seed": 0}
-_OPTIONAL_INTEGERS = {"vocab_size": 6, "warmup_steps": 0, "evaluate_every": 1}
-_NUMBERS = ("learning_rate", "weight_decay", "held_out")
+_INTEGERS = {"steps": 1, "batch_size": 1, "max_len": MIN_LEN, "short_steps": 0, "seed": 0}
+_OPTIONAL_INTEGERS = {"vocab_size": 6, "warmup_steps": 0, "evaluate_every": 1, "short_len": MIN_LEN}
+_NUMBERS = ("learning_rate", "weight_decay", "held_out", "short_seq_prob")
 _CHOICES = (
     ("layout", Layout, False),
     ("precision", Precision, False),
     ("strategy", Strategy, True),
+    ("masking", MaskingName, False),
+    ("objective", Objective, True),
+    ("rows", Rows, False),
 )
 _PATHS = ("vocab", "bert_config", "init", "cache_dir")
 _HEADER = "# The options of this run, as `keras-bert-d2l pretrain --config` reads them.\n"
+
+
+class Phase(NamedTuple):
+    """Steps of a run that train on batches of one shape.
+
+    Attributes:
+        start: The first step, counted from 0.
+        end: The step after the last one.
+        batch_size: Rows in a batch, B.
+        max_len: Tokens in a row, T.
+    """
+
+    start: int
+    end: int
+    batch_size: int
+    max_len: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +61,9 @@ class PretrainingOptions:
     """Everything that decides what a pretraining run does.
 
     Args:
-        corpus: The text: a path, several, or `"docstrings"`; see `Corpus.open`.
+        corpus: The text: a path, several, or `"docstrings"`; see `Corpus.open`. Or the folder of a
+            token store, which has its vocabulary and its case, so that neither `vocab_size` nor
+            `layout` may be given.
         layout: How the text is divided into sentences and documents; see `Corpus.open`.
         vocab: A `vocab.txt`. `None`: learned from the corpus.
         vocab_size: Size of the vocabulary to learn, V. `None`: 8000.
@@ -51,6 +76,20 @@ class PretrainingOptions:
         steps: Optimizer steps of the whole run.
         batch_size: Rows in a batch, B, over all devices together.
         max_len: Tokens in a row, T; at most the architecture's `max_len`.
+        short_steps: Steps at the start that train on shorter rows, from which word order is learned
+            sooner; also the first phase of Devlin et al. 2019, appendix A.2 (128 tokens for nine
+            tenths of the steps, then 512).
+        short_len: Tokens in such a row, a divisor of `max_len`. A batch has so many more of them
+            that it holds as many tokens. `None`: an eighth of `max_len`.
+        objective: What is learned beside masked tokens: `"nsp"` (next sentence), `"sop"` (sentence
+            order) or `"none"`, for which the model is made without the next-sentence head and the
+            pooler. `None`: `"nsp"`, or `"none"` where the architecture has no such head.
+        masking: Which tokens are masked: `"token"`, `"whole_word"`, `"ngram"` or `"span"`; see
+            `Masking`.
+        rows: `"padded"`: an example in each row. `"packed"`: several where they fit. `"bucketed"`:
+            batches of about one length, as long as their longest row; neither for XLA nor for a
+            TPU, which would compile each length.
+        short_seq_prob: Share of the examples that are made shorter, by a random length.
         learning_rate: At the end of the warm-up; from there it falls linearly to 0.
         warmup_steps: Steps in which the learning rate rises from 0. `None`: a tenth of `steps`.
         weight_decay: Of `BERTAdamW`.
@@ -79,6 +118,12 @@ class PretrainingOptions:
     steps: int = 10_000
     batch_size: int = 64
     max_len: int = 128
+    short_steps: int = 0
+    short_len: int | None = None
+    objective: Objective | None = None
+    masking: MaskingName = "token"
+    rows: Rows = "padded"
+    short_seq_prob: float = 0.0
     learning_rate: float = 1e-3
     warmup_steps: int | None = None
     weight_decay: float = 0.01
@@ -128,6 +173,11 @@ class PretrainingOptions:
             )
         if not 0 < self.held_out < 1:
             raise ValueError(f"`held_out` must be in (0, 1). Received: held_out={self.held_out!r}.")
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(
+                "`short_seq_prob` must be in [0, 1]. Received: "
+                f"short_seq_prob={self.short_seq_prob!r}."
+            )
         if self.warmup_steps is not None and self.warmup_steps >= self.steps:
             raise ValueError(
                 "`warmup_steps` must be below `steps`. Received: "
@@ -150,6 +200,28 @@ class PretrainingOptions:
                     f"{first}={getattr(self, first)!r} and {second}={getattr(self, second)!r}; "
                     "leave one of the two out."
                 )
+        if self.short_len is not None:
+            if not self.short_steps:
+                raise ValueError(
+                    "`short_len` is for the first `short_steps` steps. Received: short_len="
+                    f"{self.short_len}, short_steps=0; set both or none."
+                )
+            if self.max_len % self.short_len or self.short_len == self.max_len:
+                raise ValueError(
+                    "`short_len` must be a divisor of `max_len`, so that batches hold equally many "
+                    f"tokens. Received: short_len={self.short_len}, max_len={self.max_len}."
+                )
+        if self.short_steps > self.steps:
+            raise ValueError(
+                "`short_steps` must be at most `steps`. Received: short_steps="
+                f"{self.short_steps}, steps={self.steps}."
+            )
+        if self.rows == "bucketed" and (self.jit or self.strategy == "tpu"):
+            raise ValueError(
+                "rows='bucketed' gives batches of many lengths, each of which would be compiled "
+                f"anew. Received: rows='bucketed' with jit={self.jit}, strategy={self.strategy!r}; "
+                "use rows='packed'."
+            )
         if self.tpu is not None and self.strategy != "tpu":
             raise ValueError(
                 f"`tpu` names the machine for strategy='tpu'. Received: tpu={self.tpu!r} and "
@@ -164,11 +236,26 @@ class PretrainingOptions:
                 self._set("preset", DEFAULT_PRESET)
             if self.lowercase is None:
                 self._set("lowercase", True)
+        if self.short_steps and self.short_len is None:
+            if self.max_len % _SHORTER or self.max_len < _SHORTER * MIN_LEN:
+                raise ValueError(
+                    f"`short_len` is a whole 1/{_SHORTER} of `max_len` unless it is set, and at "
+                    f"least {MIN_LEN}. Received: max_len={self.max_len}; set `short_len`."
+                )
+            self._set("short_len", self.max_len // _SHORTER)
         if self.warmup_steps is None:
             self._set("warmup_steps", int(_WARMUP_SHARE * self.steps))
         if self.evaluate_every is None:
             interval = math.ceil(self.steps / _NUM_INTERVALS)
             self._set("evaluate_every", min(interval, _LONGEST_INTERVAL))
+
+    def phases(self) -> list[Phase]:
+        """Returns the stretches of the run in which the rows are equally long, in their order."""
+        whole = Phase(self.short_steps, self.steps, self.batch_size, self.max_len)
+        if self.short_len is None:
+            return [whole]
+        rows = self.batch_size * self.max_len // self.short_len
+        return [Phase(0, self.short_steps, rows, self.short_len), whole]
 
     @classmethod
     def from_dict(cls, options: dict[str, Any]) -> Self:

@@ -1,4 +1,4 @@
-"""Pretraining: a corpus in, the folder of a run with a trained model out."""
+"""Pretraining: a corpus or a token store in, the folder of a run with a trained model out."""
 
 import dataclasses
 import functools
@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 import keras
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.manifest import VOCAB
 from keras_bert_d2l.data.store import cached_store
+from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
@@ -58,7 +60,8 @@ def pretrain(
     it would have had undisturbed.
 
     Args:
-        corpus: The text: a path, several, a glob, or `"docstrings"`. With `resume` it may be
+        corpus: The text: a path, several, a glob, or `"docstrings"`; or a token store, or the
+            folder of one, with the vocabulary that it was made with. With `resume` it may be
             `None`.
         run_dir: The folder of the run, new or empty; with `resume` that of the run.
         resume: Whether to go on with the run in `run_dir`, with the options that it has.
@@ -67,8 +70,9 @@ def pretrain(
             each evaluation).
         **options: The fields of `PretrainingOptions`: `vocab` (also a `Vocab`), `vocab_size`,
             `lowercase`, `preset`, `bert_config` (also a `BERTConfig`), `init`, `layout`, `steps`,
-            `batch_size`, `max_len`, `learning_rate`, `warmup_steps`, `weight_decay`, `seed`,
-            `precision`, `jit`, `strategy`, `tpu`, `held_out`, `evaluate_every`, `cache_dir`.
+            `batch_size`, `max_len`, `short_steps`, `short_len`, `objective`, `masking`, `rows`,
+            `short_seq_prob`, `learning_rate`, `warmup_steps`, `weight_decay`, `seed`, `precision`,
+            `jit`, `strategy`, `tpu`, `held_out`, `evaluate_every`, `cache_dir`.
 
     Returns: the model, its tokenizer and the figures.
 
@@ -99,18 +103,22 @@ def pretrain(
         _check_same(settings, given, objects, run)
     else:
         run.check_new()
-        settings = PretrainingOptions.from_dict(given)
+        settings = PretrainingOptions.from_dict(_with_those_of_store(given))
     strategy = make_strategy(settings.strategy, settings.tpu)
     check_batch_size(settings.batch_size, strategy)
-    text = corpus if isinstance(corpus, Corpus) else _open_corpus(settings)
+    text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(settings)
     say(f"Text: {text.description}")
     checkpoint = run.last if resume else settings.init
     if checkpoint is None:
         start = from_scratch(settings, text, say=say, **objects)
     else:
-        start = from_checkpoint(settings, checkpoint)
-    say("Tokenising, unless the tokens are in the cache")
-    store = cached_store(text, start.tokenizer, settings.cache_dir)
+        start = from_checkpoint(settings, checkpoint, verbose=bool(verbose) and not resume)
+    if isinstance(text, TokenStore):
+        store = text
+        store.check_tokenizer(start.tokenizer)
+    else:
+        say("Tokenising, unless the tokens are in the cache")
+        store = cached_store(text, start.tokenizer, settings.cache_dir)
     say(
         f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "
         f"{store.num_documents:,} documents, {settings.held_out:.0%} of them held out"
@@ -132,6 +140,8 @@ def _plain(corpus: Any, options: dict[str, Any], run: RunFolder) -> dict[str, An
     plain = {**options, "corpus": corpus}
     if isinstance(corpus, Corpus):
         plain |= {"corpus": corpus.source, "layout": corpus.layout}
+    if isinstance(corpus, TokenStore):
+        plain["corpus"] = corpus.directory
     files = {Vocab: run.vocab_file, BERTConfig: run.config_file}
     return {name: files.get(type(value), value) for name, value in plain.items()}
 
@@ -158,9 +168,44 @@ def _check_same(
         )
 
 
-def _open_corpus(settings: PretrainingOptions) -> Corpus:
-    source = list(settings.corpus) if isinstance(settings.corpus, tuple) else settings.corpus
-    return Corpus.open(source, layout=settings.layout)
+def _with_those_of_store(given: dict[str, Any]) -> dict[str, Any]:
+    """The options, with the vocabulary and the case of the token store that is the corpus, if any.
+
+    Raises:
+        ValueError: An option says what the store has decided already.
+    """
+    corpus = given["corpus"]
+    if not isinstance(corpus, str | os.PathLike) or not TokenStore.is_at(corpus):
+        return given
+    store = TokenStore.open(corpus)
+    for name, default in (("vocab_size", None), ("layout", "auto")):
+        value = given.get(name)
+        if value not in (None, default):
+            raise ValueError(
+                f"The token store {os.fspath(corpus)!r} was made with a vocabulary and a layout. "
+                f"Received: {name}={value!r} beside it; leave it out, or name the text instead."
+            )
+    if given.get("init") is not None:
+        return given
+    own = {
+        "vocab": store.directory / VOCAB,
+        "lowercase": store.tokenizer_options["lowercase"],
+    }
+    return given | {name: value for name, value in own.items() if given.get(name) is None}
+
+
+def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
+    if isinstance(settings.corpus, str):
+        if TokenStore.is_at(settings.corpus):
+            return TokenStore.open(settings.corpus)
+        return Corpus.open(settings.corpus, layout=settings.layout)
+    for source in settings.corpus:
+        if TokenStore.is_at(source):
+            raise ValueError(
+                f"A token store is the whole text of a run. Received: {source!r} and "
+                f"{len(settings.corpus) - 1} more; name it alone, or the text it was made from."
+            )
+    return Corpus.open(list(settings.corpus), layout=settings.layout)
 
 
 def _verbosity(verbose: Literal["auto"] | int) -> int:

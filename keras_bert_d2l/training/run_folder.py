@@ -16,16 +16,21 @@ import shutil
 from typing import Any
 
 import keras
-import numpy as np
-import safetensors
-import safetensors.numpy
 
-from keras_bert_d2l.checkpoints.native import CONFIG_FILE, VOCAB_FILE, save_pretrained
+from keras_bert_d2l.checkpoints.native import CONFIG_FILE, VOCAB_FILE
+from keras_bert_d2l.checkpoints.pretrained import save_pretrained
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import METRICS_FILE, Progress
 from keras_bert_d2l.training.options import PretrainingOptions, read_options
+from keras_bert_d2l.training.variables import (
+    assign,
+    damaged,
+    read_variables,
+    value_of,
+    write_variables,
+)
 
 OPTIONS_FILE = "run.yaml"
 _OPTIMIZER_FILE, _STATE_FILE = "optimizer.safetensors", "training_state.json"
@@ -96,7 +101,7 @@ class RunFolder:
             )
         options = read_options(self.options_file)
         for folder in (self.best, self.last):
-            _mend(folder)
+            mend(folder)
         try:
             return PretrainingOptions.from_dict(options)
         except ValueError as error:
@@ -116,15 +121,11 @@ class RunFolder:
             "step": progress.step,
             "best_loss": progress.best_loss if math.isfinite(progress.best_loss) else None,
             "corpus_fingerprint": corpus_fingerprint,
-            "seeds": [_values(seed).tolist() for seed in _seeds(model)],
-        }
-        optimizer = {
-            str(index): _values(variable)
-            for index, variable in enumerate(model.optimizer.variables)
+            "seeds": [value_of(seed).tolist() for seed in _seeds(model)],
         }
         with replacing_folder(self.last) as folder:
             save_pretrained(model, folder, tokenizer)
-            (folder / _OPTIMIZER_FILE).write_bytes(safetensors.numpy.save(optimizer))
+            write_variables(folder / _OPTIMIZER_FILE, model.optimizer.variables)
             write_text(folder / _STATE_FILE, json.dumps(state) + "\n")
 
     def restore(self, model: BERTModel, progress: Progress, corpus_fingerprint: str) -> None:
@@ -142,13 +143,8 @@ class RunFolder:
             )
         progress.step = state["step"]
         progress.best_loss = math.inf if state["best_loss"] is None else state["best_loss"]
-        _assign(_seeds(model), dict(enumerate(state["seeds"])), self.last / _STATE_FILE)
-        path = self.last / _OPTIMIZER_FILE
-        try:
-            stored = safetensors.numpy.load_file(path)
-        except (safetensors.SafetensorError, FileNotFoundError) as error:
-            raise _damaged(path, error) from error
-        _assign(model.optimizer.variables, {int(key): v for key, v in stored.items()}, path)
+        assign(_seeds(model), dict(enumerate(state["seeds"])), self.last / _STATE_FILE)
+        read_variables(self.last / _OPTIMIZER_FILE, model.optimizer.variables)
         self._forget_metrics_after(progress.step)
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -172,12 +168,12 @@ class RunFolder:
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, FileNotFoundError) as error:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
         if not isinstance(state, dict) or state.keys() != _STATE_TYPES.keys():
-            raise _damaged(path, f"it must hold exactly the keys {', '.join(_STATE_TYPES)}")
+            raise damaged(path, f"it must hold exactly the keys {', '.join(_STATE_TYPES)}")
         for key, kind in _STATE_TYPES.items():
             if not isinstance(state[key], kind):
-                raise _damaged(path, f"its {key} is {state[key]!r:.80}")
+                raise damaged(path, f"its {key} is {state[key]!r:.80}")
         return state
 
 
@@ -189,7 +185,7 @@ def checkpoint_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     return run.best if run.best.is_dir() else run.last
 
 
-def _mend(folder: pathlib.Path) -> None:
+def mend(folder: pathlib.Path) -> None:
     """Ends what a process that was killed while replacing `folder` had begun."""
     old = sorted(folder.parent.glob(f".{folder.name}.*.old"))
     if old and not folder.exists():  # it was moved aside, and the new one not yet in its place
@@ -207,24 +203,3 @@ def _sync(model: BERTModel) -> None:
 def _seeds(model: BERTModel) -> list[keras.Variable]:
     """The states of the generators of dropout, in the order of the layers."""
     return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
-
-
-def _values(variable: keras.Variable) -> np.ndarray:
-    return keras.ops.convert_to_numpy(variable)
-
-
-def _assign(variables: list[keras.Variable], values: dict[int, Any], path: pathlib.Path) -> None:
-    if values.keys() != set(range(len(variables))):
-        raise _damaged(path, f"it holds {len(values)} variables, not {len(variables)}")
-    for index, variable in enumerate(variables):
-        value = np.asarray(values[index])
-        if value.dtype.kind not in "iuf" or value.shape != tuple(variable.shape):
-            raise _damaged(path, f"variable {index} does not fit: {value!r:.80}")
-        variable.assign(value)
-
-
-def _damaged(path: pathlib.Path, reason: Any) -> ValueError:
-    return ValueError(
-        f"The state of training is damaged at {os.fspath(path)!r}: {reason}. Begin a new run that "
-        "goes on from the weights of the last or the best checkpoint, with `init`."
-    )

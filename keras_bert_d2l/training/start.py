@@ -7,8 +7,10 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from keras_bert_d2l.checkpoints.native import load_pretrained
+from keras_bert_d2l.checkpoints.conversion import named_weights
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
@@ -36,27 +38,38 @@ class Start(NamedTuple):
     weights: list[Any] | None
 
 
-def from_checkpoint(options: PretrainingOptions, path: str | os.PathLike[str]) -> Start:
+def from_checkpoint(
+    options: PretrainingOptions, path: str | os.PathLike[str], *, verbose: bool = True
+) -> Start:
     """Returns the tokenizer, the architecture and the weights of a checkpoint or a run.
+
+    Args:
+        options: The options.
+        path: The checkpoint, in any format, or the run.
+        verbose: Whether to print what was found; missing heads are always told.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: It is damaged or has no vocabulary, or `max_len` is too long for it.
+        ValueError: It is damaged or has no vocabulary, `max_len` is too long for it, or it has not
+            the head that the objective needs.
     """
     folder = checkpoint_folder(path)
-    model, tokenizer, config = load_pretrained(folder)
+    model, tokenizer, config = load_pretrained(folder, verbose=verbose)
     if tokenizer is None:
         raise ValueError(
             f"The checkpoint {os.fspath(folder)!r} has no vocabulary, without which no text can be "
             "read: save it with `save_pretrained(model, path, tokenizer)`."
         )
     _check_length(options, config)
-    return Start(tokenizer, config, model.get_weights())
+    trained = _for_objective(options, config)
+    if trained != config:
+        model = _part_of(model, trained)
+    return Start(tokenizer, trained, model.get_weights())
 
 
 def from_scratch(
     options: PretrainingOptions,
-    corpus: Corpus,
+    text: Corpus | TokenStore,
     *,
     say: Callable[[str], None],
     vocab: Vocab | None = None,
@@ -66,29 +79,61 @@ def from_scratch(
 
     Args:
         options: The options.
-        corpus: The text to learn a vocabulary from, where none is given.
+        text: A corpus to learn a vocabulary from, where none is given; or a token store, whose
+            further options the tokenizer takes.
         say: Called with what is about to be done.
         vocab: The vocabulary that `options.vocab` stands for, if it is at hand.
         bert_config: The architecture that `options.bert_config` stands for, if it is at hand.
 
     Raises:
         FileNotFoundError: A file that the options name is missing.
-        ValueError: Such a file is damaged, or `max_len` is too long for the architecture.
+        ValueError: Such a file is damaged, `max_len` is too long for the architecture, or that has
+            not the head that the objective needs.
     """
     if options.bert_config is None:
         bert_config = BERTConfig.preset(options.preset or DEFAULT_PRESET)
     elif bert_config is None:
         bert_config = BERTConfig.from_json(options.bert_config)
     _check_length(options, bert_config)
-    lowercase = bool(options.lowercase)
-    if options.vocab is None:
-        size = options.vocab_size or DEFAULT_VOCAB_SIZE
-        say(f"Vocabulary: learning {size:,} tokens from the text")
-        vocab = learn_vocab(corpus, size, lowercase=lowercase)
-    elif vocab is None:
-        vocab = Vocab.from_file(options.vocab)
+    if vocab is None:
+        vocab = _vocab(options, text, say)
+    further = text.tokenizer_options if isinstance(text, TokenStore) else {}
+    tokenizer = Tokenizer(vocab, **{**further, "lowercase": bool(options.lowercase)})
     config = dataclasses.replace(bert_config, vocab_size=len(vocab))
-    return Start(Tokenizer(vocab, lowercase), config, None)
+    return Start(tokenizer, _for_objective(options, config), None)
+
+
+def _vocab(
+    options: PretrainingOptions, text: Corpus | TokenStore, say: Callable[[str], None]
+) -> Vocab:
+    if options.vocab is not None:
+        return Vocab.from_file(options.vocab)
+    if isinstance(text, TokenStore):
+        return text.tokenizer().vocab
+    size = options.vocab_size or DEFAULT_VOCAB_SIZE
+    say(f"Vocabulary: learning {size:,} tokens from the text")
+    return learn_vocab(text, size, lowercase=bool(options.lowercase))
+
+
+def _for_objective(options: PretrainingOptions, config: BERTConfig) -> BERTConfig:
+    """The architecture with the heads that the objective trains, and no others."""
+    if options.objective == "none":  # no loss would reach the pooler
+        return dataclasses.replace(config, next_sentence=False, pooler=False)
+    if options.objective is not None and not config.next_sentence:
+        raise ValueError(
+            f"objective={options.objective!r} trains the next-sentence head. Received: an "
+            "architecture with next_sentence=False; use objective='none', or another architecture."
+        )
+    return config
+
+
+def _part_of(model: BERTModel, config: BERTConfig) -> BERTModel:
+    """A model with fewer heads and the same weights."""
+    part = BERTModel.from_bert_config(config)
+    weights = named_weights(model)
+    for name, weight in named_weights(part).items():
+        weight.assign(weights[name])
+    return part
 
 
 def _check_length(options: PretrainingOptions, config: BERTConfig) -> None:

@@ -22,7 +22,7 @@ from keras_bert_d2l.training.callbacks import (
     TrainingInterrupted,
     interruptible,
 )
-from keras_bert_d2l.training.options import PretrainingOptions
+from keras_bert_d2l.training.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.run_folder import RunFolder
 
 _EVALUATED_ROWS = 4096  # of the held-out text, at most: evaluation stays short on a large corpus
@@ -56,7 +56,10 @@ class Trainer:
         self.store = store
         self.say = say
         self.progress = Progress()
-        self._held_out = self._data(split="held_out", drop_remainder=False).take(
+        self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
+        self._objective = options.objective or ("none" if model.nsp is None else "nsp")
+        self._phases = options.phases()
+        self._held_out = self._data(self._phases[-1], split="held_out", drop_remainder=False).take(
             math.ceil(_EVALUATED_ROWS / options.batch_size)
         )
 
@@ -88,24 +91,26 @@ class Trainer:
                 figures = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
                 log.write({f"val_{name}": value for name, value in figures.items()})
             self._say_held_out()
-            size = {"batch_size": self.options.batch_size, "max_len": self.options.max_len}
-            ours = [
-                Throughput(self.progress, **size),
-                log,
-                Checkpoints(self.progress, self._save_last, self._save_best, interrupt),
-            ]
+            checkpoints = Checkpoints(self.progress, self._save_last, self._save_best, interrupt)
             try:
-                self._fit([*ours, *callbacks], verbose)
+                for phase in self._phases:
+                    if self.progress.step >= phase.end:  # the run is being resumed
+                        continue
+                    length = None if self.options.rows == "bucketed" else phase.max_len
+                    throughput = Throughput(self.progress, phase.batch_size, length)
+                    self._fit(phase, [throughput, log, checkpoints, *callbacks], verbose)
             except TrainingInterrupted as error:
                 raise TrainingInterrupted(self._how_to_go_on()) from error
         self._say_held_out()
 
-    def _fit(self, callbacks: list[keras.callbacks.Callback], verbose: int) -> None:
+    def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback], verbose: int) -> None:
         every = self.options.evaluate_every or self.options.steps
-        for length, count in intervals(self.progress.step, self.options.steps, every):
-            done = self.progress.step // every
+        for length, count in intervals(self.progress.step, phase.end, every):
+            if self.model.stop_training:  # a callback has seen enough
+                return
+            done, first_step = self.progress.step // every, self.progress.step - phase.start
             self.model.fit(
-                self._data(split="train", epochs=None, first_step=self.progress.step),
+                self._data(phase, split="train", epochs=None, first_step=first_step),
                 steps_per_epoch=length,
                 initial_epoch=done,
                 epochs=done + count,
@@ -114,17 +119,19 @@ class Trainer:
                 callbacks=callbacks,
                 verbose=verbose,
             )
-            if self.model.stop_training:  # a callback has seen enough
-                return
 
-    def _data(self, **arguments: Any) -> tf.data.Dataset:
+    def _data(self, phase: Phase, **arguments: Any) -> tf.data.Dataset:
         return pretraining_dataset(
             self.store,
             self.tokenizer,
-            batch_size=self.options.batch_size,
-            max_len=self.options.max_len,
+            batch_size=phase.batch_size,
+            max_len=phase.max_len,
             seed=self.options.seed,
             held_out=self.options.held_out,
+            objective=self._objective,
+            masking=self.options.masking,
+            rows=self.options.rows,
+            short_seq_prob=self.options.short_seq_prob,
             **arguments,
         )
 
@@ -137,12 +144,12 @@ class Trainer:
     def _say_held_out(self) -> None:
         figures = self.run.metrics()[-1]
         when = f"after step {figures['step']:,}" if figures["step"] else "before training"
-        mlm, nsp = (
+        losses = [
             f"{head.upper()} loss {figures[f'val_{head}_cross_entropy']:.3f}, accuracy "
             f"{figures[f'val_{head}_accuracy']:.3f}"
-            for head in ("mlm", "nsp")
-        )
-        self.say(f"Held out {when}: {mlm}; {nsp}")
+            for head in self._heads
+        ]
+        self.say(f"Held out {when}: {'; '.join(losses)}")
 
     def _how_to_go_on(self) -> str:
         return (
@@ -156,7 +163,7 @@ def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
 
     Args:
         step: Steps done.
-        steps: Steps of the whole run.
+        steps: Steps to get to.
         every: Steps from one evaluation to the next.
 
     Yields: the length of an interval, and how many of this length follow each other.

@@ -7,6 +7,7 @@ import pytest
 
 from keras_bert_d2l.data.store import build_store
 from keras_bert_d2l.data.token_store import TokenStore
+from keras_bert_d2l.text.tokenizer import Tokenizer
 
 TEXT = [["w0 w1 w2", "w3"], ["w4 w5 w6"], ["w7", "w8 w9"]]
 FILES = ["tokens.bin", "sentence_offsets.bin", "document_offsets.bin", "document_hashes.bin"]
@@ -88,14 +89,14 @@ def test_a_manifest_with_something_else_is_refused(built, change, message):
         TokenStore.open(built.directory)
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [2, 4])
 def test_a_store_of_another_version_is_refused(built, version):
     (built.directory / "manifest.json").write_text(json.dumps({"version": version}))
-    with pytest.raises(ValueError, match=rf"is of version {version};.* version 2\..*Delete the"):
+    with pytest.raises(ValueError, match=rf"is of version {version};.* version 3\..*Delete the"):
         TokenStore.open(built.directory)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"version": 2}', '{"version"', "\xff"])
+@pytest.mark.parametrize("content", ["", "[]", '{"version": 3}', '{"version"', "\xff"])
 def test_a_manifest_that_is_none_is_refused(built, content):
     (built.directory / "manifest.json").write_text(content, encoding="latin1")
     with pytest.raises(ValueError, match=r"manifest\.json.*Delete the folder"):
@@ -114,3 +115,34 @@ def test_another_tokenizer_is_refused(built, words):
         built.check_tokenizer(words(11))
     with pytest.raises(ValueError, match="lowercase=True.*tokenizer has lowercase=False"):
         built.check_tokenizer(words(10, lowercase=False))
+
+
+def test_it_makes_the_tokenizer_that_made_it(documents, words, tmp_path):
+    tokenizer = Tokenizer(words(4).vocab, lowercase=False, compat="huggingface")
+    store = build_store(documents([["w0 W1 w2"]]), tokenizer, tmp_path / "store")
+    again = TokenStore.open(store.directory).tokenizer()
+    store.check_tokenizer(again)
+    assert again.vocab == tokenizer.vocab
+    assert again.options == tokenizer.options
+
+
+@pytest.mark.parametrize("content", ["", "[PAD]\n", "\xff", None])
+def test_a_vocabulary_that_has_changed_is_named(built, content):
+    path = built.directory / "vocab.txt"
+    text = path.read_text() + "more\n" if content is None else content
+    path.write_text(text, encoding="latin1")
+    for reading in (built.verify, built.tokenizer):
+        with pytest.raises(ValueError, match=r"vocab\.txt.*Delete the folder"):
+            reading()
+
+
+def test_a_store_without_its_vocabulary_is_damaged(built):
+    (built.directory / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"vocab\.txt: it is missing.*Delete the folder"):
+        TokenStore.open(built.directory)
+
+
+def test_it_is_known_where_a_store_is(built, tmp_path):
+    assert TokenStore.is_at(built.directory)
+    assert not TokenStore.is_at(tmp_path)
+    assert not TokenStore.is_at("docstrings")

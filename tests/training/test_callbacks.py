@@ -49,6 +49,9 @@ def test_throughput_is_rows_by_time_without_the_first_step(monkeypatch):
     for batch in range(3):
         throughput.on_train_batch_end(batch, logs)
     assert logs == {"sequences/s": 4.0, "tokens/s": 8.0}
+    throughput.max_len, logs = None, {}
+    throughput.on_epoch_end(0, logs)
+    assert logs == {"sequences/s": 4.0}
 
 
 def test_throughput_takes_out_what_the_log_says_twice():

@@ -1,8 +1,16 @@
 import dataclasses
+from typing import get_args
 
 import pytest
 
-from keras_bert_d2l.training.options import PretrainingOptions, read_options
+from keras_bert_d2l.data import masking, packing, pairs
+from keras_bert_d2l.training.options import (
+    MaskingName,
+    Objective,
+    PretrainingOptions,
+    Rows,
+    read_options,
+)
 
 
 def test_what_is_left_out_follows_from_the_rest():
@@ -84,6 +92,10 @@ def test_a_bad_file_is_refused_by_name(content, message, tmp_path):
         ("corpus", []),
         ("corpus", ["a.txt", 3]),
         ("tpu", "local"),
+        ("masking", "letters"),
+        ("objective", "both"),
+        ("rows", "short"),
+        ("short_seq_prob", 1.5),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_option(option, value):
@@ -108,6 +120,28 @@ def test_options_that_contradict_are_refused_by_name(options):
         PretrainingOptions(corpus="docstrings", **options)
 
 
+def test_short_rows_come_first_and_their_batches_hold_as_many_tokens():
+    options = PretrainingOptions(corpus="a", steps=10, batch_size=4, max_len=64, short_steps=3)
+    assert options.short_len == 8
+    assert options.phases() == [(0, 3, 32, 8), (3, 10, 4, 64)]
+    assert PretrainingOptions(corpus="a", steps=10).phases() == [(0, 10, 64, 128)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"short_len": 16}, "short_len=16, short_steps=0"),
+        ({"short_steps": 5, "short_len": 48}, "divisor.*short_len=48, max_len=128"),
+        ({"short_steps": 5, "short_len": 128}, "divisor"),
+        ({"short_steps": 11, "steps": 10}, "short_steps=11, steps=10"),
+        ({"short_steps": 5, "max_len": 36}, "max_len=36; set `short_len`"),
+    ],
+)
+def test_short_rows_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingOptions(corpus="a", **options)
+
+
 def test_an_unknown_option_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'step'.*steps, batch_size"):
         PretrainingOptions.from_dict({"corpus": "docstrings", "step": 1})
@@ -117,3 +151,15 @@ def test_the_record_cannot_be_changed():
     options = PretrainingOptions(corpus="docstrings")
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.steps = 3
+
+
+def test_the_names_of_strategies_are_those_of_the_pipeline():
+    assert get_args(MaskingName) == masking.STRATEGIES
+    assert get_args(Objective) == pairs.OBJECTIVES
+    assert get_args(Rows) == packing.ROWS
+
+
+@pytest.mark.parametrize("options", [{"jit": True}, {"strategy": "tpu"}])
+def test_rows_of_many_lengths_are_not_compiled_one_by_one(options):
+    with pytest.raises(ValueError, match=r"rows='bucketed' with .*use rows='packed'"):
+        PretrainingOptions(corpus="a", rows="bucketed", **options)

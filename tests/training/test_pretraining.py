@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.native import load_pretrained
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.text.corpus import Corpus
@@ -322,6 +322,35 @@ def test_it_says_what_it_does(text, options, tmp_path, capsys):
     assert "Held out before training: MLM loss" in out
     assert "Held out after step 2: MLM loss" in out
     assert "tokens/s" in out
+
+
+def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, options, tmp_path):
+    class Stop(keras.callbacks.Callback):
+        def __init__(self, step):
+            self.step = step
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.step -= 1
+            if not self.step:
+                raise RuntimeError("stop")
+
+    shapes = []
+
+    class Shapes(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            shapes.append(round(logs["tokens/s"] / logs["sequences/s"]))
+
+    options = {**options, "evaluate_every": 2, "short_steps": 4, "short_len": 12}
+    whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
+    assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 7]
+    assert shapes == [12, 12, 24, 24]
+    for step in (3, 6):  # the last checkpoint is of 2 and of 4
+        run = tmp_path / str(step)
+        with pytest.raises(RuntimeError, match="stop"):
+            pretrain(text, run, callbacks=[Stop(step)], **options)
+        resumed = pretrain(None, run, resume=True, verbose=0)
+        for a, b in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_a_callback_that_has_seen_enough_ends_the_run(text, options, tmp_path):

@@ -1,0 +1,78 @@
+import re
+
+import pytest
+
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained, save_pretrained
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.vocab import Vocab
+
+VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
+CONFIG = BERTConfig.preset(
+    "google", vocab_size=8, num_hiddens=4, ffn_num_hiddens=8, num_heads=2, num_blks=1, max_len=16
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "checkpoint"
+    save_pretrained(BERTModel.from_bert_config(CONFIG), folder)
+    return folder
+
+
+def test_convert_writes_the_other_format_and_says_what_it_found(run, checkpoint, tmp_path):
+    out = run("convert", checkpoint, tmp_path / "new", "--format", "google").stdout.splitlines()
+    assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
+    assert out[1:] == [f"Written to {tmp_path / 'new'}"]
+    assert (tmp_path / "new" / "bert_model.ckpt.index").exists()
+    run("convert", tmp_path / "new", tmp_path / "back")
+    assert load_pretrained(tmp_path / "back").config == CONFIG
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "back" / name).read_bytes() == (checkpoint / name).read_bytes()
+
+
+def test_inspect_prints_the_line_and_a_table(run, checkpoint):
+    out = run("inspect", checkpoint).stdout.splitlines()
+    assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
+    assert out[1].split() == ["name", "shape", "dtype", "mean", "std"]
+    assert len({len(line) for line in out[1:]}) == 1  # the columns stand below each other
+    assert any(re.fullmatch(r"mlm/bias +8 +F32 +0\.00000 +0\.00000", line) for line in out)
+    assert any(line.startswith("encoder/pos_embedding ") and "1 x 16 x 4" in line for line in out)
+
+
+def test_the_folder_of_a_run_stands_for_its_best_checkpoint(run, trained, tmp_path):
+    assert "trained/best: keras_bert_d2l" in run("inspect", trained).stdout
+    run("convert", trained, tmp_path / "same")
+    weights = [
+        (folder / "model.safetensors").read_bytes()
+        for folder in (trained / "best", tmp_path / "same")
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_bad_input_is_one_line(error, checkpoint, tmp_path):
+    new = tmp_path / "new"
+    assert "nowhere" in error("convert", "nowhere", new)
+    assert "nowhere" in error("inspect", "nowhere")
+    assert "Looked for" in error("inspect", tmp_path)
+    assert "--format" in error("convert", checkpoint, new, "--format", "torch")
+    assert "cannot express" in error("convert", checkpoint, new, "--format", "book")
+    assert "--num-heads" in error("inspect", checkpoint, "--num-heads", "0")
+    assert "num_heads" in error("inspect", checkpoint, "--num-heads", "4")
+    (checkpoint / "model.safetensors").write_bytes(b"damaged")
+    assert "no whole safetensors file" in error("convert", checkpoint, new)
+    assert "no whole safetensors file" in error("inspect", checkpoint)
+    assert not new.exists()
+
+
+def test_a_head_that_a_command_lacks_is_told_on_stderr(run, trained, tmp_path):
+    import safetensors.numpy
+
+    folder = tmp_path / "headless"
+    run("convert", trained, folder)
+    file = folder / "model.safetensors"
+    weights = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({k: v for k, v in weights.items() if k[:3] != "mlm"}, file)
+    result = run("fill-mask", "the [MASK] .", "--model", folder)
+    assert "missing and freshly initialised: mlm" in result.stderr
+    assert len(result.stdout.splitlines()) == 2

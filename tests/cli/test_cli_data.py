@@ -1,0 +1,109 @@
+import pytest
+import yaml
+
+from keras_bert_d2l.data.tfrecords import read_tfrecords
+from keras_bert_d2l.data.token_store import TokenStore
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
+
+WORDS = "the dog cat owl fox hare bird mouse sees hears finds .".split()
+SMALL_RUN = ("--steps", 1, "--batch-size", 2, "--max-len", 16, "--preset", "tiny")
+
+
+@pytest.fixture
+def vocab(folder):
+    path = folder / "words.txt"
+    Vocab([*GOOGLE_SPECIALS, *WORDS]).to_file(path)
+    return path
+
+
+@pytest.fixture
+def store(run, folder, vocab):
+    run("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store")
+    return folder / "store"
+
+
+def test_prepare_writes_a_store_with_its_vocabulary(run, folder, vocab):
+    arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "new")
+    first, second = run(*arguments).stdout, run(*arguments).stdout
+    assert first == "Written: 216 tokens in 36 sentences of 12 documents, in new\n"
+    assert second == first.replace("Written", "There already, and whole")
+    assert TokenStore.open(folder / "new").tokenizer().vocab.tokens[5:] == tuple(WORDS)
+
+
+def test_prepare_leaves_copies_out_and_keeps_capitals(run, folder, vocab):
+    (folder / "twice.txt").write_text("the dog\n\nThe dog\n\nthe dog\n")
+    out = run(
+        *("prepare", "twice.txt", "--layout", "lines", "--vocab", vocab, "--out", "unique"),
+        *("--deduplicate", "--cased", "--compat", "huggingface"),
+    ).stdout
+    assert "of 2 documents, 1 copies left out" in out
+    tokenizer = TokenStore.open(folder / "unique").tokenizer()
+    assert (tokenizer.lowercase, tokenizer.compat) == (False, "huggingface")
+
+
+def test_prepare_writes_static_masks(run, folder, store, vocab):
+    out = run(
+        *("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store"),
+        *("--static-masks", "masks.tfrecord", "--dupe-factor", 2, "--max-len", 24),
+    ).stdout
+    batches = list(read_tfrecords(folder / "masks.tfrecord", batch_size=1, vocab_size=17))
+    assert f"{len(batches)} examples with static masks in masks.tfrecord" in out
+    assert batches[0][0]["tokens"].shape == (1, 24)
+
+
+def test_options_of_examples_need_examples(error, vocab):
+    arguments = ("prepare", "text.txt", "--vocab", vocab, "--out", "none")
+    assert "--max-len without --static-masks" in error(*arguments, "--max-len", 64)
+
+
+def test_a_damaged_store_is_told(error, store, vocab):
+    content = (store / "tokens.bin").read_bytes()
+    (store / "tokens.bin").write_bytes(content[::-1])
+    arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store")
+    assert "SHA-256" in error(*arguments)
+    (store / "tokens.bin").write_bytes(content)
+
+
+def test_a_store_is_no_text(error, store, vocab):
+    assert "tokenised already" in error("vocab", "store")
+    assert "tokenised already" in error("prepare", "store", "--vocab", vocab, "--out", "again")
+
+
+def test_data_report_prints_a_table_and_writes_a_page(run, folder, store):
+    out = run("data-report", "store", "--out", "report.html", "--max-len", 24).stdout
+    assert all(title in out for title in ("Vocabulary", "Padding", "Masks", "bucketed rows"))
+    assert "[MASK](" in out  # what was there stands beside it
+    assert "whole_word" not in out
+    assert "<article>" in (folder / "report.html").read_text()
+
+
+def test_data_report_needs_a_store(error, folder):
+    assert "no token store" in error("data-report", folder)
+
+
+def test_pretrain_takes_a_store_and_its_vocabulary(run, folder, store):
+    run(
+        *("pretrain", "store", "--run-dir", "of-store", "--held-out", 0.3, *SMALL_RUN),
+        *("--masking", "whole_word", "--objective", "sop", "--rows", "packed"),
+        *("--short-seq-prob", 0.5),
+    )
+    options = yaml.safe_load((folder / "of-store" / "run.yaml").read_text())
+    assert options["vocab"] == str(store / "vocab.txt")
+    assert [options[name] for name in ("masking", "objective", "rows", "short_seq_prob")] == [
+        *("whole_word", "sop", "packed", 0.5)
+    ]
+
+
+def test_vocab_is_measured_on_documents_that_it_did_not_learn_from(run, folder):
+    documents = ["zebra quail ." if n % 20 == 0 else "the dog sees ." for n in range(1, 101)]
+    (folder / "many.txt").write_text("\n\n".join(documents))
+    arguments = ("--layout", "lines", "--size", 40, "--out", "many-vocab.txt")
+    out = run("vocab", "many.txt", *arguments).stdout
+    assert "not learned from: 15 words" in out
+    assert "66.667% unknown: quail (5), zebra (5)" in out
+    assert "z" not in Vocab.from_file(folder / "many-vocab.txt")
+
+
+def test_vocab_is_measured_on_what_it_learned_from_where_there_is_little(run):
+    out = run("vocab", "text.txt", "--layout", "lines", "--size", 40, "--out", "v.txt").stdout
+    assert "The text learned from: 216 words" in out

@@ -1,0 +1,136 @@
+"""pretrain on a token store, and with other rows, masks and objectives."""
+
+import dataclasses
+import hashlib
+
+import keras
+import numpy as np
+import pytest
+import yaml
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.store import build_store
+from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.training.pretraining import pretrain
+
+
+@pytest.fixture(scope="module")
+def store(text, options, tmp_path_factory):
+    tokenizer = Tokenizer(options["vocab"], compat="huggingface")
+    folder = tmp_path_factory.mktemp("prepared") / "store"
+    return build_store(Corpus.open(text, layout="lines"), tokenizer, folder)
+
+
+@pytest.fixture(scope="module")
+def of_store(options):
+    """Options of a run of one step on a store."""
+    return {k: v for k, v in options.items() if k not in ("vocab", "layout")} | {"steps": 1}
+
+
+@pytest.fixture(scope="module")
+def first(store, of_store, tmp_path_factory):
+    """A run on the folder of a store: its folder and what `pretrain` returned."""
+    run = tmp_path_factory.mktemp("first") / "run"
+    return run, pretrain(store.directory, run, **of_store)
+
+
+def weights(run):
+    return hashlib.sha256((run / "last" / "model.safetensors").read_bytes()).hexdigest()
+
+
+class Fail(keras.callbacks.Callback):
+    """Ends the process, as it were, after so many steps."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps -= 1
+        if not self.steps:
+            raise ConnectionError("the power went")
+
+
+def test_a_store_gives_the_run_that_its_text_gives(first, store, text, options, tmp_path):
+    run, result = first
+    pretrain(text, tmp_path / "text", **{**options, "steps": 1})
+    assert weights(tmp_path / "text") == weights(run)
+    assert result.tokenizer.options == store.tokenizer_options
+
+
+def test_the_options_of_a_run_on_a_store_are_those_of_another(first, store, tmp_path):
+    run, _ = first
+    recorded = yaml.safe_load((run / "run.yaml").read_text())
+    assert recorded.pop("corpus") == str(store.directory)
+    assert recorded["vocab"] == str(store.directory / "vocab.txt")
+    pretrain(store, tmp_path / "again", verbose=0, **recorded)
+    assert weights(tmp_path / "again") == weights(run)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"vocab_size": 40}, "vocab_size=40 beside it"),
+        ({"layout": "lines"}, "layout='lines' beside it"),
+        ({"lowercase": False}, "lowercase=True.*the tokenizer has lowercase=False"),
+        ({"vocab": Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}, "another vocab"),
+    ],
+)
+def test_what_a_store_has_decided_cannot_be_decided_again(
+    store, of_store, option, message, tmp_path
+):
+    with pytest.raises(ValueError, match=message):
+        pretrain(store, tmp_path / "run", **{**of_store, **option})
+
+
+def test_a_store_is_no_part_of_a_text(store, text, of_store, tmp_path):
+    with pytest.raises(ValueError, match="name it alone"):
+        pretrain([text, store.directory], tmp_path / "run", **of_store)
+
+
+@pytest.mark.slow
+def test_a_packed_run_that_fails_and_is_resumed_ends_as_if_undisturbed(store, of_store, tmp_path):
+    packed = {
+        "steps": 3,
+        "evaluate_every": 2,
+        "rows": "packed",
+        "objective": "sop",
+        "short_seq_prob": 0.8,
+    }
+    packed = {**of_store, **packed}
+    whole = pretrain(store, tmp_path / "whole", **packed)
+    run = tmp_path / "run"
+    with pytest.raises(ConnectionError):
+        pretrain(store, run, callbacks=[Fail(3)], **packed)
+    resumed = pretrain(None, run, resume=True, verbose=0)
+    assert weights(run) == weights(tmp_path / "whole")
+    assert resumed.metrics[-1]["val_loss"] == whole.metrics[-1]["val_loss"]
+
+
+def test_a_run_on_masked_tokens_alone_has_no_second_head(store, of_store, tmp_path):
+    result = pretrain(store, tmp_path / "run", **of_store, objective="none", rows="bucketed")
+    assert (result.model.hidden, result.model.nsp) == (None, None)
+    assert "val_nsp_accuracy" not in result.metrics[-1]
+    assert "tokens/s" not in result.metrics[-1]
+
+
+def test_a_model_goes_on_without_its_second_head(first, store, of_store, tmp_path):
+    run, before = first
+    on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}
+    after = pretrain(store, tmp_path / "on", **on, init=run, objective="none")
+    assert after.model.nsp is None
+    encoders = (result.model.encoder.get_weights() for result in (before, after))
+    for ours, theirs in zip(*encoders, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_an_objective_needs_its_head(store, of_store, options, objective, tmp_path):
+    config: BERTConfig = options["bert_config"]
+    headless = dataclasses.replace(config, next_sentence=False, pooler=False)
+    with pytest.raises(ValueError, match=rf"objective='{objective}'.*use objective='none'"):
+        pretrain(
+            store, tmp_path / "run", **{**of_store, "bert_config": headless}, objective=objective
+        )

@@ -1,0 +1,175 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
+from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.training.finetuning import finetune
+
+CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
+OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
+
+
+def make_model():
+    keras.utils.set_random_seed(0)
+    return SequenceClassifier(BERTModel.from_bert_config(CONFIG), ["low", "high"], dropout=0.2)
+
+
+def make_data(size=16, seed=0):
+    """Whether the second token is above 10."""
+    tokens = np.random.default_rng(seed).integers(0, 20, (size, 6), "int32")
+    features = {
+        "tokens": tokens,
+        "segments": 0 * tokens,
+        "valid_lens": np.full(size, 6, "int32"),
+    }
+    return tf.data.Dataset.from_tensor_slices((features, tokens[:, 1] > 10)).map(
+        lambda x, y: (x, tf.cast(y, tf.int32))
+    )
+
+
+def of_epoch(epoch):
+    return make_data().shuffle(16, seed=epoch, reshuffle_each_iteration=False).batch(8)
+
+
+DEV = make_data(8, seed=1).batch(8)
+
+
+def weights_of(model):
+    return [weight.numpy() for weight in model.weights]
+
+
+def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
+    values = iter([0.5, 0.9, 0.7])
+    seen = []
+
+    def score(model):
+        seen.append(weights_of(model))
+        return {"f1": next(values)}
+
+    model, metrics = finetune(
+        make_model(),
+        of_epoch,
+        DEV,
+        tmp_path / "run",
+        monitor="val_f1",
+        score=score,
+        facts={"seed": 7},
+        **OPTIONS,
+    )
+    assert (metrics["best_epoch"], metrics["best"]["val_f1"], metrics["seed"]) == (2, 0.9, 7)
+    assert [figures["step"] for figures in metrics["history"]] == [2, 4, 6]
+    for weight, best in zip(model.weights, seen[1], strict=True):
+        np.testing.assert_array_equal(weight, best)
+    assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["val_f1"] for line in lines] == [0.5, 0.9, 0.7]
+    best = load_pretrained(tmp_path / "run/best").model
+    batch = next(iter(DEV))[0]
+    np.testing.assert_array_equal(best(batch), model(batch))
+
+
+def test_a_run_that_goes_on_ends_where_it_would_have_ended(tmp_path):
+    finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
+
+    def stop(epoch):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return of_epoch(epoch)
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune(make_model(), stop, DEV, tmp_path / "run", **OPTIONS)
+    lines = tmp_path / "run/metrics.jsonl"
+    lines.write_text(lines.read_text() + '{"step": 6}\n')
+    finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    for file in ("metrics.json", "metrics.jsonl", "last/variables.safetensors"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    changed = {**OPTIONS, "learning_rate": 1.0}
+    with pytest.raises(ValueError, match=r"has learning_rate=0\.02.*Received: learning_rate=1"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **OPTIONS)
+    (tmp_path / "run/last/training_state.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
+
+
+def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
+    options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
+    errors = iter([2.0, 1.0, 1.0, 0.5])
+    _, metrics = finetune(
+        make_model(),
+        of_epoch,
+        DEV,
+        tmp_path / "run",
+        score=lambda model: {"error": next(errors)},
+        **options,
+    )
+    assert (metrics["best_epoch"], len(metrics["history"])) == (2, 3)
+
+
+def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):
+    model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
+    data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
+    unknown = data.filter(lambda x, y: True)  # of which the number of batches is not known
+    _, metrics = finetune(model, unknown, unknown, tmp_path / "run", **OPTIONS)
+    assert metrics["monitor"] == "val_loss"
+    assert metrics["history"][-1]["step"] == 6
+    assert metrics["best"]["val_loss"] < metrics["history"][0]["loss"]
+
+
+def test_training_that_diverges_is_said(tmp_path):
+    options = {**OPTIONS, "learning_rate": 1e30, "epochs": 1, "warmup": 0.0, "monitor": "val_loss"}
+    with pytest.raises(ValueError, match="diverged"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "`epochs`"),
+        ({"epochs": 1.5}, "`epochs`"),
+        ({"patience": 0}, "`patience`"),
+        ({"warmup": 1.0}, "`warmup`"),
+        ({"layer_decay": 0.0}, "`layer_decay`"),
+        ({"class_weights": {"x": 1.0}}, "`class_weights`"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, **options})
+
+
+def test_batches_without_an_end_or_a_beginning_and_no_run_are_refused(tmp_path):
+    for train, message in ((DEV.repeat(), "without an end"), (DEV.take(0), "without a batch")):
+        with pytest.raises(ValueError, match=message):
+            finetune(make_model(), train, DEV, tmp_path / "run", **OPTIONS)
+    with pytest.raises(FileNotFoundError, match="no run"):
+        finetune(make_model(), DEV, DEV, tmp_path / "none", resume=True, **OPTIONS)
+
+
+def test_lower_layers_learn_more_slowly_by_layer_decay():
+    config = BERTConfig(20, 8, 12, num_heads=2, num_blks=2, dropout=0.0, max_len=8)
+    model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
+    variables = model.trainable_variables
+    before = {v.path: v.numpy() for v in variables}
+    optimizer = BERTAdamW(1.0, weight_decay=0.0, epsilon=1e-12, clip_norm=None, layer_decay=0.5)
+    optimizer.apply([np.ones(v.shape, "float32") for v in variables], variables)
+    steps = {v.path: float((before[v.path] - v.numpy()).mean()) for v in variables}
+    expected = {
+        "embeddings": 0.125,
+        "pos_embedding": 0.125,
+        "blk_0/": 0.25,
+        "blk_1/": 0.5,
+        "hidden/": 1.0,
+        "head/": 1.0,
+    }
+    for path, step in steps.items():
+        (share,) = {value for part, value in expected.items() if part in path}
+        assert step == pytest.approx(share, rel=1e-4), path
+    assert BERTAdamW.from_config(optimizer.get_config()).layer_decay == 0.5
+    with pytest.raises(ValueError, match="`layer_decay`"):
+        BERTAdamW(layer_decay=1.5)
