@@ -5,17 +5,17 @@ import pathlib
 
 import keras
 
-from keras_bert_d2l.checkpoints.native import check_vocabulary
+from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.inference.fill_mask import check_top_k
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.serving.signatures import (
-    TEXT_SPECS,
-    TOKENS_SPECS,
-    TextSignatures,
-    TokenSignatures,
-)
+from keras_bert_d2l.serving.audit import check_saved_model
+from keras_bert_d2l.serving.model_card import write_model_card
+from keras_bert_d2l.serving.signatures import Signature, TextSignatures, TokenSignatures
+from keras_bert_d2l.serving.warmup import write_warmup
 from keras_bert_d2l.text.tokenizer import Tokenizer
+
+_VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
 
 
 def export_saved_model(
@@ -25,6 +25,7 @@ def export_saved_model(
     version: int | None = None,
     *,
     top_k: int = 5,
+    run_dir: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
     """Writes a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
 
@@ -32,12 +33,23 @@ def export_saved_model(
     never sees a part of it. It needs neither this package nor Keras: with `tensorflow` and, for
     strings, `tensorflow_text` imported, `tf.saved_model.load(folder).signatures` holds
 
-    - `serving_default`: `text` -> `embedding`, `pooled`, `nsp` (`TextSignatures.embed`);
-    - `fill_mask`: `text` -> `tokens`, `scores`, `ids`, `positions` (`TextSignatures.fill_mask`);
+    - `serving_default`: `text` -> `embedding`, `pooled`, `nsp`, `truncated`
+      (`TextSignatures.describe`);
+    - `embed`: `text` -> `embedding`, `truncated` (`TextSignatures.embed`);
+    - `nsp`: `text`, `text_b` -> `nsp`, `truncated` (`TextSignatures.nsp`);
+    - `fill_mask`: `text` -> `tokens`, `scores`, `ids`, `positions`, `truncated`
+      (`TextSignatures.fill_mask`);
+    - `tf_example`: `examples` -> what `serving_default` returns (`TextSignatures.tf_example`);
     - `tokens`: `tokens`, `segments`, `valid_lens`, `pred_positions` -> `encoded`, `pooled`,
       `mlm_logits`, `nsp_logits` (`TokenSignatures.tokens`).
 
-    Without a tokenizer `serving_default` is `tokens`, and there is no `fill_mask`.
+    Without a tokenizer `serving_default` is `tokens`, and there are no others. A model without a
+    pooler or without next-sentence prediction leaves out their outputs, and `nsp`.
+
+    Beside the graph and the weights the version holds `model_card.json` (what it is), with a
+    tokenizer `assets/vocab.txt`, and, where tensorflow-serving-api is installed, the requests with
+    which the server warms up, one for each signature. The graph is audited (`audit_saved_model`)
+    before the version appears.
 
     Args:
         model: The model.
@@ -45,13 +57,16 @@ def export_saved_model(
         tokenizer: The model's tokenizer; `None`: the export answers token ids alone.
         version: The number of the version, at least 1; `None`: the next one, 1 in a new folder.
         top_k: Number of tokens that `fill_mask` predicts for each mask.
+        run_dir: The folder of the run that trained the model, for the summary in its card.
 
     Returns: the folder of the version, `path/version`.
 
     Raises:
         ValueError: The backend is not TensorFlow, the vocabulary is not of the model's size, or
             `version` or `top_k` is out of range.
+        RuntimeError: The graph has operations that TensorFlow Serving does not know.
         FileExistsError: There is such a version already.
+        FileNotFoundError: `run_dir` is no folder of a run.
         OSError: The folder cannot be written.
     """
     if keras.backend.backend() != "tensorflow":
@@ -61,26 +76,45 @@ def export_saved_model(
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
     folder = _version_folder(pathlib.Path(path), version)
-    archive = _archive(model, tokenizer, top_k)
+    name = folder.resolve().parent.name
+    signatures = _signatures(model, tokenizer, top_k)
     with replacing_folder(folder) as temporary:
-        archive.write_out(temporary, verbose=False)
+        _archive(signatures, tokenizer).write_out(temporary, verbose=False)
+        check_saved_model(temporary)
+        if tokenizer is not None:
+            tokenizer.vocab.to_file(temporary / _VOCAB_FILE)
+        write_warmup(temporary, name, signatures)
+        write_model_card(
+            temporary,
+            name=name,
+            version=int(folder.name),
+            model=model,
+            tokenizer=tokenizer,
+            run_dir=run_dir,
+        )
         _refuse_existing(folder)  # another process may have written this version meanwhile
     return folder
 
 
+def _signatures(model: BERTModel, tokenizer: Tokenizer | None, top_k: int) -> dict[str, Signature]:
+    of_tokens = TokenSignatures(model)
+    if tokenizer is None:
+        return of_tokens.signatures()
+    check_vocabulary(model, tokenizer)
+    check_top_k(top_k, len(tokenizer.vocab))
+    of_text = TextSignatures(of_tokens, tokenizer, top_k)
+    return {**of_text.signatures(), **of_tokens.signatures()}
+
+
 def _archive(
-    model: BERTModel, tokenizer: Tokenizer | None, top_k: int
+    signatures: dict[str, Signature], tokenizer: Tokenizer | None
 ) -> keras.export.ExportArchive:
     archive = keras.export.ExportArchive()  # finds the variables that its endpoints use by itself
     if tokenizer is not None:
-        check_vocabulary(model, tokenizer)
-        check_top_k(top_k, len(tokenizer.vocab))
         archive.track(tokenizer)
-        of_text = TextSignatures(model, tokenizer, top_k)
-        archive.add_endpoint("serving_default", of_text.embed, list(TEXT_SPECS))
-        archive.add_endpoint("fill_mask", of_text.fill_mask, list(TEXT_SPECS))
-    # Where it is the first endpoint, Keras makes it serving_default too.
-    archive.add_endpoint("tokens", TokenSignatures(model).tokens, list(TOKENS_SPECS))
+    # Where none is called serving_default, Keras makes the first one that, too.
+    for name, signature in signatures.items():
+        archive.add_endpoint(name, signature.function, list(signature.specs))
     return archive
 
 

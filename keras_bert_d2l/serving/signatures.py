@@ -1,24 +1,42 @@
-"""The questions that a served model answers: strings or token ids in, float32 answers out.
+"""The questions that a served pretraining model answers: strings or token ids in, answers out.
 
 B texts in a batch, T tokens, P predicted positions, M (most) masks in a text, D hidden width,
 V vocabulary, k predictions for a mask.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.inference.fill_mask import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.serving.text_batches import TEXT, TEXT_B, TextBatches
+from keras_bert_d2l.text.framing import require
 from keras_bert_d2l.text.tokenizer import Tokenizer
 
-TEXT_SPECS = (tf.TensorSpec((None,), tf.string, name="text"),)
-TOKENS_SPECS = (
+EXAMPLES = tf.TensorSpec((None,), tf.string, name="examples")
+BATCH = (
     tf.TensorSpec((None, None), tf.int32, name="tokens"),
     tf.TensorSpec((None, None), tf.int32, name="segments"),
     tf.TensorSpec((None,), tf.int32, name="valid_lens"),
-    tf.TensorSpec((None, None), tf.int32, name="pred_positions"),
 )
+PRED_POSITIONS = tf.TensorSpec((None, None), tf.int32, name="pred_positions")
+
+
+class Signature(NamedTuple):
+    """One question to a served model.
+
+    Attributes:
+        function: Tensors in, a dictionary of named tensors out.
+        specs: The names, dtypes and shapes of its arguments.
+        example: An array for each argument: a small request, for the warm-up of a server.
+    """
+
+    function: Callable[..., dict[str, tf.Tensor]]
+    specs: tuple[tf.TensorSpec, ...]
+    example: tuple[np.ndarray, ...]
 
 
 class TokenSignatures:
@@ -30,6 +48,14 @@ class TokenSignatures:
 
     def __init__(self, model: BERTModel) -> None:
         self.model = model
+        # A function of its own is traced and stored once for all signatures.
+        self.encode = tf.function(self._encode, input_signature=BATCH, autograph=False)
+
+    def signatures(self) -> dict[str, Signature]:
+        """Returns the signatures by name."""
+        ids, lengths = np.zeros((1, 2), np.int32), np.full(1, 2, np.int32)
+        example = (ids, ids, lengths, np.zeros((1, 1), np.int32))
+        return {"tokens": Signature(self.tokens, (*BATCH, PRED_POSITIONS), example)}
 
     def tokens(
         self,
@@ -50,30 +76,97 @@ class TokenSignatures:
             `nsp_logits` `(B, 2)`, whose column 1 is "is next", all float32; without what the
             model has not.
         """
-        encoded, mlm_logits, nsp_logits = self.model(
-            tokens, segments, valid_lens, pred_positions, training=False
-        )
-        outputs = {"encoded": encoded, "mlm_logits": mlm_logits, "nsp_logits": nsp_logits}
-        outputs["pooled"] = _pooled(self.model, encoded)
+        with tf.control_dependencies(self._checks(tokens, pred_positions)):
+            encoded = self.encode(tokens, segments, valid_lens)
+        pooled, nsp_logits = self.heads(encoded)
+        outputs = {
+            "encoded": encoded,
+            "pooled": pooled,
+            "mlm_logits": self.model.mlm(encoded, pred_positions),
+            "nsp_logits": nsp_logits,
+        }
         return _float32(outputs)
+
+    def heads(self, encoded: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
+        """Returns the pooled `[CLS]` `(B, D)` and the NSP logits `(B, 2)`, or `None` for either."""
+        cls = encoded[:, 0]
+        pooled = None if self.model.hidden is None else self.model.hidden(cls)
+        if self.model.nsp is None:
+            return pooled, None
+        return pooled, self.model.nsp(cls if pooled is None else pooled)
+
+    def _checks(self, tokens: tf.Tensor, pred_positions: tf.Tensor) -> list[tf.Operation]:
+        """Fails on what a GPU would answer without a word: it reads zeros where nothing is."""
+        config, length = self.model.bert_config, tf.shape(tokens)[1]
+        are_tokens = (0 <= tokens) & (tokens < config.vocab_size)
+        are_positions = (0 <= pred_positions) & (pred_positions < length)
+        return [
+            *require(length <= config.max_len, f"`tokens` must be at most {config.max_len} wide."),
+            *require(are_tokens, f"`tokens` must be from 0 to {config.vocab_size - 1}."),
+            *require(are_positions, "`pred_positions` must be positions in `tokens`."),
+        ]
+
+    def _encode(self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
+        return self.model.encoder(tokens, segments, valid_lens, training=False)
 
 
 class TextSignatures:
     """The answers of a pretraining model to strings.
 
-    A text longer than the model's `max_len` loses its end. The batch is padded to its longest text,
-    which changes no answer.
+    A text longer than the model's `max_len` loses its end, and the answer's `truncated` (bool
+    `(B,)`) says so. The batch is padded to a length that its longest text decides, see
+    `TextBatches`, which changes no answer.
 
     Args:
-        model: The model; dropout is off.
-        tokenizer: Its tokenizer.
+        of_tokens: The answers to token ids.
+        tokenizer: The model's tokenizer.
         top_k: Predictions for each mask, k.
     """
 
-    def __init__(self, model: BERTModel, tokenizer: Tokenizer, top_k: int) -> None:
-        self.model = model
+    def __init__(self, of_tokens: TokenSignatures, tokenizer: Tokenizer, top_k: int) -> None:
+        self.model = of_tokens.model
         self.tokenizer = tokenizer
         self.top_k = top_k
+        self._of_tokens = of_tokens
+        self._batches = TextBatches(tokenizer, self.model.bert_config.max_len)
+        # Traced once for both of its signatures.
+        self._describe = tf.function(self.describe, input_signature=(TEXT,), autograph=False)
+
+    def signatures(self) -> dict[str, Signature]:
+        """Returns the signatures by name."""
+        vocab = self.tokenizer.vocab
+        mask = vocab.to_tokens(vocab.mask_id)
+        text = np.array([mask.encode()], object)
+        found = {
+            "serving_default": Signature(self._describe, (TEXT,), (text,)),
+            "embed": Signature(self.embed, (TEXT,), (text,)),
+            "fill_mask": Signature(self.fill_mask, (TEXT,), (text,)),
+            "tf_example": Signature(self.tf_example, (EXAMPLES,), (_examples(mask),)),
+        }
+        if self.model.nsp is not None:
+            found["nsp"] = Signature(self.nsp, (TEXT, TEXT_B), (text, text))
+        return found
+
+    def describe(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Says of texts all that the model says of a whole text.
+
+        Args:
+            text: Strings `(B,)`.
+
+        Returns: `embedding` `(B, D)`, the mean of the encoded tokens, special ones included;
+            `pooled` `(B, D)`, the output of the pooler; `nsp` `(B, 2)`, probabilities of which
+            the second is that of "is next"; all float32, without what the model has not; and
+            `truncated`.
+        """
+        batch, truncated = self._batches(text)
+        encoded = self._of_tokens.encode(**batch)
+        pooled, nsp_logits = self._of_tokens.heads(encoded)
+        outputs = {
+            "embedding": _mean(encoded, batch["valid_lens"]),
+            "pooled": pooled,
+            "nsp": _probabilities(nsp_logits),
+        }
+        return {**_float32(outputs), "truncated": truncated}
 
     def embed(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Describes texts by vectors.
@@ -81,19 +174,25 @@ class TextSignatures:
         Args:
             text: Strings `(B,)`.
 
-        Returns: `embedding` `(B, D)`, the mean of the encoded tokens, special ones included;
-            `pooled` `(B, D)`, the output of the pooler; `nsp` `(B, 2)`, probabilities of which
-            the second is that of "is next"; all float32, without what the model has not.
+        Returns: `embedding` and `truncated`, as `describe`.
         """
-        batch = self._batch(text)
-        encoded, _, nsp_logits = self.model(**batch, training=False)
-        is_valid = tf.sequence_mask(batch["valid_lens"], tf.shape(encoded)[1], tf.float32)  # (B, T)
-        total = tf.einsum("btd,bt->bd", tf.cast(encoded, tf.float32), is_valid)
-        embedding = total / tf.cast(batch["valid_lens"], tf.float32)[:, None]
-        outputs = {"embedding": embedding, "pooled": _pooled(self.model, encoded)}
-        if nsp_logits is not None:
-            outputs["nsp"] = tf.nn.softmax(tf.cast(nsp_logits, tf.float32))
-        return _float32(outputs)
+        batch, truncated = self._batches(text)
+        encoded = self._of_tokens.encode(**batch)
+        return {"embedding": _mean(encoded, batch["valid_lens"]), "truncated": truncated}
+
+    def nsp(self, text: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Says whether a text goes on with another one.
+
+        Args:
+            text: Strings `(B,)`.
+            text_b: Strings `(B,)`.
+
+        Returns: `nsp`, float32 probabilities `(B, 2)` of which the second is that of "is next",
+            and `truncated`.
+        """
+        batch, truncated = self._batches(text, text_b)
+        _, nsp_logits = self._of_tokens.heads(self._of_tokens.encode(**batch))
+        return {"nsp": _probabilities(nsp_logits), "truncated": truncated}
 
     def fill_mask(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Predicts the tokens that are hidden behind the masks of texts.
@@ -103,14 +202,14 @@ class TextSignatures:
 
         Returns: `tokens` (strings), `scores` (float32 probabilities, the largest first) and `ids`
             (int32), each `(B, M, k)`, and `positions` (int32 `(B, M)`), the masks' places among
-            the tokens of their texts. Where a text has fewer than M masks, its last entries are
-            empty strings and zeros.
+            the tokens of their texts; and `truncated`. Where a text has fewer than M masks, its
+            last entries are empty strings and zeros.
         """
-        batch = self._batch(text)
+        batch, truncated = self._batches(text)
         is_mask = batch["tokens"] == self.tokenizer.vocab.mask_id  # (B, T)
         places = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
         positions = tf.ragged.boolean_mask(places, is_mask).to_tensor(0)  # 0 is [CLS], never a mask
-        _, mlm_logits, _ = self.model(**batch, pred_positions=positions, training=False)
+        mlm_logits = self.model.mlm(self._of_tokens.encode(**batch), positions)
         scores, ids = top_predictions(mlm_logits, self.top_k)
         is_there = (positions > 0)[:, :, None]
         tokens = tf.gather(tf.constant(self.tokenizer.vocab.tokens), ids)
@@ -119,20 +218,36 @@ class TextSignatures:
             "scores": tf.where(is_there, scores, 0.0),
             "ids": tf.where(is_there, ids, 0),
             "positions": positions,
+            "truncated": truncated,
         }
 
-    def _batch(self, text: tf.Tensor) -> dict[str, Any]:
-        batch = self.tokenizer(text, max_len=self.model.bert_config.max_len)
-        # Cut back to the longest text; 1 stands for a batch without any.
-        longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0))
-        for name in ("tokens", "segments"):
-            batch[name] = batch[name][:, :longest]
-        return batch
+    def tf_example(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Answers serialised examples as `describe` answers texts.
+
+        Args:
+            examples: Serialised `tf.train.Example`s `(B,)`, whose feature `text` is one string.
+
+        Returns: what `describe` returns.
+        """
+        features = {"text": tf.io.FixedLenFeature((), tf.string)}
+        return self._describe(tf.io.parse_example(examples, features)["text"])
 
 
-def _pooled(model: BERTModel, encoded: tf.Tensor) -> tf.Tensor | None:
-    """The pooler's output `(B, D)`, or `None` where the model has no pooler."""
-    return None if model.hidden is None else model.hidden(encoded[:, 0])  # [CLS]
+def _examples(text: str) -> np.ndarray:
+    value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
+    example = tf.train.Example(features=tf.train.Features(feature={"text": value}))
+    return np.array([example.SerializeToString()], object)
+
+
+def _mean(encoded: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
+    """The mean of each row's valid tokens, float32 `(B, D)`."""
+    is_valid = tf.sequence_mask(valid_lens, tf.shape(encoded)[1], tf.float32)  # (B, T)
+    total = tf.einsum("btd,bt->bd", tf.cast(encoded, tf.float32), is_valid)
+    return total / tf.cast(valid_lens, tf.float32)[:, None]
+
+
+def _probabilities(logits: Any) -> Any:
+    return None if logits is None else tf.nn.softmax(tf.cast(logits, tf.float32))
 
 
 def _float32(outputs: dict[str, tf.Tensor | None]) -> dict[str, tf.Tensor]:

@@ -5,157 +5,37 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.fill_mask import fill_mask
-from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.export import export_saved_model
+from keras_bert_d2l.serving.model_card import describe_signatures
+from keras_bert_d2l.serving.signatures import TextSignatures, TokenSignatures
+from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.training.options import PretrainingOptions
 
-WORDS = ("red", "green", "blue", "##ish")
-MAX_LEN = 8
-TOP_K = 3
+MAX_LEN, TOP_K = 24, 3  # of the exported model
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, green"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
-
-
-@pytest.fixture(scope="module")
-def model():
-    model = make_model()
-    model.compile(optimizer="adam")
-    model.optimizer.build(model.trainable_variables)
-    return model
-
-
-@pytest.fixture(scope="module")
-def exported(model, tokenizer, tmp_path_factory):
-    """The folder of an exported version."""
-    path = tmp_path_factory.mktemp("saved_models") / "demo"
-    return export_saved_model(model, path, tokenizer, top_k=TOP_K)
-
-
-@pytest.fixture(scope="module")
-def served(exported):
-    """A function: signature and arguments in, arrays out."""
-    loaded = tf.saved_model.load(str(exported))
-
-    def ask(signature, **arguments):
-        tensors = {name: tf.constant(argument) for name, argument in arguments.items()}
-        return {k: v.numpy() for k, v in loaded.signatures[signature](**tensors).items()}
-
-    return ask
-
-
-def make_model(**kwargs):
-    keras.utils.set_random_seed(1)
-    config = BERTConfig(len(GOOGLE_SPECIALS) + len(WORDS), 8, 16, 2, 2, 0.5, MAX_LEN)
-    model = BERTModel.from_bert_config(config, **kwargs)
-    kernel = model.mlm.mlp.layers[-1].kernel  # of scores far apart
-    kernel.assign(keras.random.normal(kernel.shape))
-    return model
-
-
-def token_batch(tokenizer, texts):
-    batch = {name: tensor.numpy() for name, tensor in tokenizer(texts).items()}
-    return batch | {"pred_positions": np.tile(np.int32([1, 0]), (len(texts), 1))}
-
-
-def operations(folder):
-    content = (folder / "saved_model.pb").read_bytes()
-    graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    return {node.op for node in nodes}
-
-
-@pytest.mark.slow
-def test_a_process_without_the_package_answers_as_the_model_does(
-    exported, model, tokenizer, tmp_path, fresh_process
-):
-    code = """
-        import json
-        import sys
-
-        import numpy as np
-        import tensorflow as tf
-        import tensorflow_text
-
-        assert "keras_bert_d2l" not in sys.modules
-        folder, texts, batch, answers = sys.argv[1:]
-        model = tf.saved_model.load(folder)
-        text = tf.constant(json.loads(texts))
-        arguments = {"serving_default": {"text": text}, "fill_mask": {"text": text}}
-        arguments["tokens"] = {k: tf.constant(v, tf.int32) for k, v in json.loads(batch).items()}
-        assert set(model.signatures) == set(arguments)
-        arrays = {
-            f"{name}/{output}": tensor.numpy()
-            for name, signature in model.signatures.items()
-            for output, tensor in signature(**arguments[name]).items()
-        }
-        arrays["fill_mask/tokens"] = arrays["fill_mask/tokens"].astype("U")
-        np.savez(answers, **arrays)
-    """
-    batch = token_batch(tokenizer, TEXTS)
-    batch_json = json.dumps({name: array.tolist() for name, array in batch.items()})
-    fresh_process(code, exported, json.dumps(TEXTS), batch_json, tmp_path / "answers.npz")
-    answers = np.load(tmp_path / "answers.npz")
-
-    encoded, mlm_logits, nsp_logits = (tensor.numpy() for tensor in model(**batch))
-    pooled = model.hidden(encoded[:, 0]).numpy()
-    lengths = batch["valid_lens"]
-    means = [row[:length].mean(axis=0) for row, length in zip(encoded, lengths, strict=True)]
-    nsp = np.exp(nsp_logits) / np.exp(nsp_logits).sum(axis=1, keepdims=True)
-    expected = {
-        "tokens/encoded": encoded,
-        "tokens/pooled": pooled,
-        "tokens/mlm_logits": mlm_logits,
-        "tokens/nsp_logits": nsp_logits,
-        "serving_default/embedding": means,
-        "serving_default/pooled": pooled,
-        "serving_default/nsp": nsp,
-    }
-    assert {name for name in answers if not name.startswith("fill_mask")} == set(expected)
-    for name, array in expected.items():
-        np.testing.assert_allclose(answers[name], array, atol=1e-5, err_msg=name)
-    assert_fills_masks(
-        {name.partition("/")[2]: answers[name] for name in answers}, model, tokenizer, TEXTS
-    )
-
-
-def assert_fills_masks(answer, model, tokenizer, texts):
-    """Compares an answer of the signature with the function of the same name."""
-    for row, text in enumerate(texts):
-        expected = fill_mask(model, tokenizer, text, TOP_K) if "[MASK]" in text else []
-        num_masks = len(expected)
-        for place, predictions in enumerate(expected):
-            assert list(answer["tokens"][row, place]) == [p.token for p in predictions]
-            assert list(answer["ids"][row, place]) == [p.id for p in predictions]
-            scores = [p.score for p in predictions]
-            np.testing.assert_allclose(answer["scores"][row, place], scores, atol=1e-5)
-        assert not answer["positions"][row, num_masks:].any()
-        assert not answer["scores"][row, num_masks:].any()
-        assert not answer["ids"][row, num_masks:].any()
-        assert not answer["tokens"][row, num_masks:].astype(bool).any()
-        np.testing.assert_array_equal(
-            answer["positions"][row, :num_masks],
-            np.flatnonzero(tokenizer(text)["tokens"][0] == tokenizer.vocab.mask_id),
-        )
+STRING_SIGNATURES = ("serving_default", "embed", "fill_mask")
 
 
 def test_masks_are_filled_as_by_the_function(served, model, tokenizer):
     answer = served("fill_mask", text=TEXTS)
     assert answer["tokens"].shape == (4, 2, TOP_K)  # two masks at most
-    answer["tokens"] = answer["tokens"].astype("U")
-    assert_fills_masks(answer, model, tokenizer, TEXTS)
+    for row, text in ((0, TEXTS[0]), (2, TEXTS[2])):
+        for place, predictions in enumerate(fill_mask(model, tokenizer, text, TOP_K)):
+            tokens = [token.decode() for token in answer["tokens"][row, place]]
+            assert tokens == [prediction.token for prediction in predictions]
+            assert list(answer["ids"][row, place]) == [prediction.id for prediction in predictions]
+            scores = [prediction.score for prediction in predictions]
+            np.testing.assert_allclose(answer["scores"][row, place], scores, atol=1e-5)
 
 
 def test_texts_without_a_mask_have_no_predictions(served):
     answer = served("fill_mask", text=["red", ""])
+    assert answer.pop("truncated").tolist() == [False, False]
     assert {name: array.shape for name, array in answer.items()} == {
         "tokens": (2, 0, TOP_K),
         "scores": (2, 0, TOP_K),
@@ -164,13 +44,15 @@ def test_texts_without_a_mask_have_no_predictions(served):
     }
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "fill_mask"])
+@pytest.mark.parametrize("signature", STRING_SIGNATURES)
 def test_an_answer_does_not_depend_on_the_batch(signature, served):
     together = served(signature, text=TEXTS)
     for row, text in enumerate(TEXTS):
         for name, array in served(signature, text=[text]).items():
-            expected = together[name][row, : array.shape[1]]  # fewer masks alone
-            if name == "tokens":
+            expected = together[name][row]
+            if signature == "fill_mask" and name != "truncated":
+                expected = expected[: array.shape[1]]  # fewer masks alone
+            if array.dtype == object:
                 np.testing.assert_array_equal(array[0], expected)
             else:
                 np.testing.assert_allclose(array[0], expected, atol=1e-6)
@@ -178,6 +60,7 @@ def test_an_answer_does_not_depend_on_the_batch(signature, served):
 
 def test_a_batch_may_be_empty(served):
     answer = served("serving_default", text=np.array([], dtype=object))
+    assert answer.pop("truncated").shape == (0,)
     assert {name: array.shape for name, array in answer.items()} == {
         "embedding": (0, 8),
         "pooled": (0, 8),
@@ -189,6 +72,8 @@ def test_a_text_that_is_too_long_loses_its_end(served):
     whole = served("serving_default", text=["red green " + "blue " * 50])
     cut = served("serving_default", text=["red green " + "blue " * (MAX_LEN - 4)])
     np.testing.assert_array_equal(whole["embedding"], cut["embedding"])
+    assert whole["truncated"].tolist() == [True]
+    assert cut["truncated"].tolist() == [False]
 
 
 def test_a_mask_beyond_the_longest_text_has_no_predictions(served):
@@ -208,7 +93,7 @@ def test_tokens_may_be_asked_without_predictions(served):
 
 
 @pytest.mark.slow
-def test_half_precision_answers_in_float32(tokenizer, tmp_path):
+def test_half_precision_answers_in_float32(make_model, tokenizer, tmp_path):
     model = make_model(dtype="mixed_bfloat16")
     folder = export_saved_model(model, tmp_path, tokenizer)
     loaded = tf.saved_model.load(str(folder))
@@ -219,20 +104,21 @@ def test_half_precision_answers_in_float32(tokenizer, tmp_path):
     }
     assert outputs.pop("tokens") == tf.string
     assert outputs.pop("ids") == outputs.pop("positions") == tf.int32
+    assert outputs.pop("truncated") == tf.bool
     assert set(outputs.values()) == {tf.float32}
     scores = loaded.signatures["fill_mask"](tf.constant(["[MASK]"]))["scores"].numpy()
     expected = [prediction.score for prediction in fill_mask(model, tokenizer, "[MASK]")[0]]
     np.testing.assert_allclose(scores[0, 0], expected, rtol=0.02)
 
 
-@pytest.mark.slow
-def test_the_vocabulary_may_be_the_book_s(tmp_path):
-    model, tokenizer = make_model(), Tokenizer(Vocab([*BOOK_SPECIALS, *WORDS]))
-    folder = export_saved_model(model, tmp_path, tokenizer)
-    loaded = tf.saved_model.load(str(folder))
-    tokens = loaded.signatures["fill_mask"](tf.constant(["red <mask>"]))["tokens"]
-    expected = [prediction.token for prediction in fill_mask(model, tokenizer, "red <mask>")[0]]
-    assert [token.decode() for token in tokens[0, 0].numpy()] == expected
+def test_the_vocabulary_may_be_the_book_s(model):
+    words = ("red", "green", "blue", "##ish")
+    tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *words]))
+    signatures = TextSignatures(TokenSignatures(model), tokenizer, TOP_K)
+    answer = signatures.fill_mask(tf.constant(["red <mask>"]))
+    expected = fill_mask(model, tokenizer, "red <mask>", TOP_K)[0]
+    tokens = [token.decode() for token in answer["tokens"][0, 0].numpy()]
+    assert tokens == [prediction.token for prediction in expected]
 
 
 def test_without_a_tokenizer_the_model_answers_token_ids_alone(model, tmp_path):
@@ -245,13 +131,110 @@ def test_without_a_tokenizer_the_model_answers_token_ids_alone(model, tmp_path):
     encoded, mlm_logits, _ = model(**batch, pred_positions=tf.constant([[1]]))
     np.testing.assert_allclose(answer["encoded"], encoded, atol=1e-5)
     np.testing.assert_allclose(answer["mlm_logits"], mlm_logits, atol=1e-5)
-    assert {op for op in operations(folder) if not hasattr(tf.raw_ops, op)} == set()
 
 
-def test_the_graph_has_only_ops_that_tensorflow_serving_knows(exported):
-    beside_tensorflow = {op for op in operations(exported) if not hasattr(tf.raw_ops, op)}
-    # Both are in tensorflow-text 2.12.1, which TensorFlow Serving's own binary is built with.
-    assert beside_tensorflow == {"FastWordpieceTokenizeWithOffsets", "NormalizeUTF8"}
+@pytest.mark.slow
+def test_a_model_answers_what_it_has_heads_for(make_model, tokenizer, tmp_path):
+    model = make_model(pooler=False, next_sentence=False)
+    folder = export_saved_model(model, tmp_path, tokenizer)
+    signatures = describe_signatures(folder)
+    assert set(signatures) == {*STRING_SIGNATURES, "tf_example", "tokens"}
+    assert set(signatures["serving_default"]["outputs"]) == {"embedding", "truncated"}
+    assert set(signatures["tokens"]["outputs"]) == {"encoded", "mlm_logits"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": [[2] * 25], "segments": [[0] * 25]}, "must be at most 24 wide"),
+        ({"tokens": [[2, 9]]}, "`tokens` must be from 0 to 8"),
+        ({"tokens": [[2, -1]]}, "`tokens` must be from 0 to 8"),
+        ({"pred_positions": [[2]]}, "`pred_positions` must be positions"),
+    ],
+)
+def test_what_is_not_there_is_not_answered_as_zeros(changes, message, served):
+    request = {"tokens": [[2, 3]], "segments": [[0, 0]], "valid_lens": [2], "pred_positions": [[1]]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        served("tokens", **request | changes)
+
+
+def test_a_pair_needs_both_texts(served):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be equally many, one pair"):
+        served("nsp", text=["red", "green"], text_b=["blue"])
+
+
+def test_an_example_needs_a_text(served):
+    empty = tf.train.Example().SerializeToString()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text .* is required"):
+        served("tf_example", examples=[empty])
+
+
+@pytest.mark.slow
+def test_a_graph_that_the_server_would_not_load_never_appears(model, tokenizer, tmp_path):
+    class Trimming(Tokenizer):
+        def tokenize(self, texts):
+            trimmer = tensorflow_text().RoundRobinTrimmer(4)
+            return trimmer.trim([super().tokenize(texts)])[0]
+
+    of_newer_op = Trimming(tokenizer.vocab)
+    message = r"TFText>RoundRobinTrim \(tensorflow-text 2\.21\.\d\) at __inference_\w*tokenize"
+    with pytest.raises(RuntimeError, match=message):
+        export_saved_model(model, tmp_path, of_newer_op)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_vocabulary_lies_beside(exported, tokenizer):
+    assert Vocab.from_file(exported / "assets" / "vocab.txt") == tokenizer.vocab
+
+
+def test_the_card_says_what_the_version_is(exported, model, tokenizer):
+    card = json.loads((exported / "model_card.json").read_text(encoding="utf-8"))
+    assert (card["name"], card["version"], card["training"]) == ("demo", 1, None)
+    assert BERTConfig.from_dict(card["config"]) == model.bert_config
+    assert card["vocabulary"] == {"size": 9, "sha256": tokenizer.vocab.fingerprint}
+    assert card["packages"]["tensorflow"] == tf.__version__
+    assert card["signatures"]["fill_mask"] == {
+        "inputs": {"text": {"dtype": "string", "shape": [None]}},
+        "outputs": {
+            "ids": {"dtype": "int32", "shape": [None, None, TOP_K]},
+            "positions": {"dtype": "int32", "shape": [None, None]},
+            "scores": {"dtype": "float32", "shape": [None, None, TOP_K]},
+            "tokens": {"dtype": "string", "shape": [None, None, TOP_K]},
+            "truncated": {"dtype": "bool", "shape": [None]},
+        },
+    }
+
+
+@pytest.mark.slow
+def test_the_card_tells_of_the_training(model, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    PretrainingOptions(corpus="docstrings", steps=3).to_yaml(run / "run.yaml")
+    figures = [{"step": 1, "val_loss": 3.0}, {"step": 2, "val_loss": 2.0, "other": None}]
+    figures.append({"step": 3, "val_loss": None})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in figures))
+    folder = export_saved_model(model, tmp_path / "out", run_dir=run)
+    training = json.loads((folder / "model_card.json").read_text())["training"]
+    assert (training["options"]["corpus"], training["options"]["steps"]) == ("docstrings", 3)
+    assert training["best"] == figures[1]
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        export_saved_model(model, tmp_path / "out", run_dir=tmp_path)
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["1"]
+
+
+def test_the_server_warms_up_with_a_request_for_each_signature(exported, served):
+    pytest.importorskip("tensorflow_serving", reason="needs tensorflow-serving-api")
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    file = exported / "assets.extra" / "tf_serving_warmup_requests"
+    asked = []
+    for record in tf.data.TFRecordDataset(str(file)):
+        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        assert request.model_spec.name == "demo"
+        asked.append(request.model_spec.signature_name)
+        arrays = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+        served(asked[-1], **arrays)
+    assert sorted(asked) == sorted(describe_signatures(exported))
 
 
 def test_the_state_of_the_optimiser_is_left_behind(exported, model):

@@ -1,0 +1,104 @@
+"""The exported model, asked by programs that know nothing of the package."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.serving.audit import read_saved_model
+
+HERE = pathlib.Path(__file__).parent
+DTYPES = {tf.float32.as_datatype_enum: np.float32, tf.int32.as_datatype_enum: np.int32}
+OPS = ("_fast_wordpiece_tokenizer.so", "_normalize_ops.so")  # of tensorflow-text
+BOOL, STRING = tf.bool.as_datatype_enum, tf.string.as_datatype_enum
+
+
+@pytest.mark.slow
+def test_tensorflow_alone_answers_as_the_model_does(
+    exported, requests, requests_file, assert_answers, tmp_path
+):
+    """Eagerly, with 1,000 requests from 8 threads, and by the graph-mode loader."""
+    answers = tmp_path / "answers.npz"
+    command = [sys.executable, HERE / "ask.py", exported, requests_file, answers, "8", "1000"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    arrays = dict(np.load(answers))
+    for loader in ("eager", "graph"):
+        assert_answers(by_request(arrays, loader, len(requests)), loader)
+
+
+@pytest.mark.slow
+def test_a_c_program_answers_as_the_model_does(exported, requests, assert_answers, client):
+    signatures = read_saved_model(exported).meta_graphs[0].signature_def
+    arguments, names = [], []
+    for signature, inputs in requests:
+        infos = signatures[signature]
+        arguments.append("ask")
+        for name, array in inputs.items():
+            arguments += ["in", infos.inputs[name].name, *as_arguments(array)]
+        names.append(sorted(infos.outputs))
+        for name in names[-1]:
+            arguments += ["out", infos.outputs[name].name]
+    lines = client(exported, *arguments).splitlines()
+    printed = iter(zip(lines[::2], lines[1::2], strict=True))
+    answers = [{name: as_array(*next(printed)) for name in outputs} for outputs in names]
+    assert_answers(answers, "C")
+
+
+@pytest.fixture
+def client(tmp_path):
+    """A function that runs the C program and returns what it prints."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    libraries = pathlib.Path(tf.sysconfig.get_lib())
+    if compiler is None:
+        pytest.skip("needs a C compiler: cc, gcc or clang")
+    if not (libraries / "libtensorflow_cc.so.2").exists():
+        pytest.skip("needs TensorFlow's libtensorflow_cc.so.2, which its wheels for Linux have")
+    text = pytest.importorskip("tensorflow_text")
+    ops = [pathlib.Path(text.__file__).parent / "python" / "ops" / name for name in OPS]
+    program = tmp_path / "client"
+    compile_ = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", HERE / "client.c", "-o", program]
+    compile_ += [f"-I{tf.sysconfig.get_include()}", f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
+    compile_ += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
+    run(compile_)
+
+    def ask(folder, *arguments):
+        return run([program, folder, *(word for op in ops for word in ("lib", op)), *arguments])
+
+    return ask
+
+
+def run(command):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def by_request(arrays, loader, num_requests):
+    answers = [{} for _ in range(num_requests)]
+    for key, array in arrays.items():
+        of_loader, number, output = key.split("/")
+        if of_loader == loader:
+            answers[int(number)][output] = array
+    return answers
+
+
+def as_arguments(array):
+    dims = "x".join(map(str, array.shape))
+    if array.dtype == object:
+        return ["string", dims, *(f".{value.hex()}" for value in array)]
+    return [array.dtype.name, dims, *map(str, array.ravel())]
+
+
+def as_array(header, values):
+    _, dtype, *shape = header.split()
+    shape, values = tuple(map(int, shape)), values.split()
+    if int(dtype) == STRING:
+        return np.array([bytes.fromhex(value[1:]) for value in values], "S").reshape(shape)
+    if int(dtype) == BOOL:
+        return np.array(values, int).astype(bool).reshape(shape)
+    return np.array(values, DTYPES[int(dtype)]).reshape(shape)

@@ -1,0 +1,59 @@
+"""The exported model under the release that TensorFlow Serving's tensorflow-text is of, 2.12.1.
+
+Needs an environment of its own, with Python 3.11 or older:
+
+    python3.11 -m venv .venv-tf212
+    .venv-tf212/bin/pip install tensorflow==2.12.1 tensorflow-text==2.12.1
+"""
+
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+VARIABLE = "KERAS_BERT_D2L_TF212"
+ENVIRONMENT = HERE.parents[1] / ".venv-tf212" / "bin" / "python"
+
+
+@pytest.fixture
+def python():
+    path = pathlib.Path(os.environ.get(VARIABLE, ENVIRONMENT))
+    if not path.exists():
+        pytest.skip(f"needs .venv-tf212, or {VARIABLE}: a Python that has TensorFlow 2.12.1")
+    return path
+
+
+@pytest.mark.slow
+def test_tensorflow_2_12_answers_as_the_model_does(
+    python, exported, requests, requests_file, assert_answers, tmp_path
+):
+    """Eagerly, with 1,000 requests from 8 threads, and by the graph-mode loader."""
+    version = (
+        "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
+    )
+    assert run(python, tmp_path, "-c", version) == "2.12.1 2.12.1\n"
+    run(python, tmp_path, HERE / "ask.py", exported, requests_file, "answers.npz", "8", "1000")
+    arrays = np.load(tmp_path / "answers.npz")
+    for loader in ("eager", "graph"):
+        answers = [
+            {key.split("/")[2]: arrays[key] for key in arrays if key.startswith(f"{loader}/{n}/")}
+            for n in range(len(requests))
+        ]
+        assert_answers(answers, f"2.12.1 {loader}")
+
+
+def run(python, folder, *arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run(
+        [python, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
