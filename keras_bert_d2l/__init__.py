@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.pretrained import (
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
+from keras_bert_d2l.checkpoints.tasks import load_task
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.data.masking import Masking
@@ -22,6 +23,13 @@ from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.models.tasks import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TextEmbedder,
+    TokenClassifier,
+)
 from keras_bert_d2l.serving.audit import audit_saved_model
 from keras_bert_d2l.serving.export import export_saved_model
 from keras_bert_d2l.text.corpus import Corpus
@@ -31,6 +39,7 @@ from keras_bert_d2l.text.segments import get_tokens_and_segments
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, learn_vocab
 from keras_bert_d2l.text.windows import answer_spans
+from keras_bert_d2l.training.finetuning import FinetuningResult, finetune
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
 from keras_bert_d2l.training.pretraining import pretrain
 
@@ -43,12 +52,18 @@ __all__ = [
     "BERTModel",
     "Corpus",
     "Coverage",
+    "FinetuningResult",
     "MaskLM",
     "Masking",
     "MultiHeadAttention",
     "NextSentencePred",
     "Prediction",
     "Pretrained",
+    "QuestionAnswerer",
+    "SequenceClassifier",
+    "SequenceRegressor",
+    "TextEmbedder",
+    "TokenClassifier",
     "TokenStore",
     "Tokenizer",
     "TransformerEncoderBlock",
@@ -66,10 +81,12 @@ __all__ = [
     "extend_positions",
     "extend_vocab",
     "fill_mask",
+    "finetune",
     "get_tokens_and_segments",
     "inspect_checkpoint",
     "learn_vocab",
     "load_pretrained",
+    "load_task",
     "measure_coverage",
     "pretrain",
     "pretraining_dataset",

@@ -208,6 +208,16 @@ def inspect_checkpoint(
     return _summary(path, checkpoint), _summaries(checkpoint.tensors)
 
 
+def check_bert(model: Any) -> None:
+    """Refuses the model of a task where a `BERTModel` with its pretraining heads is needed."""
+    if not isinstance(model, BERTModel):
+        raise ValueError(
+            "This needs a BERTModel, with the heads of pretraining. Received: a "
+            f"{type(model).__name__}, which has a head of its own instead; use the checkpoint that "
+            "it was made from."
+        )
+
+
 def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) -> None:
     """Refuses a tokenizer that is missing, or whose vocabulary is not of the model's size."""
     if tokenizer is None:

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.conversion import first, named_weights
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
+from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -52,6 +52,7 @@ def add_tokens(
         ValueError: The tokenizer is not the model's, or a token is in the vocabulary already, is
             given twice or is no token.
     """
+    check_bert(model)
     check_vocabulary(model, tokenizer)
     vocab = tokenizer.vocab.with_tokens(tokens)
     pieces = [_pieces(token, tokenizer) for token in vocab.tokens[len(tokenizer.vocab) :]]
@@ -84,6 +85,7 @@ def drop_tokens(
     Raises:
         ValueError: The tokenizer is not the model's, or a token is not in the vocabulary.
     """
+    check_bert(model)
     check_vocabulary(model, tokenizer)
     vocab = tokenizer.vocab.without_tokens(tokens)
     kept = tokenizer.vocab[list(vocab.tokens)]
@@ -106,6 +108,7 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
     Raises:
         ValueError: `max_len` is smaller than the model's.
     """
+    check_bert(model)
     old = model.bert_config.max_len
     if max_len < old:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
+from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer import Tokenizer
 
@@ -77,6 +77,7 @@ def fill_mask(
         print(prediction.token, prediction.score)
     ```
     """
+    check_bert(model)
     check_vocabulary(model, tokenizer)
     check_top_k(top_k, len(tokenizer.vocab))
     if batch_size < 1:

@@ -5,7 +5,7 @@ import pathlib
 
 import keras
 
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
+from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.inference.fill_mask import check_top_k
 from keras_bert_d2l.models.bert import BERTModel
@@ -75,6 +75,7 @@ def export_saved_model(
             f"{keras.backend.backend()!r}; save the model with `save_pretrained`, and load and "
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
+    check_bert(model)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     signatures = _signatures(model, tokenizer, top_k)

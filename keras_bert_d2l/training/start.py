@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from keras_bert_d2l.checkpoints.conversion import named_weights
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained
+from keras_bert_d2l.checkpoints.pretrained import check_bert, load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
@@ -55,6 +55,7 @@ def from_checkpoint(
     """
     folder = checkpoint_folder(path)
     model, tokenizer, config = load_pretrained(folder, verbose=verbose)
+    check_bert(model)
     if tokenizer is None:
         raise ValueError(
             f"The checkpoint {os.fspath(folder)!r} has no vocabulary, without which no text can be "

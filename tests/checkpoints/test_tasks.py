@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, load_pretrained, save_pretrained
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    Tokenizer,
+    Vocab,
+    add_tokens,
+    export_saved_model,
+    extend_positions,
+    fill_mask,
+    load_pretrained,
+    save_pretrained,
+)
 from keras_bert_d2l.checkpoints import native
 from keras_bert_d2l.checkpoints.conversion import load_weights, named_weights
 from keras_bert_d2l.checkpoints.pretrained import convert_checkpoint
@@ -291,3 +302,15 @@ def test_a_bert_without_a_pooler_classifies_nothing(tmp_path):
     save_pretrained(bert, tmp_path / "bert")
     with pytest.raises(ValueError, match="pooler=False"):
         load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
+
+
+def test_what_needs_the_heads_of_pretraining_refuses_a_task(tmp_path):
+    model, tokenizer = make("one label"), Tokenizer(VOCAB)
+    for use in (
+        lambda: fill_mask(model, tokenizer, "a [MASK]"),
+        lambda: export_saved_model(model, tmp_path, tokenizer),
+        lambda: extend_positions(model, 24),
+        lambda: add_tokens(model, tokenizer, ["new"]),
+    ):
+        with pytest.raises(ValueError, match=r"needs a BERTModel.*a SequenceClassifier"):
+            use()
