@@ -20,9 +20,11 @@ result = kb.pretrain(
     resume=pathlib.Path(run_dir, "run.yaml").exists(),
     vocab_size=4000,  # more for more text: 8,000 for 10 MB, 30,000 for 1 GB
     preset="mini",  # the options are those of `keras-bert-d2l pretrain --help`
-    steps=500,
+    steps=600,
     batch_size=32,
     max_len=64,
+    short_steps=400,  # on short rows first, from which word order is learned sooner
+    short_len=16,
 )
 before, after = result.metrics[0], result.metrics[-1]
 print(

@@ -14,6 +14,7 @@ from keras_bert_d2l.checkpoints.tasks import load_task
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.data.masking import Masking
+from keras_bert_d2l.data.report import DataReport, data_report
 from keras_bert_d2l.data.store import TokenStore, build_store
 from keras_bert_d2l.data.tfrecords import read_tfrecords, write_tfrecords
 from keras_bert_d2l.inference.fill_mask import Prediction, fill_mask
@@ -52,6 +53,7 @@ __all__ = [
     "BERTModel",
     "Corpus",
     "Coverage",
+    "DataReport",
     "FinetuningResult",
     "MaskLM",
     "Masking",
@@ -76,6 +78,7 @@ __all__ = [
     "audit_saved_model",
     "build_store",
     "convert_checkpoint",
+    "data_report",
     "drop_tokens",
     "export_saved_model",
     "extend_positions",

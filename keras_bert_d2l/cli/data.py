@@ -167,12 +167,13 @@ def report(
         seed=seed,
     )
     found = data_report(opened, opened.tokenizer(), **given)
+    if out is not None:
+        write_page(found, out)
     console = Console()
     console.print(_table(found))
     for example in found.examples[:_SHOWN]:
         console.print(Text.assemble(*map(_styled, example.words)), "")
     if out is not None:
-        write_page(found, out)
         typer.echo(f"The whole report: {out}")
 
 
