@@ -688,5 +688,5 @@ def test_a_model_without_googles_optimiser_is_refused(training_folder):
     with pytest.raises(ValueError, match="model.compile"):
         google.restore_optimizer(training_folder, model)
     model.compile("sgd")
-    with pytest.raises(ValueError, match="compiled with BERTAdamW.*'sgd'"):
+    with pytest.raises(ValueError, match="compiled with BERTAdamW.*'sgd"):
         google.restore_optimizer(training_folder, model)
