@@ -16,6 +16,7 @@ from typing import Any
 import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.conversion import Checkpoint, Row, stored_weights
+from keras_bert_d2l.checkpoints.foreign_config import check_kept
 from keras_bert_d2l.checkpoints.state_dicts import (
     PICKLE_SUFFIXES,
     SUFFIXES,
@@ -129,11 +130,15 @@ def write(
     The parameters are `pretrained.safetensors`, with the number of heads and the dropout in the
     metadata, which PyTorch passes over.
 
+    Warns of a dropout that is not kept, which does not change the outputs.
+
     Raises:
         ValueError: The book has no model like this one; the field is named.
     """
-    _check_expressible(model.bert_config)
-    weights = stored_weights(model, table(model.bert_config))
+    config = model.bert_config
+    kept = {name: getattr(config, name) for name in _FREE}
+    check_kept(config, BERTConfig.preset(_PRESET, **kept), "the book")
+    weights = stored_weights(model, table(config))
     if vocab is not None:
         if not tokenizer_options.get("lowercase", True):
             raise ValueError(
@@ -141,21 +146,9 @@ def write(
                 "Save the model without its tokenizer, or in another format."
             )
         write_text(folder / VOCAB_FILE, json.dumps(vocab.tokens, ensure_ascii=False) + "\n")
-    metadata = {name: str(getattr(model.bert_config, name)) for name in ("num_heads", "dropout")}
+    metadata = {name: str(getattr(config, name)) for name in ("num_heads", "dropout")}
     content = safetensors.numpy.save(weights, metadata=metadata)
     (folder / f"{PARAMETERS}.safetensors").write_bytes(content)
-
-
-def _check_expressible(config: BERTConfig) -> None:
-    of_the_book = BERTConfig.preset(_PRESET).to_dict()
-    if config.attention_dropout == config.dropout:
-        of_the_book["attention_dropout"] = config.dropout
-    for name, value in config.to_dict().items():
-        if name not in _FREE and value != of_the_book[name]:
-            raise ValueError(
-                f"The book's format cannot express {name}={value!r}: the book's model has "
-                f"{name}={of_the_book[name]!r}. Save the model in another format."
-            )
 
 
 def _parameters(path: pathlib.Path) -> pathlib.Path:
