@@ -13,6 +13,7 @@ from keras_bert_d2l.layers.attention import block_diagonal_mask, joint_mask
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.models import features
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import weighted_metrics as _metrics
 
@@ -114,7 +115,7 @@ class BERTModel(keras.Model):
         )
         self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
         # Every width is known here: the weights exist at once, to be counted, loaded or shown.
-        self.build({name: _shape(name) for name in FEATURES})
+        self.build({name: features.shape(name) for name in FEATURES})
 
     def _pooler(self) -> keras.layers.Dense:
         return keras.layers.Dense(
@@ -160,7 +161,8 @@ class BERTModel(keras.Model):
         cls_positions: Any = None,
     ) -> Any:
         if isinstance(tokens, dict):
-            _, mlm_Y_hat, nsp_Y_hat = self._forward(**_features(tokens), training=training)
+            features.check_keys(tokens, (*FEATURES, *PACKED_FEATURES))
+            _, mlm_Y_hat, nsp_Y_hat = self._forward(**tokens, training=training)
             outputs = {"mlm": mlm_Y_hat, "nsp": nsp_Y_hat}
             outputs = {name: logits for name, logits in outputs.items() if logits is not None}
             if not outputs:
@@ -266,11 +268,7 @@ class BERTModel(keras.Model):
         would make them floats called `args_0`. `export_saved_model` writes a model for strings.
         """
         if input_signature is None:
-            specs = {
-                name: keras.InputSpec(shape=_shape(name), dtype="int32", name=name)
-                for name in FEATURES
-            }
-            input_signature = [specs]
+            input_signature = features.input_signature(FEATURES)
         super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -288,20 +286,3 @@ class BERTModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         return cls(**config)
-
-
-def _shape(feature: str) -> tuple[None, ...]:
-    return (None,) if feature == "valid_lens" else (None, None)
-
-
-def _features(batch: dict[str, Any]) -> dict[str, Any]:
-    known = (*FEATURES, *PACKED_FEATURES)
-    unknown = sorted(set(batch) - set(known))
-    missing = [name for name in ("tokens", "segments") if name not in batch]
-    if unknown or missing:
-        wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
-        raise ValueError(
-            f"A batch for BERTModel has the keys {known}, of which all but the first two may be "
-            f"left out. Received {wrong} in {sorted(batch)}."
-        )
-    return batch

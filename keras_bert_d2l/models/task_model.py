@@ -3,14 +3,14 @@
 B batch, T tokens, D hidden width, C labels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
-from keras_bert_d2l.models import text_batches
+from keras_bert_d2l.models import features, text_batches
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.freezing import add_lora, freeze_lower_part
 
@@ -48,6 +48,8 @@ class TaskModel(keras.Model):
     has_pooler = False  # whether the head stands on the pooler of the BERT
     has_head = True  # whether the head has weights
     tokenizer: Any
+    # Each task's: from weights of the labels to the arguments of `compile` that go with it.
+    default_training: Callable[[Sequence[float] | None], dict[str, Any]]
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class TaskModel(keras.Model):
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head
         self.tokenizer = tokenizer
-        self.build({name: _shape(name) for name in FEATURES})
+        self.build({name: features.shape(name) for name in FEATURES})
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "tokenizer":  # not tracked: what Keras exports would hold it
@@ -94,7 +96,9 @@ class TaskModel(keras.Model):
         training: bool | None = None,
     ) -> Any:
         if isinstance(tokens, Mapping):
-            tokens, segments, valid_lens = _features(tokens)
+            features.check_keys(tokens, FEATURES)
+            segments, valid_lens = tokens["segments"], tokens.get("valid_lens")
+            tokens = tokens["tokens"]
         elif segments is None:
             raise ValueError(
                 "`segments` is missing: call the model with (tokens, segments, valid_lens), or "
@@ -107,10 +111,6 @@ class TaskModel(keras.Model):
         """Returns the model's outputs for encoded tokens `(B, T, D)`: here the head's, for all."""
         X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
         return self.head(self.dropout(X, training=training))
-
-    def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
-        """Returns the arguments of `compile` that go with the task."""
-        raise NotImplementedError
 
     def compile(
         self,
@@ -311,11 +311,7 @@ class TaskModel(keras.Model):
     ) -> None:
         """Exports as `keras.Model.export`, from int32 token ids to the model's outputs."""
         if input_signature is None:
-            specs = {
-                name: keras.InputSpec(shape=_shape(name), dtype="int32", name=name)
-                for name in FEATURES
-            }
-            input_signature = [specs]
+            input_signature = features.input_signature(FEATURES)
         super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def get_compile_config(self) -> dict[str, Any] | None:
@@ -372,10 +368,6 @@ def precise_policy(bert: BERTModel) -> Any:
     return "float32" if half else bert.dtype_policy
 
 
-def _shape(feature: str) -> tuple[None, ...]:
-    return (None,) if feature == "valid_lens" else (None, None)
-
-
 def check_bert(bert: Any, task: type[TaskModel]) -> None:
     """Raises a `ValueError` where `bert` is not fit for a task."""
     if not isinstance(bert, BERTModel):
@@ -385,15 +377,3 @@ def check_bert(bert: Any, task: type[TaskModel]) -> None:
             f"A {task.__name__} stands on the pooler of its BERT. Received: a model with "
             "pooler=False; take one with a pooler, or a TextEmbedder, which needs none."
         )
-
-
-def _features(batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    unknown = sorted(set(batch) - set(FEATURES))
-    missing = [name for name in ("tokens", "segments") if name not in batch]
-    if unknown or missing:
-        wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
-        raise ValueError(
-            f"A batch for a task has the keys {FEATURES}, of which the last may be left out. "
-            f"Received {wrong} in {sorted(batch)}."
-        )
-    return batch["tokens"], batch["segments"], batch.get("valid_lens")
