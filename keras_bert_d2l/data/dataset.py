@@ -19,9 +19,9 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
-_ROWS_TOGETHER = (
-    256  # masked in one go: TensorFlow's small operations cost more to start than to run
-)
+# Made in one go: TensorFlow's small operations, and its steps from stage to stage, cost more to
+# start than to run.
+_ROWS_TOGETHER = 1024
 _PACKED_FEATURES = ("example_ids", "position_ids", "cls_positions")
 
 

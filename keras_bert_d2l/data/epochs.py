@@ -5,9 +5,11 @@ A step of an epoch is a function of its number alone: nothing of the steps befor
 B: rows of a batch, T: tokens in a row, E: examples in a row at most.
 """
 
+import atexit
 import dataclasses
 import functools
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,45 @@ from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.text.vocab import Vocab
 
 _ORDER_STREAM, _MASK_STREAM = 1, 2  # of random numbers; stream 0 of an epoch makes the examples
+
+
+class _Calls:
+    """The calls of Python by TensorFlow's threads, which have to end before Python does.
+
+    A thread that asks for Python while it shuts down never returns, and the iterator that is torn
+    down then waits for it forever.
+    """
+
+    _QUIET = 0.1  # seconds without a call, after which none is to be expected
+
+    def __init__(self) -> None:
+        self._running = self._all = 0
+        self._lock = threading.Lock()
+        self._is_ending = False
+        atexit.register(self._await_end)
+
+    def begin(self) -> bool:
+        """Tells whether there is time for a call, which `end` has to follow."""
+        with self._lock:
+            self._all += 1
+            self._running += not self._is_ending
+            return not self._is_ending
+
+    def end(self) -> None:
+        """Ends a call."""
+        with self._lock:
+            self._running -= 1
+
+    def _await_end(self) -> None:
+        self._is_ending = True
+        seen = -1
+        while self._running or seen != self._all:
+            seen = self._all
+            if seen:  # else there has never been a call
+                time.sleep(self._QUIET)
+
+
+_calls = _Calls()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +118,12 @@ class Reader:
 
         Returns: keys, int64 `(R,)`; the arrays of a `Layout`; and those of `Packed`, if packed.
         """
-        parts = [self._read(*divmod(step, self.num_steps)) for step in range(first, last)]
+        if not _calls.begin():
+            raise StopIteration  # the end of the data, for TensorFlow
+        try:
+            parts = [self._read(*divmod(step, self.num_steps)) for step in range(first, last)]
+        finally:
+            _calls.end()
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
     def _read(self, number: int, step: int) -> tuple[np.ndarray, ...]:

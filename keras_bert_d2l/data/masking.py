@@ -4,12 +4,15 @@ B: batch size, T: tokens in a row, P: predicted positions, V: vocabulary size.
 """
 
 import dataclasses
+import functools
 import math
+import operator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.text.framing import require
 from keras_bert_d2l.text.vocab import Vocab
 
 # How many words a unit has: the probabilities of 1, 2, ... words.
@@ -20,7 +23,7 @@ _UNIT_WORDS = {
 }
 STRATEGIES = ("token", *_UNIT_WORDS)
 COUNTS = ("round", "ceil", "bernoulli")
-_CHOICE, _LENGTH, _COUNT, _TOKEN, _LOT = (stream << 32 for stream in range(5))  # random numbers
+_CHOICE, _LENGTH, _COUNT, _LOT = (stream << 32 for stream in range(4))  # random numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +121,17 @@ def mask_tokens(
     Returns: the corrupted tokens, int32 `(B, T)`; the positions to predict, int32 `(B, P)`,
         ascending; the original tokens there, int32 `(B, P)`; their weights, float32 `(B, P)`, 1 for
         a prediction. Where a row has fewer than P predictions the rest of all three is 0.
+
+    Raises:
+        ValueError: A token is no id of the vocabulary (in a graph an `InvalidArgumentError`).
     """
     num_tokens = tf.shape(tokens)[1]
-    is_excluded = np.isin(np.arange(len(vocab)), [*vocab.special_ids, *masking.exclude])
-    is_valid = tf.sequence_mask(valid_lens, num_tokens)
-    is_candidate = is_valid & ~tf.gather(is_excluded, tokens)
+    are_ids = (tf.reduce_min(tokens) >= 0) & (tf.reduce_max(tokens) < len(vocab))
+    message = f"`tokens` must be from 0 to {len(vocab) - 1}, the ids of the vocabulary."
+    with tf.control_dependencies(require(are_ids, message)):
+        tokens = tf.identity(tokens)
+    excluded = np.unique([*vocab.special_ids, *masking.exclude])
+    is_candidate = tf.sequence_mask(valid_lens, num_tokens) & ~_is_one_of(tokens, excluded)
     count = tf.minimum(_count(is_candidate, valid_lens, keys, masking), num_predictions)
     if masking.strategy == "token":
         positions = units = _choose_tokens(is_candidate, count, keys, num_predictions)
@@ -136,15 +145,17 @@ def mask_tokens(
     is_real = positions < num_tokens
     positions = tf.where(is_real, positions, 0)
     labels = _at(tokens, positions)
-    ordinary_ids = tf.constant(np.flatnonzero(~is_excluded), tf.int32)
+    ordinary_ids = tf.constant(np.setdiff1d(np.arange(len(vocab)), excluded), tf.int32)
     replaced = _replace(labels, positions, units, keys, ordinary_ids, vocab.mask_id, masking)
-    # Adding differences leaves position 0, where the unused predictions point, as it is.
-    corrupted = tf.tensor_scatter_nd_add(
-        tf.reshape(tokens, [-1]),
-        tf.reshape(_flat(positions, num_tokens), [-1, 1]),
+    # Differences, summed: position 0, where the unused predictions point, stays as it is. (A
+    # scatter does the same and takes several times as long.)
+    differences = tf.math.unsorted_segment_sum(
         tf.reshape(tf.where(is_real, replaced - labels, 0), [-1]),
+        tf.reshape(_flat(positions, num_tokens), [-1]),
+        tf.size(tokens),
     )
-    corrupted = tf.ensure_shape(tf.reshape(corrupted, tf.shape(tokens)), tokens.shape)
+    corrupted = tokens + tf.reshape(differences, tf.shape(tokens))
+    corrupted = tf.ensure_shape(corrupted, tokens.shape)
     return corrupted, positions, tf.where(is_real, labels, 0), tf.cast(is_real, tf.float32)
 
 
@@ -291,8 +302,10 @@ def _replace(
     """What stands in the place of `labels (B, P)`; the lot is drawn for each of `units (B, P)`."""
     masked, drawn, _ = masking.replace
     lot = _uniform(keys, _LOT, units)
-    choice = _uniform(keys, _TOKEN, positions)
-    choice = tf.cast(choice * tf.cast(tf.size(ordinary_ids), tf.float64), tf.int32)
+    # The lot depends on the upper bits of a random number. Its lower ones choose the token.
+    shifted = _uniform(keys, _LOT, positions) * 2.0**21
+    lower_bits = shifted - tf.floor(shifted)
+    choice = tf.cast(lower_bits * tf.cast(tf.size(ordinary_ids), tf.float64), tf.int32)
     replaced = tf.where(lot < masked + drawn, tf.gather(ordinary_ids, choice), labels)
     return tf.where(lot < masked, mask_id, replaced)
 
@@ -313,6 +326,16 @@ def _uniform(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
         bits *= np.uint64(factor)
     bits = tf.bitwise.right_shift(bits, np.uint64(11))  # its last step moves lower bits only
     return tf.cast(bits, tf.float64) * 2.0**-53
+
+
+def _is_one_of(tokens: tf.Tensor, ids: np.ndarray) -> tf.Tensor:
+    """Whether each of the tokens is one of `ids`, which ascend.
+
+    Comparisons with the runs that they form: looking up each token takes several times as long.
+    """
+    runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
+    is_in_run = [(tokens >= run[0]) & (tokens <= run[-1]) for run in runs]
+    return functools.reduce(operator.or_, is_in_run)
 
 
 def _where(values: tf.Tensor) -> tf.Tensor:
