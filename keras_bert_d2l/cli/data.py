@@ -1,7 +1,9 @@
 """Commands on tokenised text."""
 
 import contextlib
+import functools
 import pathlib
+import shlex
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_bert_d2l.cli.options import LayoutOption, Texts, open_corpus
+from keras_bert_d2l.data.beam import build_store_with_beam
 from keras_bert_d2l.data.report import DataReport, Word, data_report
 from keras_bert_d2l.data.report_page import write_page
 from keras_bert_d2l.data.store import Progress as Parts
@@ -80,6 +83,15 @@ def prepare(
     deduplicate: Annotated[
         bool, typer.Option("--deduplicate", help="Leave out copies of documents.")
     ] = False,
+    beam: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTIONS",
+            help='Tokenise on many machines: options of an Apache Beam runner, such as "--runner='
+            'FlinkRunner --flink_master=host:8081". Needs `[beam]`, and text and folder where '
+            "every worker sees them.",
+        ),
+    ] = None,
     static_masks: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -125,13 +137,19 @@ def prepare(
             "A store has neither examples nor masks yet: they are made while a model trains. "
             f"Received: --{next(iter(given)).replace('_', '-')} without --static-masks."
         )
+    if beam is not None and workers > 1:
+        raise ValueError(
+            "The runner of --beam has its own number of workers, such as --direct_num_workers. "
+            f"Received: --workers {workers}; leave it out."
+        )
     corpus = open_corpus(texts, layout)
     tokenizer = Tokenizer(Vocab.from_file(vocab), lowercase=not cased, compat=compat)
     was_there = TokenStore.is_at(out)
     with _progress() as progress:
-        store = build_store(
-            corpus, tokenizer, out, workers=workers, deduplicate=deduplicate, progress=progress
-        )
+        build = functools.partial(build_store, workers=workers)
+        if beam is not None:
+            build = functools.partial(build_store_with_beam, pipeline_options=shlex.split(beam))
+        store = build(corpus, tokenizer, out, deduplicate=deduplicate, progress=progress)
     store.verify()
     typer.echo(f"{'There already, and whole' if was_there else 'Written'}: {_summary(store)}")
     if static_masks is not None:

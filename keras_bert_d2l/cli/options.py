@@ -10,7 +10,6 @@ import typer
 
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.pretrained import Pretrained, load_pretrained
-from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.training.options import Layout
 from keras_bert_d2l.training.run_folder import checkpoint_folder
@@ -53,14 +52,7 @@ def load(model: pathlib.Path | None) -> Pretrained:
 
 
 def open_corpus(texts: list[str], layout: Layout | None) -> Corpus:
-    """Returns the text that a command reads.
-
-    Raises:
-        ValueError: It is the folder of a token store, whose only text is its vocabulary.
-    """
-    for text in texts:
-        if TokenStore.is_at(text):
-            raise ValueError(f"Text is expected. Received: {text!r}, which is tokenised already.")
+    """Returns the text that a command reads."""
     return Corpus.open(one_or_many(texts), layout=layout or "auto")
 
 

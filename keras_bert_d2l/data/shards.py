@@ -35,7 +35,7 @@ def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.
 
     Returns: the number of tokens.
     """
-    num_tokens = _tokens_of_whole(folder)
+    num_tokens = tokens_of_whole(folder)
     if num_tokens is None:
         with replacing_folder(folder) as temporary:
             num_tokens = _write(piece, tokenizer, temporary)
@@ -54,7 +54,7 @@ def bytes_of(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).view(np.uint8).data
 
 
-def _tokens_of_whole(folder: pathlib.Path) -> int | None:
+def tokens_of_whole(folder: pathlib.Path) -> int | None:
     """The number of tokens of a shard; None where it is missing or damaged."""
     try:
         content = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))

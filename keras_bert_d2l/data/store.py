@@ -7,11 +7,12 @@ and in however many attempts it was built.
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
@@ -20,7 +21,7 @@ from keras_bert_d2l.data import manifest
 from keras_bert_d2l.data.manifest import MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.merging import first_of_equals, merge, num_documents
 from keras_bert_d2l.data.token_store import TokenStore
-from keras_bert_d2l.data.workers import make_shards
+from keras_bert_d2l.data.workers import Task, make_shards
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ from keras_bert_d2l.text.tokenizer import Tokenizer
 _ORIGIN, _LOCK, _SCRATCH = "origin.json", "lock", "keep.bin"
 
 Progress = Callable[[int, int, int], None]
+MakeShards = Callable[[Sequence[Task], Tokenizer], Iterator[int]]
 
 
 def build_store(
@@ -70,8 +72,10 @@ def build_store(
     """
     if workers < 1:
         raise ValueError(f"`workers` must be at least 1. Received: workers={workers}.")
-    directory = pathlib.Path(directory)
-    return _build(corpus, tokenizer, directory, workers, deduplicate, progress, wait=False)
+    make = functools.partial(make_shards, workers=workers)
+    return build_with(
+        make, corpus, tokenizer, directory, deduplicate=deduplicate, progress=progress
+    )
 
 
 def cached_store(
@@ -92,7 +96,44 @@ def cached_store(
         user_cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         cache_dir = pathlib.Path(user_cache, "keras_bert_d2l")
     directory = pathlib.Path(cache_dir, _origin(corpus, tokenizer, False).name())
-    return _build(corpus, tokenizer, directory, 1, False, None, wait=True)
+    make = functools.partial(make_shards, workers=1)
+    return build_with(make, corpus, tokenizer, directory, wait=True)
+
+
+def build_with(
+    make: MakeShards,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    directory: str | os.PathLike[str],
+    *,
+    deduplicate: bool = False,
+    progress: Progress | None = None,
+    wait: bool = False,
+) -> TokenStore:
+    """What `build_store` does, with shards that are made wherever `make` has them made.
+
+    Args:
+        make: Called with the pieces, each with the folder of its shard, and the tokenizer. Makes
+            the shards that are not there and yields the number of tokens of each.
+        corpus: The text.
+        tokenizer: Makes the ids.
+        directory: Folder to write.
+        deduplicate: As of `build_store`.
+        progress: As of `build_store`.
+        wait: Whether to wait where another process is building the store.
+    """
+    directory = pathlib.Path(directory)
+    origin = _origin(corpus, tokenizer, deduplicate)
+    building = directory.with_name(f"{directory.name}.building")
+    if not (directory / MANIFEST).exists() or building.exists():
+        _check_free(directory, building, origin, corpus)
+        with _explained(directory, building), _sole_writer(building, directory, wait):
+            if not (directory / MANIFEST).exists():  # else it was killed, or waited, at the end
+                _write(make, corpus, tokenizer, origin, directory, building, progress)
+            shutil.rmtree(building, ignore_errors=True)  # another may be waiting in it
+    store = TokenStore.open(directory)
+    store.check_origin(origin, tokenizer, corpus.description)
+    return store
 
 
 def _origin(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
@@ -106,36 +147,13 @@ def _origin(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
     )
 
 
-def _build(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    directory: pathlib.Path,
-    workers: int,
-    deduplicate: bool,
-    progress: Progress | None,
-    *,
-    wait: bool,
-) -> TokenStore:
-    origin = _origin(corpus, tokenizer, deduplicate)
-    building = directory.with_name(f"{directory.name}.building")
-    if not (directory / MANIFEST).exists() or building.exists():
-        _check_free(directory, building, origin, corpus)
-        with _explained(directory, building), _sole_writer(building, directory, wait):
-            if not (directory / MANIFEST).exists():  # else it was killed, or waited, at the end
-                _write(corpus, tokenizer, origin, directory, building, workers, progress)
-            shutil.rmtree(building, ignore_errors=True)  # another may be waiting in it
-    store = TokenStore.open(directory)
-    store.check_origin(origin, tokenizer, corpus.description)
-    return store
-
-
 def _write(
+    make: MakeShards,
     corpus: Corpus,
     tokenizer: Tokenizer,
     origin: Origin,
     directory: pathlib.Path,
     building: pathlib.Path,
-    workers: int,
     progress: Progress | None,
 ) -> None:
     """Makes the shards that are missing, and of all of them the store."""
@@ -145,11 +163,13 @@ def _write(
     folders = [building / f"{number:06}" for number in range(len(pieces))]
     num_tokens = 0
     tasks = list(zip(pieces, folders, strict=True))
-    for num_done, count in enumerate(make_shards(tasks, tokenizer, workers), 1):
+    for num_done, count in enumerate(make(tasks, tokenizer), 1):
         num_tokens += count
         if progress is not None:
             progress(num_done, len(pieces), num_tokens)
     if not num_tokens:
+        for folder in folders:  # with them in it, `building` would be kept
+            shutil.rmtree(folder)
         raise ValueError(f"The corpus holds no text: {corpus.description}.")
     if corpus.fingerprint() != origin.corpus_fingerprint:
         raise ValueError(

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from keras_bert_d2l.data import manifest
-from keras_bert_d2l.data.manifest import Manifest, Origin, damaged
+from keras_bert_d2l.data.manifest import Manifest, Origin, damaged, to_json
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -46,6 +46,8 @@ class TokenStore:
         vocab_fingerprint: `Vocab.fingerprint` of the vocabulary it was tokenised with.
         tokenizer_options: The tokenizer's further arguments, by name.
         corpus_fingerprint: `Corpus.fingerprint()` of the text.
+        fingerprint: 64 hexadecimal digits that stand for all that the store holds: the vocabulary,
+            the ids, and where sentences and documents begin.
     """
 
     def __init__(self, directory: pathlib.Path, content: Manifest) -> None:
@@ -59,6 +61,8 @@ class TokenStore:
         self.tokenizer_options = content.tokenizer
         self.corpus_fingerprint = content.corpus_fingerprint
         self._manifest = content
+        shards = [content.vocab_fingerprint, *(shard["sha256"] for shard in content.shards)]
+        self.fingerprint = hashlib.sha256(to_json(shards).encode()).hexdigest()
         arrays = {
             name: np.memmap(directory / name, dtype, mode="r", shape=(count,))
             for name, (dtype, count) in content.arrays().items()

@@ -17,6 +17,7 @@ from keras_bert_d2l.text.layouts import LAYOUTS
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
+_TOKEN_STORE = ("manifest.json", "tokens.bin")  # files of a folder that `build_store` wrote
 _RULES = "2"  # a change of the rules that make documents of text changes every fingerprint
 
 AnyPath = str | os.PathLike[str]
@@ -46,6 +47,17 @@ class Piece:
 
     def __iter__(self) -> Iterator[list[str]]:
         return itertools.chain.from_iterable(section.documents() for section in self.sections)
+
+    def absolute(self) -> "Piece":
+        """The same piece, to be read by a process that stands in another folder."""
+        return Piece(
+            tuple(
+                dataclasses.replace(section, path=section.path.absolute())
+                if isinstance(section, sections.Section)
+                else section
+                for section in self.sections
+            )
+        )
 
 
 class Corpus:
@@ -92,9 +104,9 @@ class Corpus:
 
         Raises:
             FileNotFoundError: There is no such file or folder.
-            ValueError: A pattern or folder has no text file, all files are empty, or an argument
-                is of the wrong kind. When the corpus is read: a file is not UTF-8 or damaged, or
-                there is no text in the whole corpus.
+            ValueError: A pattern or folder has no text file, all files are empty, a folder is or
+                holds a token store, or an argument is of the wrong kind. When the corpus is read: a
+                file is not UTF-8 or damaged, or there is no text in the whole corpus.
         """
         if layout not in LAYOUTS:
             raise ValueError(f"`layout` must be one of {LAYOUTS}. Received: layout={layout!r}.")
@@ -231,6 +243,12 @@ def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     found = [
         folder / path for path in relative if not any(part.startswith(".") for part in path.parts)
     ]
+    for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
+        if all((parent / name).is_file() for name in _TOKEN_STORE):
+            raise ValueError(
+                f"Text is expected. Received: {os.fspath(parent)!r}, a token store, which is text "
+                "that is tokenised already: open it with `TokenStore.open`, or name the text."
+            )
     if not found:
         raise ValueError(
             f"The folder {os.fspath(folder)!r} has no text file, that is one whose name ends in "

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 _BLOCK_BYTES = 1 << 16
 _MAX_LINE = 1 << 16  # characters: a longer line comes in pieces, so that memory is bounded
 _PACKED = (".gz", ".xz")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def is_packed(path: pathlib.Path) -> bool:
@@ -42,6 +43,8 @@ def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> I
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
+            if b"\0" in block and not (offset == 0 and block.startswith(_UTF16)):
+                raise ValueError(_zero_byte(path, offset + block.index(b"\0"))) from error
             is_ascii = is_ascii and error.object[: error.start].isascii()
             raise ValueError(_not_utf8(path, error, offset - undecoded, is_ascii)) from error
         if b"\0" in block:
@@ -98,7 +101,7 @@ def _not_utf8(
 ) -> str:
     offset = start_of_block + error.start
     byte = error.object[error.start]
-    is_utf16 = offset == 0 and error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    is_utf16 = offset == 0 and error.object.startswith(_UTF16)
     remedy = f"convert the file, for instance with `iconv -f {'UTF-16' if is_utf16 else 'LATIN1'}"
     remedy += " -t UTF-8`"
     if not is_ascii:  # converting it as a whole would spoil what is right

@@ -37,7 +37,7 @@ _OPTIMIZER_FILE, _STATE_FILE = "optimizer.safetensors", "training_state.json"
 _STATE_TYPES: dict[str, Any] = {
     "step": int,
     "best_loss": float | None,
-    "corpus_fingerprint": str,
+    "store_fingerprint": str,
     "seeds": list,
 }
 
@@ -113,14 +113,14 @@ class RunFolder:
         save_pretrained(model, self.best, tokenizer)
 
     def save_last(
-        self, model: BERTModel, tokenizer: Tokenizer, progress: Progress, corpus_fingerprint: str
+        self, model: BERTModel, tokenizer: Tokenizer, progress: Progress, store_fingerprint: str
     ) -> None:
         """Writes `last/`: the model and everything that the steps to come depend on."""
         _sync(model)
         state = {
             "step": progress.step,
             "best_loss": progress.best_loss if math.isfinite(progress.best_loss) else None,
-            "corpus_fingerprint": corpus_fingerprint,
+            "store_fingerprint": store_fingerprint,
             "seeds": [value_of(seed).tolist() for seed in _seeds(model)],
         }
         with replacing_folder(self.last) as folder:
@@ -128,18 +128,18 @@ class RunFolder:
             write_variables(folder / _OPTIMIZER_FILE, model.optimizer.variables)
             write_text(folder / _STATE_FILE, json.dumps(state) + "\n")
 
-    def restore(self, model: BERTModel, progress: Progress, corpus_fingerprint: str) -> None:
+    def restore(self, model: BERTModel, progress: Progress, store_fingerprint: str) -> None:
         """Gives a compiled model with the weights of `last/` the rest of its state.
 
         Raises:
             ValueError: A file is damaged, or the text is another one than the run has seen.
         """
         state = self._read_state()
-        if state["corpus_fingerprint"] != corpus_fingerprint:
+        if state["store_fingerprint"] != store_fingerprint:
             raise ValueError(
-                f"The text of the run {os.fspath(self.path)!r} has changed since it began, so that "
-                "it cannot be resumed: put the text back as it was, or begin a new run with "
-                f"init={os.fspath(self.last)!r}."
+                f"The text of the run {os.fspath(self.path)!r} has changed since it began, or its "
+                "token store was built with other options, so that it cannot be resumed: put the "
+                f"text back as it was, or begin a new run with init={os.fspath(self.last)!r}."
             )
         progress.step = state["step"]
         progress.best_loss = math.inf if state["best_loss"] is None else state["best_loss"]

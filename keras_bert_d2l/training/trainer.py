@@ -71,7 +71,7 @@ class Trainer:
 
     def restore(self) -> None:
         """Takes the state of training from the run folder."""
-        self.run.restore(self.model, self.progress, self.store.corpus_fingerprint)
+        self.run.restore(self.model, self.progress, self.store.fingerprint)
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> None:
         """Does the steps that are left.
@@ -136,7 +136,7 @@ class Trainer:
         )
 
     def _save_last(self) -> None:
-        self.run.save_last(self.model, self.tokenizer, self.progress, self.store.corpus_fingerprint)
+        self.run.save_last(self.model, self.tokenizer, self.progress, self.store.fingerprint)
 
     def _save_best(self) -> None:
         self.run.save_best(self.model, self.tokenizer)

@@ -180,6 +180,81 @@ def test_of_the_chosen_tokens_80_percent_are_masked_and_half_of_the_rest_kept():
     assert counts["crane"] == pytest.approx(0.1 + 0.1 / words, abs=0.01)
 
 
+# 15.9.1: draw for draw, against the algorithm that the book describes
+
+
+def draws_of_the_book(paragraphs, words, max_len, draw):
+    """The book's examples, written anew from its text, and whether all its draws were good ones.
+
+    A sentence keeps its successor with probability one half; else any sentence of any paragraph
+    takes its place. Positions are masked in shuffled order: of ten, eight become `<mask>`, and of
+    the other two one stays and one becomes any word. A bad draw is one that the package repeats:
+    a partner from a paragraph that holds the true successor, and a special token for a word.
+    """
+    examples, all_good = [], True
+    for paragraph in paragraphs:
+        pairs = []
+        for place, sentence in enumerate(paragraph[:-1]):
+            follower = paragraph[place + 1]
+            keep = draw.random() < 0.5
+            if keep:
+                partner = follower
+            else:
+                other = draw.choice(paragraphs)
+                partner = draw.choice(other)
+                all_good = all_good and follower not in other
+            if 3 + len(sentence) + len(partner) <= max_len:
+                pairs.append((sentence, partner, keep))
+        for sentence, partner, is_next in pairs:
+            tokens = ["<cls>", *sentence, "<sep>", *partner, "<sep>"]
+            places = [n for n, token in enumerate(tokens) if token not in ("<cls>", "<sep>")]
+            draw.shuffle(places)
+            seen = dict(enumerate(tokens))
+            chosen = places[: max(1, round(0.15 * len(tokens)))]
+            for place in chosen:
+                if draw.random() < 0.8:
+                    seen[place] = "<mask>"
+                elif draw.random() >= 0.5:
+                    seen[place] = draw.choice(words.idx_to_token)
+                    all_good = all_good and not seen[place].startswith("<")
+            chosen.sort()
+            labels = [words[tokens[place]] for place in chosen]
+            segments = [0] * (len(sentence) + 2) + [1] * (len(partner) + 1)
+            ids = [words[seen[place]] for place in range(len(tokens))]
+            examples.append((ids, chosen, labels, segments, is_next))
+    return examples, all_good
+
+
+def test_on_a_shared_seed_it_draws_what_the_book_draws():
+    words = random.Random(0)
+    many = [f"word{n}" for n in range(500)]
+    paragraphs = [
+        [words.choices(many, k=words.randint(3, 12)) for _ in range(words.randint(2, 4))]
+        for _ in range(12)
+    ]
+    vocab = d2l.Vocab(
+        [sentence for paragraph in paragraphs for sentence in paragraph],
+        reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"],
+    )
+    compared = 0
+    for seed in range(60):
+        twin = random.Random(seed)
+        expected, all_good = draws_of_the_book(paragraphs, vocab, 22, twin)
+        random.seed(seed)
+        examples = []
+        for paragraph in paragraphs:
+            pairs = d2l._get_nsp_data_from_paragraph(paragraph, paragraphs, vocab, 22)
+            examples += [
+                (*d2l._get_mlm_data_from_tokens(tokens, vocab), segments, is_next)
+                for tokens, segments, is_next in pairs
+            ]
+        if all_good:
+            compared += 1
+            assert examples == expected
+            assert random.getstate() == twin.getstate()
+    assert compared >= 10
+
+
 # 15.9.2: arrays and batches
 
 

@@ -1,6 +1,7 @@
 import pytest
 
-from keras_bert_d2l.cli import training
+from keras_bert_d2l.cli import data, training
+from keras_bert_d2l.data.store import build_store
 from keras_bert_d2l.data.tfrecords import read_tfrecords
 from keras_bert_d2l.data.token_store import TokenStore
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -38,6 +39,21 @@ def test_prepare_leaves_copies_out_and_keeps_capitals(run, folder, vocab):
     assert "of 2 documents, 1 copies left out" in out
     tokenizer = TokenStore.open(folder / "unique").tokenizer()
     assert (tokenizer.lowercase, tokenizer.compat) == (False, "huggingface")
+
+
+def test_prepare_hands_the_options_of_a_runner_to_beam(run, error, vocab, monkeypatch):
+    given = {}
+
+    def build(*arguments, pipeline_options, **options):
+        given["options"] = pipeline_options
+        return build_store(*arguments, **options)
+
+    monkeypatch.setattr(data, "build_store_with_beam", build)
+    arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "beam")
+    runner = "--runner=FlinkRunner --job_name='my job'"
+    assert "Written: 216 tokens" in run(*arguments, "--beam", runner).stdout
+    assert given["options"] == ["--runner=FlinkRunner", "--job_name=my job"]
+    assert "Received: --workers 2" in error(*arguments, "--beam", runner, "--workers", 2)
 
 
 def test_prepare_writes_static_masks(run, folder, store, vocab):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.data import epochs
 from keras_bert_d2l.data.dataset import pretraining_dataset, split_documents
 from keras_bert_d2l.data.masking import Masking
 from keras_bert_d2l.data.pairs import make_examples, make_pairs
@@ -218,6 +219,22 @@ def test_after_the_last_step_nothing_is_left(dataset):
 def test_skipping_does_not_cost_the_steps_skipped(dataset):
     features, _, _ = next(iter(dataset(epochs=None, first_step=10**12)))
     assert features["tokens"].shape == (8, 32)
+
+
+@pytest.mark.parametrize("first_step", [0, 40, 10**6, 10**12])
+def test_going_on_makes_two_epochs_at_most_however_late_it_is(dataset, monkeypatch, first_step):
+    made = []
+
+    def counting(*arguments, epoch, **settings):
+        made.append(epoch)
+        return make_examples(*arguments, epoch=epoch, **settings)
+
+    monkeypatch.setattr(epochs, "make_examples", counting)
+    steps = int(dataset(epochs=1).cardinality())
+    made.clear()
+    list(dataset(epochs=first_step // steps + 1, first_step=first_step))
+    assert set(made) == {0, first_step // steps}
+    assert len(made) <= 2
 
 
 def test_global_generators_are_left_alone(dataset):

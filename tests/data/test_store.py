@@ -134,6 +134,7 @@ def test_a_store_of_something_else_is_not_taken(built, documents, words):
 def test_a_corpus_without_text_is_refused(documents, words, tmp_path, text):
     with pytest.raises(ValueError, match="holds no text: documents of a test"):
         build_store(documents(text), words(10), tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", [-1, 15, 70_000])
@@ -257,8 +258,13 @@ def test_progress_is_told_after_each_piece(words, tmp_path):
     assert told == [(1, 3, 3), (2, 3, 6), (3, 3, 9)]
 
 
-def test_a_full_disk_loses_nothing_that_is_finished(undisturbed, words, tmp_path, monkeypatch):
-    room = iter(range(6))  # writes: four arrays make a shard
+@pytest.mark.parametrize(
+    ("module", "num_writes", "num_finished"), [(shards, 5, 1), (merging, 3, 3)]
+)
+def test_a_full_disk_loses_nothing_that_is_finished(
+    undisturbed, words, tmp_path, monkeypatch, module, num_writes, num_finished
+):
+    room = iter(range(num_writes))  # three make a shard
 
     def put_if_there_is_room(file, array):
         if next(room, None) is None:
@@ -267,14 +273,15 @@ def test_a_full_disk_loses_nothing_that_is_finished(undisturbed, words, tmp_path
 
     corpus = Pieces()
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "put", put_if_there_is_room)
+        patch.setattr(module, "put", put_if_there_is_room)
         with pytest.raises(
             OSError, match="No space left.*free space.*`cache_dir`.*kept in .*building"
         ):
             build_store(corpus, words(3), tmp_path / "store")
-    assert not (tmp_path / "store").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"store.building", "undisturbed"}
+    before = list(corpus.times_read)
     store = build_store(corpus, words(3), tmp_path / "store")
-    assert corpus.times_read[0] == 1
+    assert corpus.times_read[:num_finished] == before[:num_finished] == [1] * num_finished
     assert contents(store.directory) == undisturbed
 
 

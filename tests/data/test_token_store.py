@@ -117,6 +117,25 @@ def test_another_tokenizer_is_refused(built, words):
         built.check_tokenizer(words(10, lowercase=False))
 
 
+def test_the_fingerprint_stands_for_all_that_is_in_it(built, documents, words, tmp_path):
+    def fingerprint(text, num_words=10, name="other", **options):
+        corpus = documents(text)
+        corpus.pieces = lambda: iter([text[:1], text[1:]])
+        name = f"{name}{len(list(tmp_path.iterdir()))}"
+        return build_store(corpus, words(num_words), tmp_path / name, **options).fingerprint
+
+    assert TokenStore.open(built.directory).fingerprint == built.fingerprint == fingerprint(TEXT)
+    assert fingerprint(TEXT, deduplicate=True) == built.fingerprint, "there are no copies"
+    others = [
+        fingerprint(TEXT, 11),
+        fingerprint(TEXT[::-1]),
+        fingerprint([[" ".join(document)] for document in TEXT]),
+        fingerprint([*TEXT, TEXT[0]]),
+    ]
+    assert len({built.fingerprint, *others}) == 5
+    assert fingerprint([*TEXT, TEXT[0]], deduplicate=True) == built.fingerprint
+
+
 def test_it_makes_the_tokenizer_that_made_it(documents, words, tmp_path):
     tokenizer = Tokenizer(words(4).vocab, lowercase=False, compat="huggingface")
     store = build_store(documents([["w0 W1 w2"]]), tokenizer, tmp_path / "store")

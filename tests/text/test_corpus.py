@@ -240,6 +240,12 @@ def test_utf16_is_named(write):
         list(Corpus.open(write("text.txt", "The cat.".encode("utf-16"))))
 
 
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0\0\r", gzip.compress(b"The cat.")])
+def test_a_binary_file_is_not_taken_for_text_of_another_encoding(write, content):
+    with pytest.raises(ValueError, match=r"picture.*zero byte, as archives, other binary files"):
+        list(Corpus.open(write("picture", content)))
+
+
 @pytest.mark.parametrize("offset", [14, 70_000, 400_001])
 def test_a_zero_byte_is_refused_wherever_it_is(write, offset):
     with pytest.raises(ValueError, match=rf"byte {offset} is a zero byte.*tr -d"):
@@ -282,6 +288,17 @@ def test_what_is_not_there_is_refused(tmp_path):
         Corpus.open(f"{tmp_path}/*.txt")
     with pytest.raises(ValueError, match=r"has no text file.*\.txt, \.txt\.gz"):
         Corpus.open(tmp_path)
+
+
+def test_a_token_store_is_no_text(write, tmp_path):
+    for name in ("manifest.json", "tokens.bin", "vocab.txt"):
+        write(f"books/store/{name}", "the")
+    write("books/a.txt", "The cat.")
+    for folder in ("books/store", "books"):
+        with pytest.raises(ValueError, match=r"Received: .*books/store', a token store.*open it"):
+            Corpus.open(tmp_path / folder)
+    (tmp_path / "books" / "store" / "tokens.bin").unlink()
+    assert len(list(Corpus.open(tmp_path / "books"))) == 2
 
 
 @pytest.mark.parametrize("source", [3, None, [], "", [""], [3], b"a.txt"])

@@ -13,7 +13,9 @@ import pytest
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.dataset import pretraining_dataset
+from keras_bert_d2l.data.store import build_store
 from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.options import read_options
@@ -250,6 +252,19 @@ def test_a_run_whose_text_has_changed_is_not_resumed(text, options, tmp_path):
     with open(changing, "a", encoding="utf-8") as file:
         file.write("\na0 a1 a2\n")
     with pytest.raises(ValueError, match="has changed since it began"):
+        pretrain(None, run, resume=True, verbose=0)
+
+
+def test_a_run_whose_store_was_built_with_other_options_is_not_resumed(text, options, tmp_path):
+    twice = tmp_path / "twice.txt"
+    twice.write_text("\n".join([text.read_text()] * 2))
+    corpus, tokenizer = Corpus.open(twice, layout="lines"), Tokenizer(options["vocab"])
+    store, run = tmp_path / "store", tmp_path / "run"
+    build_store(corpus, tokenizer, store)
+    pretrain(store, run, **{**options, "layout": "auto", "steps": 1})
+    shutil.rmtree(store)
+    build_store(corpus, tokenizer, store, deduplicate=True)
+    with pytest.raises(ValueError, match="token store was built with other options"):
         pretrain(None, run, resume=True, verbose=0)
 
 
