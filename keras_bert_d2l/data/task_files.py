@@ -1,0 +1,243 @@
+"""A file of examples in, its text and its table of named columns out.
+
+A table is tab-separated (quotes are text), comma-separated (quotes quote) or JSON objects, one a
+line or in one list.
+"""
+
+import csv
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import pathlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from keras_bert_d2l.text.reading import read_lines
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+_LOOKED_AT = 50  # lines, to tell what separates columns
+_SHOWN = 60  # characters of a line in an error
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFile:
+    """The text of a file.
+
+    Attributes:
+        path: Where it lies.
+        text: All of it.
+        sha256: Of its bytes as they lie there.
+    """
+
+    path: pathlib.Path
+    text: str
+    sha256: str
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its name before that of a packed file, as `".csv"`."""
+        path = self.path.with_suffix("") if self.path.suffix in _UNPACK else self.path
+        return path.suffix.lower()
+
+    def lines(self) -> list[str]:
+        """Its lines, without their ends."""
+        # Not `splitlines`, which knows a dozen other characters that may stand within a text.
+        lines = [line.removesuffix("\r") for line in self.text.split("\n")]
+        return lines if lines[-1] else lines[:-1]
+
+    def error(self, line: int, message: str) -> ValueError:
+        """Returns what to raise for a line."""
+        return ValueError(f"{os.fspath(self.path)!r}, line {line:,}: {message}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of values in columns.
+
+    Attributes:
+        columns: The names of the columns; without a header None.
+        rows: The values of each row, or fewer where the file has fewer.
+        lines: The line at which each row begins, from 1 on.
+        first: The first row, header or not.
+    """
+
+    columns: tuple[str, ...] | None
+    rows: Sequence[Sequence[Any]]
+    lines: list[int]
+    first: tuple[str, ...]
+
+
+def read_file(path: pathlib.Path) -> TextFile:
+    """Reads a UTF-8 text file; `.gz` and `.xz` are unpacked.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not UTF-8, is no text, or is damaged.
+    """
+    for _ in read_lines(path):  # says what is wrong with it, in words
+        pass
+    packed = path.read_bytes()
+    content = _UNPACK.get(path.suffix, bytes)(packed)
+    return TextFile(path, content.decode("utf-8-sig"), hashlib.sha256(packed).hexdigest())
+
+
+def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
+    """Reads a table, of the kind that the file's name and its beginning tell.
+
+    Args:
+        file: The file.
+        has_header: Tells whether the first row of a separated file holds names of columns.
+
+    Raises:
+        ValueError: The file is not what its kind has to be.
+    """
+    beginning = file.text[:1024].lstrip()
+    if file.suffix in (".jsonl", ".ndjson", ".json") or (
+        file.suffix not in (".csv", ".tsv") and beginning.startswith(("{", "[{"))
+    ):
+        return _json_table(file)
+    if file.suffix == ".csv" and (delimiter := _delimiter(file)) != "\t":
+        rows = _quoted_rows(file, delimiter)
+    else:
+        rows = ((n, line.split("\t")) for n, line in enumerate(file.lines(), 1))
+    return _table(file, list(rows), has_header)
+
+
+def json_values(file: TextFile) -> list[tuple[int, Any]]:
+    """Returns the values of a file of JSON, each with its line: the items of a list, or lines.
+
+    Raises:
+        ValueError: A line is no JSON.
+    """
+    if file.suffix == ".json" or file.text.lstrip().startswith("["):
+        try:
+            whole = json.loads(file.text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":  # JSON lines under another name
+                raise file.error(error.lineno, f"this is no JSON ({error.msg}).") from error
+        else:
+            values = whole if isinstance(whole, list) else [whole]
+            return [(number, value) for number, value in enumerate(values, 1)]
+    return list(_json_lines(file))
+
+
+def _json_lines(file: TextFile) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(file.lines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise file.error(
+                number,
+                f"this is no JSON ({error.msg}): {line.strip()[:_SHOWN]!r}. Every line must be an "
+                "object of its own.",
+            ) from error
+
+
+def _json_table(file: TextFile) -> Table:
+    values = json_values(file)
+    if len(values) == 1 and isinstance(values[0][1], dict):  # {"version": ..., "data": [...]}
+        inner = values[0][1].get("data")
+        if isinstance(inner, list):
+            values = [(number, value) for number, value in enumerate(inner, 1)]
+    for line, value in values:
+        if not isinstance(value, dict):
+            raise file.error(line, f"there must be a JSON object. Received: {value!r:.{_SHOWN}}.")
+    columns = tuple(dict.fromkeys(name for _, value in values for name in value))
+    rows = [[value.get(name) for name in columns] for _, value in values]
+    return Table(columns, rows, [line for line, _ in values], columns)
+
+
+def _delimiter(file: TextFile) -> str:
+    """What separates the columns of a `.csv`: some are tab-separated, some have semicolons."""
+    lines = [line for line in file.lines()[:_LOOKED_AT] if line.strip()]
+    tabs = Counter(line.count("\t") for line in lines)
+    if lines and 0 not in tabs and len(tabs) == 1:
+        return "\t"
+    first = lines[0] if lines else ""
+    return ";" if first.count(";") > first.count(",") else ","
+
+
+def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    # Strict: otherwise a quote that is never closed takes in the rest of the file.
+    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for row in reader:
+            yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise file.error(
+            line,
+            f"this is no CSV ({error}). A text with quotes stands in quotes, and its own are "
+            'written twice: "he said ""no"""; a file whose quotes are text must be tab-separated '
+            "and named .tsv.",
+        ) from error
+
+
+def _table(
+    file: TextFile,
+    numbered: list[tuple[int, list[str]]],
+    has_header: Callable[[Sequence[str]], bool],
+) -> Table:
+    filled = [place for place, (_, row) in enumerate(numbered) if any(map(str.strip, row))]
+    if not filled:
+        raise file.error(1, "there must be a row. Received: nothing but separators.")
+    # Empty lines at the beginning and the end are nobody's loss; those between count as rows.
+    numbered = numbered[filled[0] : filled[-1] + 1]
+    first = tuple(numbered[0][1])
+    columns = None
+    if has_header(first):
+        columns = tuple(name.strip() for name in first)
+        numbered = numbered[1:]
+    return Table(columns, [row for _, row in numbered], [line for line, _ in numbered], first)
+
+
+def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
+    """Returns one sum for the names and the bytes of files in a folder."""
+    checksum = hashlib.sha256()
+    for path in paths:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        checksum.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return checksum.hexdigest()
+
+
+class Dropped:
+    """Counts what cannot be used, by reason."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.first: dict[str, str] = {}
+
+    def add(self, reason: str, place: str) -> None:
+        """Counts one more for a reason; `place` is where it stands, in words."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.first.setdefault(reason, place)
+
+    def fields(self) -> dict[str, Any]:
+        """The arguments of examples that tell of it."""
+        return {"dropped": self.counts, "first_dropped": self.first}
+
+
+def as_string(value: Any) -> str:
+    """A value of a table as a string; of JSON, 1.0 is "1" and true is "true"."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def cell_string(row: Sequence[Any], column: int | None) -> str:
+    """Returns a cell as a string, an empty one where there is none."""
+    return as_string(row[column]) if column is not None and column < len(row) else ""

@@ -1,0 +1,431 @@
+import gzip
+import hashlib
+import json
+import lzma
+
+import pytest
+
+from keras_bert_d2l.data.task_examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks import read_examples
+
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Crane",
+            "paragraphs": [
+                {
+                    "context": "A crane is flying over the lake.",
+                    "qas": [
+                        {
+                            "id": "q1",
+                            "question": "What flies?",
+                            "is_impossible": False,
+                            "answers": [
+                                {"text": "crane", "answer_start": 2},
+                                {"text": "A crane", "answer_start": 0},
+                            ],
+                        },
+                        {
+                            "id": "q2",
+                            "question": "Why?",
+                            "is_impossible": True,
+                            "answers": [],
+                            "plausible_answers": [{"text": "lake", "answer_start": 27}],
+                        },
+                        {
+                            "id": "q3",
+                            "question": "Where?",
+                            "answers": [{"text": "sea", "answer_start": 27}],
+                        },
+                        {"id": "q4", "question": " ", "answers": []},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+CONLLU = """\
+# sent_id = first
+# text = I don't.
+1\tI\tI\tPRON\tPRP\tCase=Nom\t3\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t0\troot\t_\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t.\t_\t3\tpunct\t_\t_
+
+# sent_id = second
+1\t#\t#\tSYM\tNN\t_\t0\troot\t_\t_
+
+"""
+
+CONLL_2003 = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+
+Peter NNP B-NP B-PER
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes a file and returns its path."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_tabs_separate_and_quotes_are_text_in_a_tsv(write):
+    path = write("train.tsv", 'sentence\tlabel\n"Good, said he\t1\nbad "film"\t0\n')
+    examples = read_examples("classify", path)
+    assert isinstance(examples, TextExamples)
+    assert examples.texts == ('"Good, said he', 'bad "film"')
+    assert examples.labels == ("1", "0")
+    assert examples.texts_b is None
+    assert examples.ids == ("2", "3")  # lines
+    assert examples.source == str(path)
+    assert examples.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_quotes_quote_in_a_csv(write):
+    content = 'label,text\r\npos,"He said ""yes"", and\r\nleft"\r\nneg,no\r\n'
+    examples = read_examples("classify", write("train.csv", content))
+    assert examples.texts == ('He said "yes", and\r\nleft', "no")
+    assert examples.labels == ("pos", "neg")
+    assert examples.ids == ("2", "4")
+
+
+def test_a_csv_may_have_semicolons_or_tabs(write):
+    semicolons = read_examples("classify", write("a.csv", "text;label\na, b;x\nc;y\n"))
+    assert semicolons.texts == ("a, b", "c")
+    tabs = 'main-news\t2012\t5.0\tA "man, is\tA man\nmain\t2013\t0.5\tx\ty\n'  # as STS-B's own
+    scored = read_examples("regress", write("sts.csv", tabs), text=4, text_b=5, label=3)
+    assert scored.texts == ('A "man, is', "x")
+    assert scored.labels == (5.0, 0.5)
+
+
+def test_columns_are_found_by_their_usual_names(write):
+    files = {
+        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\tfirst\tsecond\n": "1",  # MRPC
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tfirst\tsecond\t0\n": "0",
+        "index\tquestion\tsentence\tlabel\n0\tfirst\tsecond\tentailment\n": "entailment",  # QNLI
+        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+        "1\tfirst\tsecond\t4.5\tNEUTRAL\n": "NEUTRAL",  # SICK
+    }
+    for content, label in files.items():
+        examples = read_examples("classify", write("pairs.tsv", "\ufeff" + content))
+        assert (examples.texts, examples.texts_b) == (("first",), ("second",))
+        assert examples.labels == (label,)
+    scores = read_examples("regress", write("sick.tsv", content))
+    assert scores.task == "regress"
+    assert scores.labels == (4.5,)
+    assert scores.ids == ("1",)
+
+
+def test_a_file_without_a_header_is_read_by_numbers(write):
+    cola = write("cola.tsv", "gj04\t1\t\tOur friends won't buy it.\ngj04\t0\t*\tThey it won't.\n")
+    examples = read_examples("classify", cola, text="4", label=2)
+    assert examples.texts == ("Our friends won't buy it.", "They it won't.")
+    assert examples.labels == ("1", "0")
+    news = write("news.csv", '"3","Wall St. Bears","Short-sellers, again"\n"4","Net","Fast"\n')
+    examples = read_examples("classify", news, text=2, text_b=3, label=1)
+    assert examples.texts_b == ("Short-sellers, again", "Fast")
+    with pytest.raises(ValueError, match="`text` must name a column.*2: '1'.*by their numbers"):
+        read_examples("classify", cola)
+
+
+def test_a_label_that_is_a_usual_name_makes_no_header(write):
+    path = write("intents.tsv", "question\tWhat is it?\nstatement\tIt is.\n")
+    assert read_examples("classify", path, text=2, label=1).labels == ("question", "statement")
+    named = write("named.tsv", "review\tfeeling\ngood\tjoy\n")
+    assert read_examples("classify", named, text=1, label=2, header=True).labels == ("joy",)
+    assert read_examples("classify", named, text="review", label="Feeling").labels == ("joy",)
+    assert read_examples("classify", named).texts == ("good",)
+
+
+def test_a_line_may_be_a_text_and_nothing_more(write):
+    examples = read_examples("classify", write("lines.txt", "one text\n\nanother\n\n"))
+    assert examples.texts == ("one text", "another")
+    assert examples.labels is None
+    assert examples.dropped == {"empty line": 1}
+
+
+def test_json_labels_are_names(write):
+    lines = [
+        {"text": "a", "label": 10},
+        {"text": "b", "label": 9},
+        {"text": "c", "label": True},
+        {"text": "d", "label": 2.0},
+    ]
+    path = write("train.jsonl", "\n".join(map(json.dumps, lines)) + "\n")
+    examples = read_examples("classify", path)
+    assert examples.labels == ("10", "9", "true", "2")
+    assert read_examples("classify", path).subset([0, 1]).label_names == ("9", "10")
+    listed = read_examples("classify", write("list.json", json.dumps(lines)))
+    assert listed.labels == examples.labels
+    lines_as_json = read_examples("classify", write("lines.json", path.read_bytes()))
+    assert lines_as_json.texts == examples.texts
+
+
+def test_packed_files_are_unpacked(write):
+    content = b"text\tlabel\na\tx\n"
+    for name, packed in (
+        ("a.tsv.gz", gzip.compress(content)),
+        ("a.tsv.xz", lzma.compress(content)),
+    ):
+        assert read_examples("classify", write(name, packed)).texts == ("a",)
+
+
+def test_a_text_may_have_several_labels(write):
+    path = write("emotions.tsv", "text\tlabels\na\tjoy, fear\nb\t\nc\tfear\n")
+    examples = read_examples("classify", path, multi_label=True)
+    assert examples.labels == (("joy", "fear"), (), ("fear",))
+    assert examples.multi_label
+    assert examples.label_names == ("fear", "joy")
+    assert examples.label_counts() == {"fear": 2, "joy": 1}
+    lists = write("lists.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}')
+    assert read_examples("classify", lists, multi_label=True).labels == (("x", "y"), ())
+    other = write("bars.tsv", "text\tlabels\na\tx|y\n")
+    assert read_examples("classify", other, multi_label=True, separator="|").labels == (("x", "y"),)
+
+
+def test_folders_are_labels(write, tmp_path):
+    for name in ("pos/0.txt", "neg/0.txt", "neg/1.txt"):
+        write(f"reviews/{name}", f"It is {name}.\nReally.")
+    write("reviews/unsup/0.txt", "?")
+    write("reviews/neg/empty.txt", " \n")
+    write("reviews/neg/counts.feat", "0")
+    write("reviews/urls.txt", "nothing")
+    examples = read_examples("classify", tmp_path / "reviews")
+    assert examples.ids == ("neg/0.txt", "neg/1.txt", "pos/0.txt")
+    assert examples.labels == ("neg", "neg", "pos")
+    assert examples.texts[0] == "It is neg/0.txt.\nReally."
+    assert examples.dropped == {"empty text": 1, "folder 'unsup', no label": 1}
+    before = examples.sha256
+    write("reviews/neg/0.txt", "changed")
+    assert read_examples("classify", tmp_path / "reviews").sha256 != before
+    with pytest.raises(ValueError, match="its folders are labels"):
+        read_examples("tag", tmp_path / "reviews")
+
+
+def test_what_cannot_be_used_is_counted_with_its_first_line(write):
+    content = (
+        "premise\thypothesis\tlabel\na\tb\tx\n \tb\tx\na\t\tx\na\tb\t\n\na\tb\n"
+        "a\tb\t-\na\tb\tx\tmore\na\tb\ty\t\t\n"
+    )
+    examples = read_examples("classify", write("pairs.tsv", content))
+    assert examples.labels == ("x", "y")
+    assert examples.dropped == {
+        "empty text": 1,
+        "empty second text": 1,
+        "empty label": 1,
+        "empty line": 1,
+        "too few columns": 1,
+        "label '-', no agreement": 1,
+        "more columns than the header": 1,
+    }
+    assert examples.first_dropped["empty second text"] == "line 4"
+    assert "1 dropped: too few columns (first: line 7)" in examples.dropped_in_words()
+
+
+def test_a_score_that_is_no_number_is_counted(write):
+    path = write("sts.tsv", "sentence1\tsentence2\tscore\na\tb\t2.5\na\tb\thigh\na\tb\tnan\n")
+    examples = read_examples("regress", path)
+    assert examples.labels == (2.5,)
+    assert examples.dropped == {"score is no number": 1, "score is no finite number": 1}
+
+
+def test_a_file_without_labels_is_for_predictions(write):
+    assert read_examples("classify", write("a.tsv", "index\tsentence\n0\ta\n")).labels is None
+    path = write("b.tsv", "text\tlabel\na\t\nb\t\n")
+    assert read_examples("classify", path).labels is None
+    unlooked = read_examples("classify", write("c.tsv", "text\tlabel\na\tx\nb\t\n"), labelled=False)
+    assert (unlooked.texts, unlooked.labels) == (("a", "b"), None)
+    assert not unlooked.has_labels
+
+
+def test_a_missing_column_says_which_exist(write):
+    path = write("a.tsv", "review\tstars\na\t1\n")
+    with pytest.raises(ValueError, match="`label` must name.*'grade'.*are 'review', 'stars'"):
+        read_examples("classify", path, label="grade")
+    with pytest.raises(ValueError, match="columns are 'body_text', 'mark'"):
+        read_examples("classify", write("b.jsonl", '{"body_text": "a", "mark": 1}\n'))
+    with pytest.raises(ValueError, match="`label`.*label=9"):
+        read_examples("classify", path, text="review", label=9)
+
+
+def test_a_file_that_is_not_what_it_should_be_is_refused(write):
+    bad_json = write("a.jsonl", '{"text": "a"}\n{"text": \n')
+    with pytest.raises(ValueError, match="line 2: this is no JSON"):
+        read_examples("classify", bad_json)
+    with pytest.raises(ValueError, match="line 2: there must be a JSON object"):
+        read_examples("classify", write("b.jsonl", '{"text": "a"}\n[1]\n'))
+    with pytest.raises(ValueError, match="line 2: this is no CSV"):
+        read_examples("classify", write("c.csv", 'text,label\n"never closed,x\nb,y\n'))
+    with pytest.raises(ValueError, match="must be UTF-8.*iconv"):
+        read_examples("classify", write("d.tsv", b"text\tlabel\ncaf\xe9\tx\n"))
+    with pytest.raises(ValueError, match="no example to use.*empty text"):
+        read_examples("classify", write("e.tsv", "text\tlabel\n\tx\n"))
+    with pytest.raises(ValueError, match="f.tsv' has nothing in it"):
+        read_examples("classify", write("f.tsv", "\n"))
+    with pytest.raises(ValueError, match="f.conll' has nothing in it"):
+        read_examples("tag", write("f.conll", ""))
+    with pytest.raises(ValueError, match="no example to use.*only its header"):
+        read_examples("classify", write("f.tsv", "text\tlabel\n"))
+    with pytest.raises(FileNotFoundError):
+        read_examples("classify", bad_json.with_name("none.tsv"))
+    with pytest.raises(ValueError, match="`task` must be one of"):
+        read_examples("cluster", bad_json)
+    with pytest.raises(ValueError, match="for the task 'tag'"):
+        read_examples("classify", write("g.conllu", CONLLU))
+
+
+def test_conllu_gives_syntactic_words(write):
+    path = write("dev.conllu", CONLLU)
+    examples = read_examples("tag", path)
+    assert isinstance(examples, WordExamples)
+    assert examples.ids == ("first", "second")
+    assert examples.words == (("I", "do", "n't", "."), ("#",))
+    assert examples.labels == (("PRON", "AUX", "PART", "PUNCT"), ("SYM",))
+    assert read_examples("tag", path, label="xpos").labels[0] == ("PRP", "VBP", "RB", ".")
+    assert read_examples("tag", path, label=8).labels[0] == ("nsubj", "aux", "root", "punct")
+    assert read_examples("tag", path, text="LEMMA").words[0] == ("I", "do", "not", ".")
+    assert read_examples("tag", path, label="FEATS").labels[0] == ("Case=Nom", "_", "_", "_")
+    with pytest.raises(ValueError, match="'POS'.*ID, FORM, LEMMA, UPOS"):
+        read_examples("tag", path, label="POS")
+
+
+def test_conllu_without_its_name_or_tags(write):
+    assert read_examples("tag", write("dev.txt", CONLLU)).words[0] == ("I", "do", "n't", ".")
+    blank = "1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_\n"
+    examples = read_examples("tag", write("blank.conllu", blank))
+    assert (examples.words, examples.dropped) == ((("b",),), {"a word without a label": 1})
+    assert read_examples("tag", write("blank.conllu", blank), label="XPOS").labels is None
+    with pytest.raises(ValueError, match="line 1: a word must have 10 columns"):
+        read_examples("tag", write("short.conllu", "1\ta\tb\n"))
+
+
+def test_conll_has_any_number_of_columns(write):
+    path = write("eng.train", CONLL_2003.replace("\n", "\r\n"))
+    examples = read_examples("tag", path)
+    assert examples.words == (("EU", "rejects", "German"), ("Peter",))
+    assert examples.labels == (("B-ORG", "O", "B-MISC"), ("B-PER",))
+    assert examples.ids == ("3", "7")
+    assert read_examples("tag", path, label=2).labels[0] == ("NNP", "VBZ", "JJ")
+    with pytest.raises(ValueError, match="`label`.*label=5.*has 4 columns"):
+        read_examples("tag", path, label=5)
+    germeval = write("ner.tsv", "# n-tv.de\n1\tNew\u00a0York\tB-LOC\tO\n2\t#\tO\tO\n\n")
+    examples = read_examples("tag", germeval, text=2, label=3)
+    assert examples.words == (("New\u00a0York", "#"),)
+    hashtags = read_examples("tag", write("wnut.conll", "#\tO\n@x\tO\n\n# id a1\td=x\ny\tB\n"))
+    assert hashtags.words[0] == ("#", "@x")
+    conll_2012 = "#begin document (bc); part 000\nbc 0 A NN *\n\n#end document\n"
+    examples = read_examples("tag", write("a.conll", conll_2012), text=3, label=4)
+    assert (examples.words, examples.labels) == ((("A",),), (("NN",),))
+    assert read_examples("tag", write("words.txt", "A\ncrane\n\nflies\n")).labels is None
+
+
+def test_words_and_labels_of_different_counts_are_counted(write):
+    content = "a B-X\nb O\n\nc\nd O\n\ne O\n"
+    examples = read_examples("tag", write("a.conll", content))
+    assert examples.words == (("a", "b"), ("e",))
+    assert examples.dropped == {"a word without a label": 1}
+    assert examples.first_dropped == {"a word without a label": "line 4"}
+    lines = [
+        {"tokens": ["a", "b"], "ner_tags": [0, 1]},
+        {"tokens": ["a", "b"], "ner_tags": [0]},
+        {"tokens": [], "ner_tags": []},
+        {"tokens": ["", "b"], "ner_tags": [0, 0]},
+    ]
+    path = write("a.jsonl", "\n".join(map(json.dumps, lines)))
+    examples = read_examples("tag", path)
+    assert (examples.words, examples.labels) == ((("a", "b"),), (("0", "1"),))
+    assert examples.dropped == {
+        "words and labels of different counts": 1,
+        "no word": 1,
+        "an empty word": 1,
+    }
+
+
+def test_squad_with_and_without_answers(write):
+    examples = read_examples("answer", write("dev.json", json.dumps(SQUAD)))
+    assert isinstance(examples, QuestionExamples)
+    assert examples.ids == ("q1", "q2")
+    assert examples.answers == ((Answer("crane", 2), Answer("A crane", 0)), ())
+    assert examples.titles == ("Crane", "Crane")
+    assert examples.answers[0][0].end == 7
+    assert examples.dropped == {
+        "answer does not stand at its place in the context": 1,
+        "empty question": 1,
+    }
+    assert "question q3" in examples.first_dropped.values()
+    unlabelled = read_examples("answer", write("dev.json", json.dumps(SQUAD)), labelled=False)
+    assert unlabelled.ids == ("q1", "q2", "q3")
+    assert unlabelled.answers is None
+
+
+def test_questions_in_lines_of_json(write):
+    lines = [
+        {
+            "id": "a",
+            "title": "t",
+            "context": "It is so.",
+            "question": "How?",
+            "answers": {"text": ["so"], "answer_start": [6]},
+        },
+        {"context": "It is.", "question": "Why?", "answers": {"text": [], "answer_start": []}},
+        {"context": "It is.", "question": "Who?"},
+    ]
+    examples = read_examples("answer", write("a.jsonl", "\n".join(map(json.dumps, lines))))
+    assert examples.answers == ((Answer("so", 6),), ())
+    assert examples.ids == ("a", "2")
+    assert examples.dropped == {"no answers": 1}
+    with pytest.raises(ValueError, match="`text_b` must name.*are 'question'"):
+        read_examples("answer", write("b.jsonl", '{"question": "a"}'))
+
+
+def test_a_squad_file_that_lacks_a_key_is_refused(write):
+    broken = {"data": [{"paragraphs": [{"qas": []}]}]}
+    with pytest.raises(ValueError, match="every paragraph.*'context'.*the keys qas"):
+        read_examples("answer", write("a.json", json.dumps(broken)))
+
+
+def test_examples_in_memory_check_themselves():
+    examples = TextExamples(texts=["a", "b", "c"], labels=["x", "y", "x"])
+    assert examples.ids == ("0", "1", "2")
+    assert examples.subset([2, 0]).texts == ("c", "a")
+    assert examples.subset([]).ids == ()
+    assert examples.without_labels().labels is None
+    with pytest.raises(ValueError, match="equally long.*2 texts, 1 labels"):
+        TextExamples(texts=["a", "b"], labels=["x"])
+    with pytest.raises(ValueError, match="2 words but 1 labels in example '0'"):
+        WordExamples(words=[["a", "b"]], labels=[["X"]])
+    with pytest.raises(ValueError, match="must stand in its context.*'c' at character 0"):
+        QuestionExamples(questions=["a"], contexts=["b"], answers=[[Answer("c", 0)]])
+    with pytest.raises(ValueError, match="`task` must be"):
+        TextExamples(task="tag", texts=["a"])
+
+
+def test_real_files_are_read_whole(data_dir):
+    train = read_examples("classify", data_dir / "sst2/train.tsv.gz")
+    dev = read_examples("classify", data_dir / "sst2/dev.tsv.gz")
+    assert (len(train), len(dev), train.label_names) == (67_349, 872, ("0", "1"))
+    assert dict(train.dropped) == dict(dev.dropped) == {}
+    snli = read_examples("classify", data_dir / "nli/snli_dev.jsonl.gz")
+    assert len(snli) == 9_842
+    assert snli.label_names == ("contradiction", "entailment", "neutral")
+    pos = read_examples("tag", data_dir / "ud_ewt/en_ewt-ud-dev.conllu.gz")
+    assert (len(pos), len(pos.label_names)) == (2_001, 17)
+    assert sum(map(len, pos.words)) == 25_147
+    squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
+    assert (len(squad), len(set(squad.titles)), dict(squad.dropped)) == (10_570, 48, {})
