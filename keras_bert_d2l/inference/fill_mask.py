@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
+from keras_bert_d2l.inference.batching import check_batch_size, check_lengths
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer import Tokenizer
 
@@ -80,8 +81,7 @@ def fill_mask(
     check_bert(model)
     check_vocabulary(model, tokenizer)
     check_top_k(top_k, len(tokenizer.vocab))
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size!r}.")
+    check_batch_size(batch_size)
     if isinstance(texts, str):
         return fill_mask(model, tokenizer, [texts], top_k)[0]
     answers: list[Any] = []
@@ -116,7 +116,7 @@ def _fill_batch(
     model: BERTModel, tokenizer: Tokenizer, texts: list[str], top_k: int
 ) -> list[list[list[Prediction]]]:
     batch = {name: tensor.numpy() for name, tensor in tokenizer(texts).items()}
-    _check_lengths(batch["valid_lens"], texts, model.bert_config.max_len)
+    check_lengths(batch["valid_lens"], texts, model.bert_config.max_len)
     is_mask = batch["tokens"] == tokenizer.vocab.mask_id
     num_masks = is_mask.sum(axis=1)  # (B,)
     if not num_masks.all():
@@ -137,12 +137,3 @@ def _fill_batch(
         ]
         for row, count in enumerate(num_masks)
     ]
-
-
-def _check_lengths(valid_lens: np.ndarray, texts: list[str], max_len: int) -> None:
-    if valid_lens.max() > max_len:
-        text = texts[int(valid_lens.argmax())]
-        raise ValueError(
-            f"A text must have at most {max_len} tokens, the model's `max_len`, special tokens "
-            f"included. Received: {valid_lens.max()} tokens in {text!r:.80}; split it."
-        )

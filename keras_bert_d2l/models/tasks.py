@@ -4,7 +4,7 @@ made vectors.
 B batch, T tokens, C labels, D hidden width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,6 +15,7 @@ from keras_bert_d2l.layers.attention import joint_mask, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling
 from keras_bert_d2l.models import text_batches
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.label_names import (
     check_dropout,
     check_labels,
@@ -271,9 +272,12 @@ class QuestionAnswerer(TaskModel):
 class TextEmbedder(TaskModel):
     """Makes a text a vector, by which it can be compared with others.
 
-    Source: Reimers and Gurevych 2019 (Sentence-BERT). Strings may stand for the batch, as for
-    `SequenceClassifier`. It has no head and no loss of its own: to train one, `compile` needs a
-    loss.
+    Source: Reimers and Gurevych 2019 (Sentence-BERT). A list of texts may stand for the batch, as
+    for `SequenceClassifier`, but no pairs: each text has a vector of its own.
+
+    It is trained to bring texts of one group near each other. The labels are the groups: ids, or
+    names in a list. For pairs of texts that mean the same, the i-th pair is the group i, and both
+    texts have to be in one batch.
 
     Args:
         bert: The pretrained model.
@@ -283,10 +287,20 @@ class TextEmbedder(TaskModel):
 
     Call arguments: as those of `SequenceClassifier`.
 
-    Returns: vectors `(B, D)`.
+    Returns: vectors `(B, D)`. Labels are int `(B,)`; a text whose label is below 0 is of no group.
 
     Raises:
         ValueError: There is no such pooling.
+
+    Example:
+
+    ```python
+    embedder = TextEmbedder(bert, tokenizer=tokenizer)
+    embedder.compile(BERTAdamW(2e-5))
+    texts = [text for pair in pairs for text in pair]
+    groups = [number for number in range(len(pairs)) for _ in range(2)]
+    embedder.fit(texts, groups, batch_size=64, shuffle=False)
+    ```
     """
 
     fields = ("pooling", "normalize")
@@ -310,10 +324,21 @@ class TextEmbedder(TaskModel):
         return self.head(encoded_X, None if mask is None else mask[:, 0])
 
     def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
-        raise ValueError(
-            "A TextEmbedder has no loss of its own. Received: loss=None; pass a loss on its "
-            "vectors, or train another task on the same encoder."
-        )
+        return {"loss": ContrastiveLoss(), "weighted_metrics": None}
+
+    def label_ids(self, y: Any) -> Any:
+        if not isinstance(y, list | tuple | np.ndarray):
+            return y
+        y = np.asarray(y)
+        return np.unique(y, return_inverse=True)[1] if y.dtype.kind in "USO" else y
+
+    def text_batch(self, texts: Any) -> dict[str, Any]:
+        if isinstance(texts, Mapping) and "texts_b" in texts:
+            raise ValueError(
+                "A TextEmbedder takes single texts. Received: pairs; put both texts of a pair in "
+                "the list, next to each other, with the same label."
+            )
+        return super().text_batch(texts)
 
 
 TASKS: dict[str, type[TaskModel]] = {

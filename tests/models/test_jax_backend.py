@@ -95,3 +95,47 @@ print(*history.history["loss"])
     losses = [float(loss) for loss in printed.split()]
     assert len(losses) == 3
     assert losses[2] < losses[1] < losses[0]
+
+
+ASK = """
+specials = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+words = [f"w{number}" for number in range(VOCAB_SIZE - 5)]
+tokenizer = keras_bert_d2l.Tokenizer(keras_bert_d2l.Vocab([*specials, *words]))
+texts = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w1"]
+answers = {
+    "vectors": embed(model, texts, tokenizer),
+    "next": next_sentence_score(model, tokenizer, texts, texts[::-1]),
+    "perplexities": [one.perplexity for one in pseudo_perplexity(model, tokenizer, texts)],
+}
+"""
+IMPORTS = """
+import keras_bert_d2l
+from keras_bert_d2l.inference.embeddings import embed
+from keras_bert_d2l.inference.perplexity import pseudo_perplexity
+from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+"""
+
+
+def test_strings_are_answered_and_a_task_is_trained_under_jax(files, fresh_process):
+    names = {"model": BERTModel.from_bert_config(BERTConfig.from_json(files / "config.json"))}
+    names["model"].load_weights(files / "model.weights.h5")
+    names["VOCAB_SIZE"] = VOCAB_SIZE
+    exec(IMPORTS + ASK, names)  # under TensorFlow
+    np.savez(files / "answers.npz", **names["answers"])
+    fresh_process(
+        f"VOCAB_SIZE = {VOCAB_SIZE}"
+        + LOAD
+        + IMPORTS
+        + ASK
+        + """
+for name, expected in np.load(f"{folder}/answers.npz").items():
+    np.testing.assert_allclose(answers[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+task = keras_bert_d2l.TokenClassifier(model, ["a", "b"], dropout=0.0, tokenizer=tokenizer)
+task.compile(keras_bert_d2l.BERTAdamW(1e-3))
+labels = [["a", "b", "a"], ["b"], ["a"] * 6]
+history = task.fit([text.split() for text in texts], labels, epochs=3, verbose=0)
+assert history.history["loss"][2] < history.history["loss"][0]
+""",
+        files,
+        **JAX,
+    )

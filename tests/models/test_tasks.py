@@ -57,10 +57,8 @@ def make_labels(kind, size=SIZE):
         "SequenceRegressor": rng.normal(size=(size, 3)).astype("float32"),
         "TokenClassifier": rng.integers(-1, 3, (size, LENGTH)),
         "QuestionAnswerer": {side: rng.integers(0, 3, size) for side in ("start", "end")},
+        "TextEmbedder": np.arange(size) % 3,
     }[kind]
-
-
-TRAINED = [kind for kind in TASKS if kind != "TextEmbedder"]
 
 
 def of_first(outputs):
@@ -90,7 +88,7 @@ def test_outputs_have_the_shape_of_the_task_and_padding_has_no_part_in_them(kind
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", TRAINED)
+@pytest.mark.parametrize("kind", TASKS)
 def test_the_default_loss_learns_a_batch_and_the_file_holds_all_of_it(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(), make_labels(kind)
     model.compile(BERTAdamW(1e-2))
@@ -145,7 +143,7 @@ def test_mixed_precision_gives_float32_answers(kind, policy):
     assert outputs.dtype == "float32"
 
 
-@pytest.mark.parametrize("kind", TRAINED)
+@pytest.mark.parametrize("kind", TASKS)
 def test_mixed_precision_trains(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model, batch = make_task(kind), make_batch()
@@ -394,7 +392,6 @@ BAD = {
     "dropout": (lambda: TokenClassifier(make_bert(), ["a", "b"], dropout=1.0), "`dropout`"),
     "pooling": (lambda: TextEmbedder(make_bert(), "sum"), "'sum'"),
     "blocks": (lambda: make_task("TokenClassifier").freeze_encoder(2), r"0\.\.1"),
-    "no loss": (lambda: make_task("TextEmbedder").compile(), "no loss of its own"),
     "weights": (
         lambda: make_task("TokenClassifier").compile(class_weights={"x": 1.0}),
         "class_weights",

@@ -1,0 +1,235 @@
+import functools
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from keras_bert_d2l.checkpoints.pretrained import save_pretrained
+from keras_bert_d2l.cli import app, inference
+from keras_bert_d2l.inference.answers import answer
+from keras_bert_d2l.inference.embeddings import embed, similar
+from keras_bert_d2l.inference.labels import classify, tag
+from keras_bert_d2l.inference.perplexity import joint_perplexity, pseudo_perplexity
+from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+from keras_bert_d2l.models.tasks import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+)
+
+COMMANDS = ("embed", "similar", "next-sentence", "perplexity", "classify", "tag", "answer")
+LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
+LONG = "the dog " * 2000
+
+
+_load = functools.cache(inference.load)
+
+
+@pytest.fixture(autouse=True)
+def models_are_loaded_once(monkeypatch):
+    """Reading a model and making its graph takes far longer than its answers."""
+    monkeypatch.setattr(inference, "load", _load)
+
+
+@pytest.fixture(scope="session")
+def texts(folder):
+    (folder / "lines.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return "lines.txt"
+
+
+@pytest.fixture(scope="session")
+def bert(trained):
+    return _load(trained)
+
+
+@pytest.fixture(scope="session")
+def tasks(bert, folder):
+    """Checkpoints of untrained tasks, by their names."""
+    models = {
+        "classify": SequenceClassifier(bert.model, ["bad", "good"]),
+        "both": SequenceClassifier(bert.model, ["bad", "good"], multi_label=True),
+        "regress": SequenceRegressor(bert.model),
+        "tag": TokenClassifier(bert.model, ["NOUN", "X"]),
+        "answer": QuestionAnswerer(bert.model),
+    }
+    for name, model in models.items():
+        model.tokenizer = bert.tokenizer
+        save_pretrained(model, folder / "tasks" / name)
+    return folder / "tasks"
+
+
+def objects(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself_with_an_example(command, run):
+    out = run(command, "--help").stdout
+    assert "Usage: " in out
+    assert f"keras-bert-d2l {command} " in out
+
+
+def test_embed_writes_the_vectors_of_embed(run, texts, trained, bert, folder):
+    expected = embed(bert.model, LINES, bert.tokenizer)
+    out = run("embed", "--file", texts, "--model", trained, "--out", "made/vectors.npy").stdout
+    assert out == "3 vectors of 128 numbers in made/vectors.npy\n"
+    np.testing.assert_array_equal(np.load(folder / "made/vectors.npy"), expected)
+    run("embed", "--file", texts, "--model", trained, "--out", "vectors.jsonl")
+    rows = objects((folder / "vectors.jsonl").read_text())
+    assert [row["text"] for row in rows] == LINES
+    np.testing.assert_array_equal(np.array([r["vector"] for r in rows], "float32"), expected)
+    assert objects(run("embed", *LINES, "--model", trained).stdout) == rows
+
+
+def test_similar_lists_the_nearest_texts(run, texts, trained, bert):
+    expected = similar(bert.model, LINES, LINES[1], 2, bert.tokenizer)
+    command = ("similar", LINES[1], "--file", texts, "--model", trained, "--top-k", 2)
+    out = run(*command).stdout.splitlines()
+    assert out == [f"{m.score:6.3f}  {m.index + 1}  {m.text}" for m in expected]
+    assert out[0] == f" 1.000  2  {LINES[1]}"
+    assert [row["index"] for row in objects(run(*command, "--json").stdout)] == [
+        match.index for match in expected
+    ]
+
+
+def test_next_sentence_scores_pairs(run, trained, bert, folder):
+    scores = next_sentence_score(bert.model, bert.tokenizer, LINES[:2], LINES[1:])
+    command = ("next-sentence", "--model", trained)
+    out = run(*command, LINES[0], LINES[1], LINES[1], LINES[2]).stdout.splitlines()
+    assert out == [
+        f"{s:.3f}  {a} | {b}" for a, b, s in zip(LINES[:2], LINES[1:], scores, strict=True)
+    ]
+    (folder / "pairs.tsv").write_text(f"{LINES[0]}\t{LINES[1]}\r\n{LINES[1]}\t{LINES[2]}\r\n")
+    rows = objects(run(*command, "--file", "pairs.tsv", "--json").stdout)
+    assert [row["score"] for row in rows] == pytest.approx(list(scores), abs=1e-6)
+    assert rows[1]["text_b"] == LINES[2]
+
+
+def test_perplexity_measures_each_text_and_all(run, texts, trained, bert):
+    expected = pseudo_perplexity(bert.model, bert.tokenizer, LINES)
+    out = run("perplexity", "--file", texts, "--model", trained).stdout.splitlines()
+    figures = [line.split(maxsplit=2) for line in out]
+    assert [text for _, _, text in figures] == [*LINES, "(all 3 texts)"]
+    for (value, count, _), one in zip(
+        figures, [*expected, joint_perplexity(expected)], strict=True
+    ):
+        assert float(value) == pytest.approx(one.perplexity, abs=0.006)
+        assert int(count) == one.num_tokens
+    rows = objects(run("perplexity", *LINES, "--json", "--model", trained).stdout)
+    assert [row["num_tokens"] for row in rows] == [one.num_tokens for one in expected]
+
+
+def test_classify_says_the_labels_or_the_score(run, texts, tasks):
+    model = _load(tasks / "classify").model
+    expected = classify(model, LINES)
+    command = ("classify", "--file", texts, "--model")
+    out = run(*command, tasks / "classify").stdout.splitlines()
+    assert out == [
+        f"{one.label} {one.score:.3f}  {text}" for text, one in zip(LINES, expected, strict=True)
+    ]
+    rows = objects(run(*command, tasks / "classify", "--json").stdout)
+    assert [row["label"] for row in rows] == [one.label for one in expected]
+    assert rows[0]["scores"] == pytest.approx(expected[0].scores, abs=1e-5)
+    for line in run(*command, tasks / "both").stdout.splitlines():
+        assert re.match(r"(-|(bad|good) 0\.\d{3}(, good 0\.\d{3})?)  the ", line)
+    for line in run(*command, tasks / "regress").stdout.splitlines():
+        assert re.match(r"score -?\d\.\d{3}  the ", line)
+
+
+def test_classify_takes_pairs(run, tasks):
+    model = _load(tasks / "classify").model
+    expected = classify(model, LINES[0], LINES[1])
+    command = ("classify", "--pairs", "--json", "--model", tasks / "classify")
+    [row] = objects(run(*command, LINES[0], LINES[1]).stdout)
+    assert [row["text"], row["text_b"]] == LINES[:2]
+    assert row["score"] == pytest.approx(expected.score, abs=1e-6)
+
+
+def test_tag_labels_each_word(run, texts, tasks):
+    model = _load(tasks / "tag").model
+    expected = tag(model, LINES)
+    out = run("tag", "--file", texts, "--model", tasks / "tag").stdout.splitlines()
+    assert out[0] == LINES[0]
+    assert [line.split()[:2] for line in out[1:7]] == [[t.word, t.label] for t in expected[0]]
+    rows = objects(run("tag", *LINES, "--json", "--model", tasks / "tag").stdout)
+    assert [[t["label"] for t in row["tags"]] for row in rows] == [
+        [t.label for t in words] for words in expected
+    ]
+
+
+def test_answer_finds_a_part_of_the_text(run, tasks, folder):
+    model = _load(tasks / "answer").model
+    context = " ".join(LINES)
+    [expected] = answer(model, "who sees ?", context)
+    (folder / "page.txt").write_text(context)
+    (folder / "questions.tsv").write_text(f"who sees ?\t{context}\n")
+    for source in (
+        ("who sees ?", context),
+        ("who sees ?", "--context", "page.txt"),
+        ("--file", "questions.tsv"),
+    ):
+        out = run("answer", *source, "--model", tasks / "answer").stdout.splitlines()
+        assert out == ["who sees ?", f"    {expected.score:.3f}  {expected.text}"]
+    [row] = objects(
+        run("answer", *source, "--json", "--top-k", 2, "--model", tasks / "answer").stdout
+    )
+    assert row["answers"][0]["text"] == expected.text
+    assert len(row["answers"]) == 2
+
+
+def test_a_dash_stands_for_standard_input(run, trained, monkeypatch):
+    command = ["perplexity", "-", "--json", "--model", str(trained)]
+    result = CliRunner().invoke(app, command, input="\ufeffthe dog\nthe caf\u00e9\n")
+    assert [row["text"] for row in objects(result.stdout)] == ["the dog", "the caf\u00e9"]
+
+
+def test_fill_mask_reads_files_and_writes_json(run, trained, folder):
+    (folder / "masks.txt").write_text("the [MASK] sees\nthe [MASK] [MASK]\n")
+    command = ("fill-mask", "--file", "masks.txt", "--top-k", 2, "--json", "--model", trained)
+    rows = objects(run(*command).stdout)
+    assert [[len(mask) for mask in row["masks"]] for row in rows] == [[2], [2, 2]]
+    assert set(rows[0]["masks"][0][0]) == {"token", "id", "score"}
+
+
+def test_texts_that_cannot_be_asked_about_are_one_line(error, texts, trained, folder):
+    (folder / "gap.txt").write_text("the dog\n\nthe cat\n")
+    (folder / "none.txt").write_text("\n")
+    (folder / "latin.txt").write_bytes(b"caf\xe9\n")
+    (folder / "three.tsv").write_text("a\tb\na\tb\tc\n")
+    bert = ("--model", trained)
+    assert "as arguments, by --file" in error("embed", *bert)
+    assert "as arguments, by --file" in error("embed", "a", "--file", texts, *bert)
+    assert "number 2 is empty" in error("perplexity", "--file", "gap.txt", *bert)
+    assert "number 1 is empty" in error("embed", "", *bert)
+    assert "'none.txt' is empty" in error("embed", "--file", "none.txt", *bert)
+    assert "byte 3 is 0xe9" in error("embed", "--file", "latin.txt", *bert)
+    assert "nowhere.txt" in error("embed", "--file", "nowhere.txt", *bert)
+    assert "QUERY" in error("similar", " ", "a", *bert)
+    assert "Received: 3 texts" in error("next-sentence", "a", "b", "c", *bert)
+    assert "line 2, 'a\\tb\\tc'" in error("next-sentence", "--file", "three.tsv", *bert)
+    for command in ("embed", "perplexity"):
+        assert "at most 512 tokens" in error(command, LONG, *bert)
+    assert "at most 512 tokens" in error("next-sentence", LONG, "the dog", *bert)
+    assert ".npy or .jsonl" in error("embed", "a", "--out", "vectors.txt", *bert)
+
+
+def test_a_checkpoint_of_another_task_is_one_line(error, tasks, trained):
+    for command in ("fill-mask", "perplexity"):
+        message = error(command, "the [MASK] dog", "--model", tasks / "tag")
+        assert "a TokenClassifier" in message
+    assert "a TokenClassifier" in error("next-sentence", "a", "b", "--model", tasks / "tag")
+    assert "a TokenClassifier" in error("embed", "a", "--model", tasks / "tag")
+    assert "a BERTModel" in error("classify", "a", "--model", trained)
+    assert "a SequenceClassifier" in error("tag", "a", "--model", tasks / "classify")
+    assert "a TokenClassifier" in error("answer", "who ?", "the dog", "--model", tasks / "tag")
+    assert "--model" in error("classify", "a")
+
+
+def test_answer_needs_a_text_with_each_question(error, tasks, folder):
+    (folder / "none.txt").write_text("")
+    command = ("answer", "who ?", "--model", tasks / "answer")
+    assert "Received: 1 texts" in error(*command)
+    assert "'none.txt' is empty" in error(*command, "--context", "none.txt")

@@ -1,0 +1,83 @@
+"""A small model, its tokenizer, and the real all-MiniLM-L6-v2."""
+
+import subprocess
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import BERTModel, Tokenizer, Vocab, load_pretrained
+from keras_bert_d2l.checkpoints.conversion import named_weights
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
+
+WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
+
+
+@pytest.fixture(scope="session")
+def words_tokenizer():
+    """A tokenizer of a dozen words; its graph takes a second to make."""
+    return Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
+
+
+@pytest.fixture(scope="session")
+def words_bert(words_tokenizer):
+    """A model of two blocks with weights so large that its answers differ, not to be trained."""
+    bert = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 2, 0.1, 16)
+    rng = np.random.default_rng(0)
+    for weight in bert.weights:
+        weight.assign(rng.normal(0, 0.5, weight.shape))
+    return bert
+
+
+@pytest.fixture(scope="session")
+def minilm(data_dir, tmp_path_factory):
+    """all-MiniLM-L6-v2 as `load_pretrained` reads it."""
+    folder = tmp_path_factory.mktemp("minilm")
+    script = data_dir / "checkpoints/all-MiniLM-L6-v2/get.sh"
+    result = subprocess.run(["bash", script, folder], capture_output=True, text=True, timeout=300)
+    if result.returncode:
+        pytest.skip(f"needs the weights of all-MiniLM-L6-v2: {result.stderr.strip()[-200:]}")
+    return load_pretrained(folder, verbose=False)
+
+
+@pytest.fixture(scope="session")
+def open_bert(words_tokenizer):
+    """A model that hides nothing: unit i of what it encodes says how much there is of token i.
+
+    Every token looks at all others alike, and a little; the pooler shows what the start token has
+    seen.
+    """
+    size = len(words_tokenizer.vocab)
+    bert = BERTModel(size, size + size % 2, 4, 2, 1, 0.0, 16)
+    passed_on = {"embeddings": 1.0, "W_v/kernel": 1.0, "W_o/kernel": 0.25, "hidden/kernel": 1.0}
+    for name, weight in named_weights(bert).items():
+        weight.assign(np.full(weight.shape, float(name.endswith("gamma"))))
+        for end, factor in passed_on.items():
+            if name.endswith(end) and "segment" not in name:
+                weight.assign(factor * np.eye(*weight.shape))
+    return bert
+
+
+@pytest.fixture(scope="session")
+def open_task(open_bert, words_tokenizer):
+    """A function that makes the model of a task, for which words decide.
+
+    `open_task(kind, {(word, column): weight}, **options)`: a column of the head's outputs is the
+    larger, the more there is of words that have a weight in it; under `None` stands its bias. The
+    model makes no graph, which would take longer than what it computes.
+    """
+
+    def make(kind, weights, **options):
+        model = kind(open_bert, tokenizer=words_tokenizer, **options)
+        model.run_eagerly = True
+        kernel, bias = model.head.weights
+        values, biases = np.zeros(kernel.shape), np.zeros(bias.shape)
+        for (word, column), weight in weights.items():
+            if word is None:
+                biases[column] = weight
+            else:
+                values[words_tokenizer.vocab[word], column] = weight
+        kernel.assign(values)
+        bias.assign(biases)
+        return model
+
+    return make

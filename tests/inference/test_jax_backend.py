@@ -1,0 +1,66 @@
+"""Labels, tags and answers under the JAX backend, in a process of its own."""
+
+import dataclasses
+import importlib.util
+import json
+
+import pytest
+
+from keras_bert_d2l import QuestionAnswerer, SequenceClassifier, TokenClassifier, save_pretrained
+from keras_bert_d2l.inference.answers import answer
+from keras_bert_d2l.inference.labels import classify, tag
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None,
+        reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
+    ),
+]
+
+ASK = """
+import dataclasses, json, sys
+from keras_bert_d2l import load_pretrained
+from keras_bert_d2l.inference.answers import answer
+from keras_bert_d2l.inference.labels import classify, tag
+
+texts = json.loads(sys.argv[1])
+models = [load_pretrained(path, verbose=False).model for path in sys.argv[2:]]
+found = [
+    *classify(models[0], texts),
+    *(one for words in tag(models[1], texts) for one in words),
+    *answer(models[2], texts[0], texts[1], top_k=3),
+]
+print(json.dumps([dataclasses.asdict(one) for one in found]))
+"""
+
+
+def test_jax_finds_what_tensorflow_finds(tmp_path, words_bert, words_tokenizer, fresh_process):
+    options = {"tokenizer": words_tokenizer}
+    models = {
+        "classify": SequenceClassifier(words_bert, ["a", "b"], **options),
+        "tag": TokenClassifier(words_bert, ["a", "b"], **options),
+        "answer": QuestionAnswerer(words_bert, **options),
+    }
+    for name, model in models.items():
+        save_pretrained(model, tmp_path / name, words_tokenizer)
+    texts = ["the cat", "the dog sat on the mat and ran on the rug badly and the cat sat on it"]
+    found = [
+        *classify(models["classify"], texts),
+        *(one for words in tag(models["tag"], texts) for one in words),
+        *answer(models["answer"], texts[0], texts[1], top_k=3),
+    ]
+    printed = fresh_process(
+        ASK,
+        json.dumps(texts),
+        *(tmp_path / name for name in models),
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+    )
+    expected = json.loads(json.dumps([dataclasses.asdict(one) for one in found]))
+    for one, other in zip(json.loads(printed.splitlines()[-1]), expected, strict=True):
+        scores = one.pop("scores", {}), other.pop("scores", {})
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+        for name, value in other.items():
+            is_float = isinstance(value, float)
+            assert one[name] == (pytest.approx(value, abs=1e-4) if is_float else value)

@@ -1,0 +1,79 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
+from keras_bert_d2l.models.contrastive import ContrastiveLoss
+
+
+def make_vectors(size=8, width=5):
+    return np.random.default_rng(0).normal(size=(size, width)).astype("float32")
+
+
+def slow_loss(groups, vectors, temperature=0.05, weights=None):
+    """Khosla et al., equation 2, one vector and one partner after the other."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    similar = np.exp(units.astype("float64") @ units.T / temperature)
+    total = count = 0.0
+    for i, group in enumerate(groups):
+        partners = [j for j, other in enumerate(groups) if j != i and other == group >= 0]
+        if not partners:
+            continue
+        weight = 1.0 if weights is None else weights[i]
+        others = similar[i].sum() - similar[i, i]
+        total -= weight * np.mean([np.log(similar[i, j] / others) for j in partners])
+        count += weight
+    return total / count
+
+
+@pytest.mark.parametrize("groups", [[0, 0, 1, 1, 2, 2, 3, 3], [5, 1, 5, 5, 1, 9, -1, -1]])
+def test_the_loss_is_that_of_the_paper(groups):
+    vectors, weights = make_vectors(), np.linspace(0, 2, 8).astype("float32")
+    loss = ContrastiveLoss()(np.array(groups), vectors)
+    assert float(loss) == pytest.approx(slow_loss(groups, vectors), rel=1e-5)
+    loss = ContrastiveLoss(0.5)(np.array(groups), vectors, weights)
+    assert float(loss) == pytest.approx(slow_loss(groups, vectors, 0.5, weights), rel=1e-5)
+
+
+def test_of_pairs_it_is_the_cross_entropy_with_the_negatives_of_the_batch():
+    vectors = make_vectors(6)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    logits = units @ units.T / 0.05
+    np.fill_diagonal(logits, -1e9)
+    expected = keras.losses.sparse_categorical_crossentropy(
+        np.array([1, 0, 3, 2, 5, 4]), logits, from_logits=True
+    )
+    loss = ContrastiveLoss()(np.array([0, 0, 1, 1, 2, 2]), vectors)
+    assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-5)
+
+
+def test_without_a_partner_in_the_batch_it_is_0():
+    assert float(ContrastiveLoss()(np.array([0, 1, 2, -1]), make_vectors(4))) == 0
+    assert float(ContrastiveLoss()(np.array([3]), make_vectors(1))) == 0
+
+
+def test_it_survives_its_config():
+    loss = ContrastiveLoss(0.1, name="near")
+    assert ContrastiveLoss.from_config(loss.get_config()).get_config() == loss.get_config()
+    with pytest.raises(ValueError, match="temperature=0"):
+        ContrastiveLoss(0)
+
+
+def test_an_embedder_learns_to_tell_groups_by_their_names():
+    bert = BERTModel(20, 16, 24, 2, 1, 0.0, 8)
+    embedder = TextEmbedder(bert)
+    tokens = np.random.default_rng(1).integers(5, 20, (8, 6), "int32")
+    batch = {"tokens": tokens, "segments": np.zeros_like(tokens), "valid_lens": np.full(8, 6)}
+    names = ["sport", "news"] * 4
+    embedder.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=True)
+    embedder.fit(batch, names, epochs=10, verbose=0)
+    cosines = np.asarray(embedder(batch)) @ np.asarray(embedder(batch)).T
+    is_same = np.arange(8)[:, None] % 2 == np.arange(8) % 2
+    assert cosines[is_same].min() > cosines[~is_same].max()
+
+
+def test_pairs_of_texts_are_refused():
+    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] good bad".split())
+    embedder = TextEmbedder(BERTModel(7, 16, 24, 2, 1, 0.0, 8), tokenizer=Tokenizer(vocab))
+    with pytest.raises(ValueError, match="takes single texts. Received: pairs"):
+        embedder.predict({"texts": ["good"], "texts_b": ["bad"]}, verbose=0)

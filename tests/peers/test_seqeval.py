@@ -1,0 +1,54 @@
+"""Beside seqeval: the spans that tags name, and their precision, recall and F1."""
+
+import random
+
+import pytest
+
+from keras_bert_d2l.inference.scores import tagging_scores
+from keras_bert_d2l.inference.spans import spans
+
+seqeval = pytest.importorskip("seqeval.metrics", reason="needs seqeval: make test-peers")
+labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+
+# seqeval tells of a score that would be divided by zero.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+
+SCHEMES = {"bio": "BIO", "plain": "IO", "bioes": "BIOES", "ends": "IOE"}
+
+
+def random_tags(letters, rng, typed=True):
+    """Tags in any order, of which most break the rules of their scheme."""
+    types = ["PER", "LOC", "A-B"] if typed else [""]
+    return [
+        letter if letter == "O" or not typed else f"{letter}-{rng.choice(types)}"
+        for letter in rng.choices(letters, k=rng.randint(0, 12))
+    ]
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_any_tags_name_the_spans_that_seqeval_finds(scheme, typed):
+    rng = random.Random(0)
+    for _ in range(1500):
+        tags = random_tags(SCHEMES[scheme], rng, typed)
+        expected = [(type_, first, last + 1) for type_, first, last in labeling.get_entities(tags)]
+        assert spans(tags) == expected, tags
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_scores_of_any_tags_are_those_of_seqeval(scheme):
+    rng = random.Random(1)
+    for _ in range(100):
+        gold = [random_tags(SCHEMES[scheme], rng) for _ in range(5)]
+        predicted = [
+            [tag if rng.random() < 0.6 else rng.choice(tags) for tag in tags] for tags in gold
+        ]
+        if not any(gold):
+            continue
+        labels = sorted({tag for tags in [*gold, ["B-PER"]] for tag in tags})
+        assert tagging_scores(gold, predicted, labels) == {
+            "accuracy": pytest.approx(seqeval.accuracy_score(gold, predicted)),
+            "precision": pytest.approx(seqeval.precision_score(gold, predicted)),
+            "recall": pytest.approx(seqeval.recall_score(gold, predicted)),
+            "f1": pytest.approx(seqeval.f1_score(gold, predicted)),
+        }
