@@ -1,13 +1,16 @@
-"""Fine-tuning: the model of a task and batches for it in, a run folder with the best model out."""
+"""Fine-tuning: the model of a task and examples of it in, a run folder with the best model out."""
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -15,20 +18,28 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints import native
 from keras_bert_d2l.checkpoints.conversion import load_weights
 from keras_bert_d2l.checkpoints.pretrained import save_pretrained
-from keras_bert_d2l.files import replacing_folder, write_text
+from keras_bert_d2l.data.task_examples import TaskExamples
+from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.task_model import TaskModel
-from keras_bert_d2l.training.callbacks import Progress, RunLog
+from keras_bert_d2l.training.callbacks import Progress, RunLog, TrainingInterrupted, interruptible
+from keras_bert_d2l.training.curves import draw_curves
+from keras_bert_d2l.training.finetuning_options import FinetuningOptions
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
-from keras_bert_d2l.training.run_folder import mend
-from keras_bert_d2l.training.variables import damaged, read_variables, write_variables
+from keras_bert_d2l.training.run_folder import OPTIONS_FILE
+from keras_bert_d2l.training.task_data import Batches, TaskData, batches_of, prepare
+from keras_bert_d2l.training.task_state import (
+    BEST,
+    TaskState,
+    restore_metrics,
+    restore_state,
+    save_state,
+)
+from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
 
-METRICS_JSON = "metrics.json"
-_BEST, _LAST = "best", "last"
-_STATE_FILE = "training_state.json"
-_VARIABLES_FILE, _OPTIMIZER_FILE = "variables.safetensors", "optimizer.safetensors"
-_LOWER_IS_BETTER = ("loss", "entropy", "error")
-
-Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
+METRICS_JSON, CURVES = "metrics.json", "curves.png"
+RESUME_HINT = " Go on with `resume=True`."
+_SAVE_SECONDS = 300.0  # what a process that is killed loses at most
+_POINTS = 25  # of the training loss in an epoch
 
 
 class FinetuningResult(NamedTuple):
@@ -43,230 +54,237 @@ class FinetuningResult(NamedTuple):
     metrics: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """What a run that goes on has to have as it had it."""
-
-    epochs: int
-    learning_rate: float
-    warmup: float
-    weight_decay: float
-    layer_decay: float
-    class_weights: dict[str, float] | None
-    monitor: str | None
-    patience: int | None
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("patience", 1)):
-            value = getattr(self, name)
-            is_none = value is None and name == "patience"
-            if not is_none and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}.")
-            if not is_none and value < least:
-                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}.")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(
-                f"`warmup` is a share of the steps, in [0, 1). Received: warmup={self.warmup!r}."
-            )
-
-
-@dataclasses.dataclass
-class _State:
-    """How far a run is: the figures of each epoch, the best of them, and what it is best by."""
-
-    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    best_epoch: int | None = None  # from 1
-    monitor: str = ""
-
-    def is_over(self, options: _Options) -> bool:
-        epochs = len(self.history)
-        waited = epochs - (self.best_epoch or 0)
-        return epochs >= options.epochs or waited >= (options.patience or math.inf)
-
-    def add(self, figures: dict[str, Any]) -> bool:
-        """Takes the figures of one more epoch, and tells whether it is the best so far."""
-        self.history.append(figures)
-        value = figures[self.monitor]
-        if value is None:  # not a number
-            return False
-        sign = -1 if self.monitor.endswith(_LOWER_IS_BETTER) else 1
-        if self.best_epoch is not None:
-            best = self.history[self.best_epoch - 1][self.monitor]
-            if sign * value <= sign * best:
-                return False
-        self.best_epoch = len(self.history)
-        return True
-
-
 def finetune(
     model: TaskModel,
-    train: Batches,
-    dev: tf.data.Dataset,
+    train: TaskExamples | Batches,
+    dev: TaskExamples | tf.data.Dataset,
     run_dir: str | os.PathLike[str],
     *,
-    epochs: int = 3,
-    learning_rate: float = 5e-5,
-    warmup: float = 0.1,
-    weight_decay: float = 0.01,
-    layer_decay: float = 1.0,
-    class_weights: Mapping[str, float] | None = None,
-    monitor: str | None = None,
     score: Callable[[TaskModel], Mapping[str, float]] | None = None,
-    patience: int | None = None,
     facts: Mapping[str, Any] | None = None,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
-    verbose: Literal["auto"] | int = "auto",
+    verbose: Verbose = "auto",
+    **options: Any,
 ) -> FinetuningResult:
     """Trains the model of a task, and keeps the epoch that does best on development data.
 
-    The rate rises over the first steps and then falls to 0, as in Devlin et al. 2019. The run
-    folder gets `best/`, a checkpoint that `load_pretrained` reads, `last/`, the whole state of
-    training, `metrics.json`, `metrics.jsonl` (a line an epoch) and `tensorboard/`.
+    The rate rises over the first steps and then falls to 0, as in Devlin et al. 2019. After each
+    epoch the development data are evaluated. The run folder gets `best/`, a checkpoint that
+    `load_pretrained` reads, `last/`, the whole state of training, `metrics.json`, `metrics.jsonl`
+    (a line an epoch), `curves.png` and `tensorboard/`.
+
+    Ctrl-C ends the run after the present step and saves it; a second Ctrl-C ends it at once. With
+    `resume` it goes on from there, and ends with the weights that it would have had undisturbed.
+    The state is saved every five minutes as well, and after each epoch: a run that is killed
+    goes on from there.
 
     Args:
         model: The model; its tokenizer, if it has one, is saved with it.
-        train: Batches `(features, labels)` or `(features, labels, weights)`, once through the
-            data; or a function that makes them for the number of an epoch, from 0. With a
-            function of this number alone a run that is resumed sees what it would have seen.
-        dev: Batches of the development data.
+        train: What `read_examples` returns. Or batches `(features, labels)` or `(features,
+            labels, weights)`, once through the data; or a function that makes them for the number
+            of an epoch, from 0. Of a data set that shuffles, a run that is resumed sees another
+            order than it would have seen.
+        dev: The development data, as examples or as batches.
         run_dir: The folder of the run, new or empty; with `resume` that of the run.
-        epochs: How often to go through `train`.
-        learning_rate: Its peak.
-        warmup: Share of all steps in which the rate rises.
-        weight_decay: Of `BERTAdamW`.
-        layer_decay: Of `BERTAdamW`; below 1 lower blocks learn more slowly.
-        class_weights: Weights of labels in the loss, by name.
-        monitor: The figure by which an epoch is the best, for instance `"val_f1"`; higher is
-            better unless it ends in loss, entropy or error. `None`: `val_accuracy`, where the
-            task has it, else `val_loss`.
         score: Called after each epoch for further figures of the development data, by name,
             which get `val_` in front.
-        patience: Stop after so many epochs without a better one; `None`: do all.
-        facts: What is to stand in `metrics.json` as well: a seed, the hash of the data.
-        resume: Whether to go on with the run in `run_dir` after its last whole epoch. The model
-            has to be made as it was, and the options have to be the same.
+        facts: What is to stand in `metrics.json` as well.
+        resume: Whether to go on with the run in `run_dir`. The model has to be made as it was,
+            and the options and the data have to be the same.
         callbacks: Further Keras callbacks; each epoch is a call of `fit`.
         verbose: As in `keras.Model.fit`.
+        **options: The fields of `FinetuningOptions`: `epochs`, `learning_rate`, `warmup`,
+            `weight_decay`, `layer_decay`, `batch_size`, `max_len`, `seed`, `class_weights`,
+            `monitor`, `patience`, `jit`. `monitor` is the figure by which an epoch is the best,
+            for instance `"val_f1"`; higher is better unless it ends in loss, entropy or error.
+            `None`: that of the task, `val_accuracy`, or `val_loss`.
 
     Returns: the model and the figures.
 
     Raises:
-        ValueError: An option is out of its range, there are no batches or no end of them, the
-            training diverges from the start, or `resume` finds other options.
+        ValueError: An option is unknown or out of its range, the examples are not of the model's
+            task and labels, there are no batches or no end of them, the training diverges from
+            the start, or `resume` finds other options or data.
         FileExistsError: `run_dir` holds anything, but `resume` is not set.
         FileNotFoundError: There is no run to resume.
+        TrainingInterrupted: A `KeyboardInterrupt`, after Ctrl-C.
 
     Example:
 
     ```python
-    model = load_task(SequenceClassifier, "minilm", labels=["bad", "good"]).model
+    train, dev = (read_examples("classify", f"{name}.tsv") for name in ("train", "dev"))
+    model = load_task(SequenceClassifier, "minilm", labels=train.label_names).model
     finetune(model, train, dev, "runs/reviews", learning_rate=5e-5, layer_decay=0.9)
     ```
     """
-    weights = None if class_weights is None else dict(class_weights)
-    options = _Options(
-        epochs,
-        learning_rate,
-        warmup,
-        weight_decay,
-        layer_decay,
-        weights,
-        monitor,
-        patience,
-    )
-    run = pathlib.Path(run_dir)
+    settings, run, say = _options(options), pathlib.Path(run_dir), printer(verbose)
     if not resume:
-        _check_new(run)
-    dev = _counted(dev)
-    train = train if callable(train) else _counted(train)
-    _compile(model, options, int(_of_epoch(train, 0).cardinality()))
-    state = _restore(run, model, options) if resume else _State()
+        check_new(run)
+    data = prepare(model, train, dev, settings, say)
+    if score is not None:
+        data = data.with_score(score)
+    _compile(model, settings, int(batches_of(data.train, 0).cardinality()))
+    _check_monitor(model, data, settings)
+    fixed = {**dataclasses.asdict(settings), "data": data.fingerprint}
+    state = restore_state(run, model, fixed) if resume else TaskState()
+    if not resume:
+        run.mkdir(parents=True, exist_ok=True)
+        save_state(run, model, state, fixed)
+    say(_describe_model(model))
     progress = Progress(step=int(model.optimizer.iterations))
-    with contextlib.closing(RunLog(run, progress)) as log:
+    facts = {"seed": settings.seed, **data.facts, **(facts or {})}
+    with (
+        contextlib.closing(RunLog(run, progress)) as log,
+        interruptible(_notice) as interrupt,
+    ):
+        steps = _Steps(run, model, state, fixed, interrupt)
         if resume:  # an epoch that is to be done again may have left its line
             lines = [json.dumps(line) + "\n" for line in state.history]
             write_text(log.path, "".join(lines))
-        while not state.is_over(options):
-            figures = _train_epoch(model, train, dev, len(state.history), callbacks, verbose)
-            if score is not None:
-                figures |= {f"val_{name}": float(value) for name, value in score(model).items()}
+        while not state.is_over(settings.epochs, settings.patience):
+            figures, scores = _train_epoch(model, data, settings.epochs, steps, callbacks, verbose)
+            figures |= scores
             progress.step = int(model.optimizer.iterations)
-            state.monitor = _monitor(options, figures)
-            if state.add({"step": progress.step, **_finite(figures)}):
-                save_pretrained(model, run / _BEST)
-            _save_last(run, model, state, options)
+            state.monitor = _monitor(settings, data, figures)
+            is_best = state.add_epoch({"step": progress.step, **_finite(figures)})
+            if is_best:
+                save_pretrained(model, run / BEST)
+            steps.save()
             log.write(figures)
-            _write_metrics(run, state, options, facts)
+            _write_metrics(run, state, settings, facts)
+            _draw(run, state, say)
+            say(_describe_epoch(state, is_best, scores))
+            if interrupt.is_set() and not state.is_over(settings.epochs, settings.patience):
+                done = f"Stopped after epoch {len(state.history)} of {settings.epochs}, and saved."
+                raise TrainingInterrupted(done + RESUME_HINT)
     if state.best_epoch is None:
         raise ValueError(
             f"The training diverged: {state.monitor} was never a number. Received: learning_rate="
-            f"{learning_rate}; lower it."
+            f"{settings.learning_rate}; lower it."
         )
-    metrics = _write_metrics(run, state, options, facts)
+    metrics = _write_metrics(run, state, settings, facts)
     if state.best_epoch != len(state.history) or resume:
-        best = native.describe(run / _BEST)
+        best = native.describe(run / BEST)
         load_weights(model, best.table, best.tensors)
     return FinetuningResult(model, metrics)
 
 
-def _of_epoch(train: Batches, epoch: int) -> tf.data.Dataset:
-    return _counted(train(epoch)) if callable(train) else train
+class _Steps(keras.callbacks.Callback):
+    """Counts the steps of an epoch, notes their loss, and saves, at Ctrl-C and from time to time.
 
-
-def _counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a data set that knows the number of its batches, which Keras warns of otherwise.
-
-    To find it out it may have to go through them once.
+    Raises:
+        TrainingInterrupted: After a step, when `interrupt` was set; the state is saved.
     """
-    number = int(dataset.cardinality())
-    if number == tf.data.UNKNOWN_CARDINALITY:
-        number = int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))
-    if number in (tf.data.INFINITE_CARDINALITY, 0):
-        raise ValueError(
-            "`train` and `dev` must be batches, once through the data. Received: a data set "
-            + ("without an end; leave out `.repeat()`." if number else "without a batch.")
-        )
-    return dataset
+
+    def __init__(
+        self,
+        run: pathlib.Path,
+        model: TaskModel,
+        state: TaskState,
+        settings: dict[str, Any],
+        interrupt: threading.Event,
+    ) -> None:
+        super().__init__()
+        self.run, self.state, self.settings, self.interrupt = run, state, settings, interrupt
+        self.trained = model
+        self.num_batches = 0  # of the epoch
+        self._saved_at = time.monotonic()
+
+    def save(self) -> None:
+        save_state(self.run, self.trained, self.state, self.settings)
+        self._saved_at = time.monotonic()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self.state.batch:
+            restore_metrics(self.run, self.trained)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = True  # the next epoch has batches of its own
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        state = self.state
+        state.batch += 1
+        is_last = state.batch == self.num_batches
+        if logs and (is_last or state.batch % math.ceil(self.num_batches / _POINTS) == 0):
+            state.add_point(self.num_batches, float(logs["loss"]))
+        if is_last:  # what follows the epoch saves it
+            return
+        if self.interrupt.is_set():
+            self.save()
+            raise TrainingInterrupted(
+                f"Stopped in epoch {len(state.history) + 1} of {self.settings['epochs']} after "
+                f"step {state.batch:,} of {self.num_batches:,}, and saved.{RESUME_HINT}"
+            )
+        if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+            self.save()
 
 
-def _compile(model: TaskModel, options: _Options, steps_per_epoch: int) -> None:
+def _options(options: dict[str, Any]) -> FinetuningOptions:
+    known = [field.name for field in dataclasses.fields(FinetuningOptions)]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
+    return FinetuningOptions(**options)
+
+
+def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
     steps = options.epochs * steps_per_epoch
     schedule = WarmupLinearDecay(options.learning_rate, int(options.warmup * steps), steps)
     optimizer = BERTAdamW(
         schedule, weight_decay=options.weight_decay, layer_decay=options.layer_decay
     )
-    model.compile(optimizer, class_weights=options.class_weights)
+    model.compile(optimizer, class_weights=options.class_weights, jit_compile=options.jit)
     model.optimizer.build(model.trainable_variables)
 
 
 def _train_epoch(
     model: TaskModel,
-    train: Batches,
-    dev: tf.data.Dataset,
-    epoch: int,
+    data: TaskData,
+    epochs: int,
+    steps: _Steps,
     callbacks: Sequence[keras.callbacks.Callback],
-    verbose: Literal["auto"] | int,
-) -> dict[str, float]:
+    verbose: Verbose,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Does an epoch, or what is left of it, and returns Keras's figures and the scores."""
+    epoch, done = len(steps.state.history), steps.state.batch
+    train = batches_of(data.train, epoch)
+    steps.num_batches = int(train.cardinality())
+    if done:  # makes the variables of the metrics, which `_Steps` gives their values back
+        model.evaluate(data.dev.take(1), verbose=0)
     history = model.fit(
-        _of_epoch(train, epoch),
+        train.skip(done) if done else train,
         initial_epoch=epoch,
-        epochs=epoch + 1,
-        validation_data=dev,
-        callbacks=list(callbacks),
-        verbose=verbose,
+        epochs=epochs,  # `_Steps` ends the call after one
+        validation_data=data.dev,
+        callbacks=[steps, *callbacks],
+        verbose=verbosity(verbose),
     ).history
-    return {name: float(values[-1]) for name, values in history.items()}
+    scores = {f"val_{name}": float(value) for name, value in data.score(model).items()}
+    return {name: float(values[-1]) for name, values in history.items()}, scores
 
 
-def _monitor(options: _Options, figures: Mapping[str, float]) -> str:
+def _check_monitor(model: TaskModel, data: TaskData, options: FinetuningOptions) -> None:
+    """Refuses a figure that there will not be, before an epoch is trained."""
+    if options.monitor is None or data.sample is None:
+        return
+    of_batch = model.evaluate(data.dev.take(1), verbose=0, return_dict=True)
+    known = {f"val_{name}" for name in (*of_batch, *data.sample(model))}
+    if options.monitor not in known:
+        raise _unknown_monitor(options.monitor, known)
+
+
+def _unknown_monitor(monitor: str, known: Iterable[str]) -> ValueError:
+    return ValueError(
+        f"`monitor` must be one of {', '.join(sorted(known))}. Received: monitor={monitor!r}."
+    )
+
+
+def _monitor(options: FinetuningOptions, data: TaskData, figures: Mapping[str, float]) -> str:
     if options.monitor is None:
-        return "val_accuracy" if "val_accuracy" in figures else "val_loss"
+        return next(name for name in (*data.monitors, "val_loss") if name in figures)
     if options.monitor not in figures:
-        raise ValueError(
-            f"`monitor` must be one of {sorted(figures)}. Received: {options.monitor!r}."
-        )
+        raise _unknown_monitor(options.monitor, figures)
     return options.monitor
 
 
@@ -276,7 +294,7 @@ def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _write_metrics(
-    run: pathlib.Path, state: _State, options: _Options, facts: Mapping[str, Any] | None
+    run: pathlib.Path, state: TaskState, options: FinetuningOptions, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     metrics = {
         "monitor": state.monitor,
@@ -284,50 +302,59 @@ def _write_metrics(
         "best": None if state.best_epoch is None else state.history[state.best_epoch - 1],
         "history": state.history,
         "options": dataclasses.asdict(options),
-        **(facts or {}),
+        "version": importlib.metadata.version("keras-bert-d2l"),
+        **facts,
     }
     write_text(run / METRICS_JSON, json.dumps(metrics, indent=2) + "\n")
     return metrics
 
 
-def _check_new(run: pathlib.Path) -> None:
-    if run.exists() and (not run.is_dir() or any(run.iterdir())):
+def _draw(run: pathlib.Path, state: TaskState, say: Callable[[str], None]) -> None:
+    try:
+        draw_curves(
+            run / CURVES,
+            state.history,
+            points=state.points,
+            monitor=state.monitor,
+            best_epoch=state.best_epoch,
+            title=run.name,
+        )
+    except ImportError as error:  # of a picture, for which no run should end
+        if len(state.history) == 1:
+            say(str(error))
+
+
+def _describe_model(model: TaskModel) -> str:
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_variables)
+    return (
+        f"Model: {type(model).__name__}, {model.count_params():,} weights, {trained:,} of them "
+        f"trained, {model.dtype_policy.name}"
+    )
+
+
+def _describe_epoch(state: TaskState, is_best: bool, scores: Iterable[str]) -> str:
+    figures = state.history[-1]
+    names = dict.fromkeys((state.monitor, *scores, "val_loss"))
+    listed = ", ".join(
+        f"{name.removeprefix('val_').replace('_', ' ')} "
+        + ("not a number" if figures[name] is None else f"{figures[name]:.4f}")
+        for name in names
+    )
+    ending = "the best so far" if is_best else f"not better than epoch {state.best_epoch}"
+    if state.best_epoch is None:
+        ending = "no figure to go by"
+    return f"Development data after epoch {len(state.history)}: {listed}; {ending}"
+
+
+def check_new(run: pathlib.Path) -> None:
+    """Raises `FileExistsError` where a folder is not free for a new run."""
+    if run.exists() and (not run.is_dir() or any(f.name != OPTIONS_FILE for f in run.iterdir())):
         raise FileExistsError(
             f"{os.fspath(run)!r} is not empty: name another folder for the run, or go on with the "
             "run in it by resume=True."
         )
-    run.mkdir(parents=True, exist_ok=True)
 
 
-def _save_last(run: pathlib.Path, model: TaskModel, state: _State, options: _Options) -> None:
-    stored = {**dataclasses.asdict(state), "options": dataclasses.asdict(options)}
-    with replacing_folder(run / _LAST) as folder:
-        write_variables(folder / _VARIABLES_FILE, model.variables)
-        write_variables(folder / _OPTIMIZER_FILE, model.optimizer.variables)
-        write_text(folder / _STATE_FILE, json.dumps(stored) + "\n")
-
-
-def _restore(run: pathlib.Path, model: TaskModel, options: _Options) -> _State:
-    """Gives a compiled model the state of the run's last whole epoch."""
-    for name in (_BEST, _LAST):
-        mend(run / name)
-    file = run / _LAST / _STATE_FILE
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"{os.fspath(run)!r} holds no run that could be resumed: it has no whole epoch."
-        )
-    try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        of_run = stored.pop("options")
-        state = _State(**stored)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(file, error) from error
-    for name, value in dataclasses.asdict(options).items():
-        if of_run.get(name) != value:
-            raise ValueError(
-                f"The run {os.fspath(run)!r} has {name}={of_run.get(name)!r} and goes on with its "
-                f"own options. Received: {name}={value!r}."
-            )
-    read_variables(run / _LAST / _VARIABLES_FILE, model.variables)
-    read_variables(run / _LAST / _OPTIMIZER_FILE, model.optimizer.variables)
-    return state
+def _notice() -> None:
+    # Not print(): the signal may have come in the middle of one.
+    os.write(2, b"\nStopping after this step or evaluation; Ctrl-C again stops at once.\n")

@@ -1,4 +1,6 @@
+import functools
 import json
+import signal
 
 import keras
 import numpy as np
@@ -6,11 +8,21 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
+from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.finetuning import finetune
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_graphs(monkeypatch, request):
+    """Graphs would take longer to make than what they compute; one test has them."""
+    if "graph" not in request.node.name:
+        eager = functools.partialmethod(TaskModel.compile, run_eagerly=True)
+        monkeypatch.setattr(TaskModel, "compile", eager)
 
 
 def make_model():
@@ -97,6 +109,63 @@ def test_a_run_that_goes_on_ends_where_it_would_have_ended(tmp_path):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
 
 
+class PressCtrlC(keras.callbacks.Callback):
+    def __init__(self, at_batch, times=1):
+        super().__init__()
+        self.at_batch = at_batch
+        self.times = times
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.at_batch -= 1
+        if self.at_batch == 0:
+            for _ in range(self.times):
+                signal.raise_signal(signal.SIGINT)
+
+
+def in_small_batches(epoch):
+    return of_epoch(epoch).unbatch().batch(2)
+
+
+@pytest.mark.slow
+def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_ended(tmp_path):
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
+    options = {**OPTIONS, "callbacks": [PressCtrlC(11)]}
+    with pytest.raises(TrainingInterrupted, match="in epoch 2 of 3 after step 4 of 8, and saved"):
+        finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    for file in (
+        "metrics.json",
+        "metrics.jsonl",
+        "last/variables.safetensors",
+        "last/optimizer.safetensors",
+        "last/training_state.json",  # the points of the learning curve among it
+    ):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_path, monkeypatch):
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
+    options = {**OPTIONS, "callbacks": [PressCtrlC(3, times=2)]}
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_bert_d2l.training.finetuning._SAVE_SECONDS", 0.0)  # every step
+        with pytest.raises(KeyboardInterrupt):
+            finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
+    saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
+    assert (saved["batch"], saved["history"]) == (3, [])
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    for file in ("metrics.json", "last/variables.safetensors"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
+    options = {**OPTIONS, "callbacks": [PressCtrlC(8)]}
+    with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3, and saved. Go on with"):
+        finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
+    saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
+    assert (saved["batch"], len(saved["history"])) == (0, 1)
+
+
 def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
     errors = iter([2.0, 1.0, 1.0, 0.5])
@@ -136,6 +205,10 @@ def test_training_that_diverges_is_said(tmp_path):
         ({"warmup": 1.0}, "`warmup`"),
         ({"layer_decay": 0.0}, "`layer_decay`"),
         ({"class_weights": {"x": 1.0}}, "`class_weights`"),
+        ({"learning_rate": "fast"}, "`learning_rate`"),
+        ({"seed": -1}, "`seed`"),
+        ({"jit": 1}, "`jit`"),
+        ({"learning_rates": 1}, "Unknown option 'learning_rates'"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message, tmp_path):

@@ -1,0 +1,58 @@
+"""Teaches a BERT to tell the labels of texts apart, and asks it.
+
+    python examples/04_classify_texts.py CHECKPOINT reviews.tsv    # columns "label" and "text"
+    python examples/04_classify_texts.py                           # a toy, in a minute
+
+CHECKPOINT is any that `kb.load_pretrained` reads: a folder of Hugging Face's or google's, or
+`best/` of a pretraining run. Without it both the model and the reviews are made up here, and the
+model has to learn from nothing.
+"""
+
+import itertools
+import pathlib
+import sys
+
+import keras
+
+import keras_bert_d2l as kb
+
+TOY = pathlib.Path("runs/toy_reviews")
+OPINIONS = {"good": ["great", "lovely", "a joy"], "bad": ["dull", "a bore", "awful"]}
+
+
+def make_toy() -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes reviews and a small untrained BERT that knows their words."""
+    rows = [
+        f"{label}\tthe {thing} {verb} {adverb} {opinion} ."
+        for label, opinions in OPINIONS.items()
+        for thing, verb, adverb, opinion in itertools.product(
+            ["film", "book", "play", "song"], ["is", "was"], ["quite", "really"], opinions
+        )
+    ]
+    TOY.mkdir(parents=True, exist_ok=True)
+    (TOY / "reviews.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
+    vocab = kb.learn_vocab(kb.Corpus.open(TOY / "reviews.tsv", layout="lines"), size=100)
+    config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=32)
+    model = kb.BERTModel.from_bert_config(config)
+    kb.save_pretrained(model, TOY / "untrained", kb.Tokenizer(vocab))
+    return TOY / "untrained", TOY / "reviews.tsv"
+
+
+keras.utils.set_random_seed(0)
+is_toy = len(sys.argv) < 3
+checkpoint, file = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:3])
+
+examples = kb.read_examples("classify", file)
+train, dev = kb.split_examples(examples, 0.2)  # by a hash: equal texts are on one side
+model = kb.load_task(kb.SequenceClassifier, checkpoint, labels=train.label_names).model
+run_dir = f"runs/{file.stem}_{len(list(pathlib.Path('runs').glob(f'{file.stem}_*'))) + 1}"
+rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # what is pretrained is changed but a little
+result = kb.finetune(
+    model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=16, monitor="val_loss"
+)
+
+kb.print_evaluation(kb.evaluate(result.model, dev))
+for text in ("the film was a joy .", "a bore , really ."):
+    found = kb.classify(result.model, text)
+    print(f"{found.label} {found.score:.3f}  {text}")
+print(f"The model is {run_dir}/best, its learning curves {run_dir}/curves.png.")

@@ -1,0 +1,66 @@
+"""Teaches a BERT to label every word of a text, and asks it.
+
+    python examples/05_tag_words.py CHECKPOINT train.conllu dev.conllu [COLUMN]
+    python examples/05_tag_words.py                                 # a toy, in a minute
+
+The files are CoNLL-U (COLUMN is then UPOS, XPOS ...) or CoNLL: a word and its label in each line,
+a blank line after each sentence. Without them a model that knows nothing learns from made-up
+sentences who is a person and what is a place.
+"""
+
+import itertools
+import pathlib
+import sys
+
+import keras
+
+import keras_bert_d2l as kb
+
+TOY = pathlib.Path("runs/toy_names")
+PEOPLE = ["ada", "grace hopper", "alan turing", "emmy noether"]
+PLACES = ["paris", "new york", "london", "rio de janeiro"]
+
+
+def tagged(words: str, kind: str) -> list[str]:
+    """Lines for the words of a name: B- for the first one, I- for the others."""
+    first, *others = words.split()
+    return [f"{first} B-{kind}", *(f"{word} I-{kind}" for word in others)]
+
+
+def make_toy() -> tuple[pathlib.Path, ...]:
+    """Writes sentences, one in five for development, and a BERT that knows their words."""
+    sentences = [
+        [*tagged(person, "PER"), *(f"{word} O" for word in verb.split()), *tagged(place, "LOC")]
+        for person, verb, place in itertools.product(
+            PEOPLE, ["lived in", "went to", "has never seen", "dreams of"], PLACES
+        )
+    ]
+    TOY.mkdir(parents=True, exist_ok=True)
+    for name, part in (
+        ("dev", sentences[::5]),
+        ("train", [s for n, s in enumerate(sentences) if n % 5]),
+    ):
+        (TOY / f"{name}.conll").write_text("\n\n".join("\n".join(lines) for lines in part) + "\n")
+    words = sorted({line.split()[0] for lines in sentences for line in lines})
+    vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=32)
+    kb.save_pretrained(
+        kb.BERTModel.from_bert_config(config), TOY / "untrained", kb.Tokenizer(vocab)
+    )
+    return TOY / "untrained", TOY / "train.conll", TOY / "dev.conll"
+
+
+keras.utils.set_random_seed(0)
+is_toy = len(sys.argv) < 4
+checkpoint, *files = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:4])
+column = sys.argv[4] if len(sys.argv) > 4 else None
+
+train, dev = (kb.read_examples("tag", file, label=column) for file in files)
+model = kb.load_task(kb.TokenClassifier, checkpoint, labels=train.label_names).model
+run_dir = f"runs/tags_{len(list(pathlib.Path('runs').glob('tags_*'))) + 1}"
+rate = 1e-3 if is_toy else 5e-5  # what has been pretrained is to be changed but a little
+result = kb.finetune(model, train, dev, run_dir, epochs=8, learning_rate=rate, batch_size=16)
+
+for word in kb.tag(result.model, "Grace Hopper went to New York"):
+    print(f"{word.label:6} {word.score:.3f}  {word.word}")
+print(f"The model is {run_dir}/best, its learning curves {run_dir}/curves.png.")

@@ -1,0 +1,171 @@
+"""What a task's model says of many texts: a file or standard input in, JSON lines out."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from keras_bert_d2l.data.task_examples import (
+    QuestionExamples,
+    TaskExamples,
+    TextExamples,
+    WordExamples,
+)
+from keras_bert_d2l.data.tasks import read_examples
+from keras_bert_d2l.files import replacing_file
+from keras_bert_d2l.inference.answers import answer
+from keras_bert_d2l.inference.labels import classify, regress, tag
+from keras_bert_d2l.text.reading import read_lines
+
+_AT_ONCE = 1024  # examples, after which what was found is written
+_LINES = (".txt", ".text")  # endings of files of texts, one a line
+_PACKED = (".gz", ".xz")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Texts that are to be split into words, which examples of tags are not."""
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def write_answers(
+    model: Any,
+    task: str,
+    source: str,
+    out: pathlib.Path | None,
+    *,
+    columns: Mapping[str, Any],
+    context: pathlib.Path | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Asks a model for every text of a file, and writes a JSON object a line.
+
+    Args:
+        model: The model, with its tokenizer.
+        task: Its task.
+        source: The file; `"-"`: standard input.
+        out: The file to write, whole or not at all; `None`: standard output.
+        columns: The names of the columns, as for `read_examples`.
+        context: A file with the text that all questions are about.
+        options: Those of `classify`, `regress`, `tag` or `answer`.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file is not of the task, or has no text.
+    """
+    examples = _read(task, source, columns, context)
+    console = Console(stderr=True)
+    with _writable(out) as file:
+        for start in track(
+            range(0, len(examples.ids), _AT_ONCE),
+            description="Asking",
+            console=console,
+            disable=not console.is_terminal or out is None,
+            transient=True,
+        ):
+            chosen = range(start, min(start + _AT_ONCE, len(examples.ids)))
+            for line in _lines_of(model, examples, chosen, options):
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    if out is not None:
+        typer.echo(f"{len(examples.ids):,} answers in {out}")
+
+
+def _read(
+    task: str, source: str, columns: Mapping[str, Any], context: pathlib.Path | None
+) -> TaskExamples | Lines:
+    if source == "-":
+        content = sys.stdin.buffer.read()
+        is_json = content.lstrip()[:1] in (b"{", b"[")
+        ending = ".jsonl" if is_json else ".tsv" if columns["text"] else ".txt"
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, f"stdin{ending}")
+            path.write_bytes(content)
+            return _read_file(task, path, columns, context)
+    return _read_file(task, pathlib.Path(source), columns, context)
+
+
+def _read_file(
+    task: str, path: pathlib.Path, columns: Mapping[str, Any], context: pathlib.Path | None
+) -> TaskExamples | Lines:
+    bare = path.with_suffix("") if path.suffix in _PACKED else path
+    if bare.suffix not in _LINES and context is None:
+        examples = read_examples(task, path, **columns, labelled=False)
+        for line in examples.dropped_in_words():
+            typer.echo(f"{path}: {line}", err=True)
+        return examples
+    numbered = [(str(n), line) for n, line in enumerate(read_lines(path), 1) if line.strip()]
+    if not numbered:
+        raise ValueError(f"{str(path)!r} has no text.")
+    ids, texts = map(tuple, zip(*numbered, strict=True))
+    if task == "tag":
+        return Lines(ids, texts)
+    if task == "answer":
+        if context is None:
+            raise ValueError(
+                "Questions are about a text: name its file with --context, or give a file of "
+                "questions with their contexts, as JSONL, TSV or SQuAD's JSON."
+            )
+        about = "\n".join(read_lines(context))
+        return QuestionExamples(ids=ids, questions=texts, contexts=(about,) * len(texts))
+    return TextExamples(task=task, ids=ids, texts=texts)
+
+
+def _lines_of(
+    model: Any, examples: TaskExamples | Lines, chosen: range, options: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields what is written of some of the examples."""
+    some = slice(chosen.start, chosen.stop)
+    ids = examples.ids[some]
+    if isinstance(examples, Lines | WordExamples):
+        name = "text" if isinstance(examples, Lines) else "words"
+        texts: Any = examples.texts if isinstance(examples, Lines) else examples.words
+        for one, text, tags in zip(
+            ids, texts[some], tag(model, texts[some], **options), strict=True
+        ):
+            yield {"id": one, name: text, "tags": [_known(found) for found in tags]}
+    elif isinstance(examples, QuestionExamples):
+        questions, contexts = examples.questions[some], examples.contexts[some]
+        answers = answer(model, questions, contexts, **options)
+        for one, question, [best] in zip(ids, questions, answers, strict=True):
+            place = {"score": best.score, "start": best.start, "end": best.end}
+            yield {"id": one, "question": question, "answer": best.text, **place}
+    elif isinstance(examples, TextExamples):
+        sides = {"text": examples.texts[some]}
+        if examples.texts_b is not None:
+            sides["text_b"] = examples.texts_b[some]
+        ask = regress if examples.task == "regress" else classify
+        found = ask(model, *sides.values(), **options)
+        for one, *texts, said in zip(ids, *sides.values(), found, strict=True):
+            yield {"id": one, **dict(zip(sides, texts, strict=True)), **_said(model, said)}
+
+
+def _said(model: Any, found: Any) -> dict[str, Any]:
+    """What is written of a classification or a score."""
+    if not hasattr(found, "label"):
+        return {"score": found.score} if len(found.scores) == 1 else {"scores": found.scores}
+    if model.multi_label:
+        return {"labels": list(found.labels), "scores": found.scores}
+    return {"label": found.label, "score": found.score, "scores": found.scores}
+
+
+def _known(found: Any) -> dict[str, Any]:
+    return {name: x for name, x in dataclasses.asdict(found).items() if x is not None}
+
+
+@contextlib.contextmanager
+def _writable(out: pathlib.Path | None) -> Iterator[IO[str]]:
+    if out is None:
+        yield sys.stdout
+        return
+    with replacing_file(out) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file

@@ -1,0 +1,286 @@
+"""Examples of a task in, what fine-tuning takes out: batches of each epoch, a score, the facts."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples
+from keras_bert_d2l.data.task_rows import TaskRows
+from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
+from keras_bert_d2l.inference.evaluation import TASK_MODELS, evaluate
+from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.training.finetuning_options import FinetuningOptions
+
+Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
+Score: TypeAlias = Callable[[TaskModel], Mapping[str, float]]
+
+# What an epoch is the best by: the first of these that the task has.
+_MONITORS = {
+    "classify": ("val_micro_f1", "val_accuracy"),  # the first where texts have several labels
+    "regress": ("val_pearson",),
+    "tag": ("val_f1", "val_accuracy"),
+    "answer": ("val_f1",),
+}
+_NAMED_LABELS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData:
+    """What fine-tuning learns from, and what it is measured by.
+
+    Attributes:
+        train: Batches of the training data, of each epoch.
+        dev: Batches of the development data.
+        score: From the model to figures of the development data, by name.
+        sample: The same of a few examples, to see which figures there are; `None`: not known.
+        monitors: Figures that an epoch may be the best by, the preferred one first.
+        facts: What `metrics.json` says of the data.
+        fingerprint: What has to be the same for a run to go on.
+    """
+
+    train: Batches
+    dev: tf.data.Dataset
+    score: Score
+    sample: Score | None
+    monitors: tuple[str, ...]
+    facts: dict[str, Any]
+    fingerprint: list[str]
+
+    def with_score(self, further: Score) -> Self:
+        """Returns the data with more figures."""
+        score = self.score
+        return dataclasses.replace(
+            self, score=lambda model: {**score(model), **further(model)}, sample=None
+        )
+
+
+def prepare(
+    model: TaskModel,
+    train: TaskExamples | Batches,
+    dev: TaskExamples | tf.data.Dataset,
+    options: FinetuningOptions,
+    say: Callable[[str], None],
+) -> TaskData:
+    """Returns the data in the form in which fine-tuning takes them.
+
+    Examples are checked against the model first, and then tokenised, once.
+
+    Args:
+        model: The model.
+        train: The training data, examples or batches.
+        dev: The development data, as `train`.
+        options: The options; `batch_size`, `max_len` and `seed` are for examples.
+        say: Called with lines on what was found.
+
+    Raises:
+        ValueError: The examples do not fit the model, one of the two is examples and the other
+            is not, or there are no batches or no end of them.
+    """
+    if isinstance(train, TaskExamples) and isinstance(dev, TaskExamples):
+        return _of_examples(model, train, dev, options, say)
+    if isinstance(train, TaskExamples) or isinstance(dev, TaskExamples):
+        raise ValueError(
+            "`train` and `dev` must both be examples, or both batches. Received: "
+            f"{type(train).__name__} and {type(dev).__name__}."
+        )
+    if not callable(train):
+        train = counted(train)
+    return TaskData(train, counted(dev), lambda _: {}, None, ("val_accuracy",), {}, [])
+
+
+def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
+    """Returns the batches of an epoch, of which the number is known."""
+    return counted(train(epoch)) if callable(train) else train
+
+
+def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a data set that knows the number of its batches, which Keras warns of otherwise.
+
+    To find it out it may have to go through them once.
+    """
+    number = int(dataset.cardinality())
+    if number == tf.data.UNKNOWN_CARDINALITY:
+        number = int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))
+    if number in (tf.data.INFINITE_CARDINALITY, 0):
+        raise ValueError(
+            "`train` and `dev` must be batches, once through the data. Received: a data set "
+            + ("without an end; leave out `.repeat()`." if number else "without a batch.")
+        )
+    return dataset
+
+
+def check_examples(model: TaskModel, examples: TaskExamples) -> None:
+    """Raises a `ValueError` for examples from which the model cannot learn."""
+    kind, where = TASK_MODELS[examples.task], examples.source or "The examples"
+    if not isinstance(model, kind):
+        raise ValueError(
+            f"{where}: the task {examples.task!r} takes a {kind.__name__}. Received: a "
+            f"{type(model).__name__}."
+        )
+    if model.tokenizer is None:
+        raise ValueError(
+            "Texts need a tokenizer. Received: a model without one; set `model.tokenizer = "
+            "Tokenizer(vocab)` with the vocabulary that it was made with."
+        )
+    if not len(examples):
+        raise ValueError(f"{where}: there is no example to learn from. {_dropped(examples)}")
+    if not examples.has_labels:
+        raise ValueError(f"{where}: it is not said what is right; name the column of the labels.")
+    if isinstance(model, SequenceClassifier) and model.multi_label != examples.multi_label:  # type: ignore[attr-defined]
+        one, several = "one label for each text", "any number of labels for each text"
+        raise ValueError(
+            f"{where}: the model gives {several if model.multi_label else one}. Received: "
+            f"{one if model.multi_label else several}; make both with the same `multi_label`."
+        )
+    if isinstance(model, SequenceRegressor) and len(model.labels) != 1:
+        raise ValueError(
+            f"{where}: examples have one score each. Received: a model of the scores "
+            f"{', '.join(model.labels)}."
+        )
+    known = getattr(model, "labels", ())
+    unknown = {n: count for n, count in examples.label_counts().items() if n not in known}
+    if unknown:
+        named = ", ".join(f"{name!r} ({count:,} times)" for name, count in unknown.items())
+        raise ValueError(
+            f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; begin "
+            "with a model of all labels, or take these examples out."
+        )
+
+
+def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
+    """Parts examples by a hash of their text, so that equal texts are on one side.
+
+    Args:
+        examples: The examples.
+        share: Of the second part, about.
+
+    Returns: the larger part and the other. Questions about one article stay together.
+
+    Raises:
+        ValueError: One of the two would be empty.
+    """
+    chosen = [_hash(key) < share for key in _texts(examples)]
+    parts = [[n for n, is_in in enumerate(chosen) if is_in == second] for second in (False, True)]
+    if not all(parts):
+        raise ValueError(
+            f"{examples.source or 'The examples'}: {len(examples):,} examples are too few to hold "
+            f"out a share of {share:g}. Name a file of development data."
+        )
+    larger, smaller = map(examples.subset, parts)
+    # What was dropped from the file is told once.
+    return larger, dataclasses.replace(smaller, dropped={}, first_dropped={})
+
+
+def _texts(examples: TaskExamples) -> list[str]:
+    if isinstance(examples, QuestionExamples):
+        titles = examples.titles or examples.contexts
+        return [title or text for title, text in zip(titles, examples.contexts, strict=True)]
+    (name, *_) = examples.sequences
+    return [one if isinstance(one, str) else " ".join(one) for one in getattr(examples, name)]
+
+
+def _hash(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]) / 2**48
+
+
+def _of_examples(
+    model: TaskModel,
+    train: TaskExamples,
+    dev: TaskExamples,
+    options: FinetuningOptions,
+    say: Callable[[str], None],
+) -> TaskData:
+    for examples in (train, dev):
+        check_examples(model, examples)
+    max_len = _max_len(model, train.task, options.max_len)
+    rows, facts = {}, {}
+    for name, examples in (("train", train), ("dev", dev)):
+        rows[name] = TaskRows.encode(
+            examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
+        )
+        facts[name] = _facts(examples, rows[name])
+        for line in _describe(name, examples, rows[name], max_len):
+            say(line)
+
+    def of_epoch(epoch: int) -> tf.data.Dataset:
+        return rows["train"].batches(options.batch_size, epoch=epoch, seed=options.seed)
+
+    def score_of(some: TaskExamples) -> Score:
+        options_of = {"batch_size": options.batch_size, "max_len": max_len}
+        return lambda trained: evaluate(trained, some, **options_of).metrics
+
+    # A question that is too long for a row has none, and cannot be asked either.
+    scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev
+    return TaskData(
+        train=of_epoch,
+        dev=counted(rows["dev"].batches(options.batch_size)),
+        score=score_of(scored),
+        sample=score_of(scored.subset(range(min(len(scored), options.batch_size)))),
+        monitors=_MONITORS[train.task],
+        facts={"task": train.task, "max_len": max_len, "data": facts},
+        fingerprint=[_fingerprint(examples) for examples in (train, dev)],
+    )
+
+
+def _max_len(model: TaskModel, task: str, max_len: int | None) -> int:
+    longest = model.bert_config.max_len
+    if max_len is None:
+        return min(longest, QUESTION_LEN) if task == "answer" else longest
+    if max_len > longest:
+        raise ValueError(
+            f"`max_len` must be at most {longest}, the longest sequence of the model. Received: "
+            f"max_len={max_len}."
+        )
+    return max_len
+
+
+def _fingerprint(examples: TaskExamples) -> str:
+    """Tells whether examples are the same, in the same order."""
+    digest = hashlib.sha256()
+    for name in ("ids", *examples.sequences):
+        digest.update(repr(getattr(examples, name)).encode())
+    return digest.hexdigest()
+
+
+def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, Any]:
+    return {
+        "source": examples.source,
+        "sha256": examples.sha256,
+        "examples": len(examples),
+        "labels": dict(sorted(examples.label_counts().items())),
+        "dropped": {**examples.dropped, **rows.dropped},
+        "rows": len(rows.examples),
+        "truncated": int(rows.num_truncated),
+    }
+
+
+def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -> list[str]:
+    counts = examples.label_counts().most_common()
+    named = ", ".join(f"{label} ({count:,})" for label, count in counts[:_NAMED_LABELS])
+    more = f" and {len(counts) - _NAMED_LABELS} more" if len(counts) > _NAMED_LABELS else ""
+    of_rows = f" in {len(rows.examples):,} rows" if len(rows.examples) != len(examples) else ""
+    title = {"train": "Training data", "dev": "Development data"}[name]
+    lines = [
+        f"{title}: {len(examples):,} examples{of_rows} from {examples.source or 'memory'}"
+        + (f"; labels {named}{more}" if counts else "")
+    ]
+    if rows.num_truncated:
+        share = rows.num_truncated / max(1, len(rows.examples))
+        lines.append(f"  {rows.num_truncated:,} ({share:.1%}) cut to {max_len} tokens")
+    if rows.num_words_cut:
+        lines.append(
+            f"  {rows.num_words_cut:,} words without a token, from which nothing is learned"
+        )
+    of_rows_dropped = [f"{count:,} dropped: {reason}" for reason, count in rows.dropped.items()]
+    return [*lines, *(f"  {line}" for line in (*examples.dropped_in_words(), *of_rows_dropped))]
+
+
+def _dropped(examples: TaskExamples) -> str:
+    return "; ".join(examples.dropped_in_words()) or "It is empty."

@@ -1,0 +1,226 @@
+import functools
+import json
+import random
+import signal
+
+import keras
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, save_pretrained
+from keras_bert_d2l.cli import app
+from keras_bert_d2l.models.task_model import TaskModel
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it ##s the dog cat runs".split()
+NAMES = ["film", "it", "the", "dog", "cat", "runs"]
+TAGS = {"the": "DET", "dog": "NOUN", "cat": "NOUN", "runs": "VERB", "a": "DET"}
+SMALL = ("--epochs", 2, "--batch-size", 8, "--learning-rate", 0.01)
+
+
+@pytest.fixture(scope="session")
+def eager():
+    """Graphs of small models take longer to make than what they compute."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            TaskModel, "compile", functools.partialmethod(TaskModel.compile, run_eagerly=True)
+        )
+        yield
+
+
+@pytest.fixture(scope="session")
+def files(folder, eager):
+    """A BERT, and a file for each task."""
+    keras.utils.set_random_seed(0)
+    config = BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
+    save_pretrained(BERTModel.from_bert_config(config), folder / "bert", Tokenizer(Vocab(WORDS)))
+    draw = random.Random(0)
+    rows = []
+    for _ in range(48):
+        label = draw.choice(["good", "bad"])
+        rows.append((label, f"a {label} {draw.choice(NAMES)} is {draw.choice(NAMES)}"))
+    lines = [f"{label}\t{text}" for label, text in rows]
+    (folder / "reviews.tsv").write_text("\n".join(["label\ttext", *lines, "bad\t "]) + "\n")
+    few = [f"{label}\t{text}" for label, text in rows[:8]]
+    (folder / "few.tsv").write_text("\n".join(["label\ttext", *few]) + "\n")
+    scores = [f"{int(label == 'good')}.5\t{text}" for label, text in rows[:16]]
+    (folder / "scores.tsv").write_text("\n".join(["score\ttext", *scores]) + "\n")
+    sentences = [[draw.choice(list(TAGS)) for _ in range(4)] for _ in range(16)]
+    (folder / "words.conll").write_text(
+        "\n\n".join("\n".join(f"{word} {TAGS[word]}" for word in words) for words in sentences)
+        + "\n"
+    )
+    questions = [
+        {
+            "id": f"q{n}",
+            "question": "what is it",
+            "context": f"it is a {name}",
+            "answers": {"text": [name], "answer_start": [8]},
+        }
+        for n, name in enumerate(NAMES * 2)
+    ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reviews(files):
+    """The folder of a run that classifies, and what was printed."""
+    command = ["finetune", "classify", "--train", "reviews.tsv", "--model", "bert"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(files)
+        result = CliRunner().invoke(
+            app, [*command, "--run-dir", "runs/reviews", *map(str, SMALL), "--epochs", "5"]
+        )
+    assert result.exit_code == 0, result.output
+    return files / "runs/reviews", result.stdout
+
+
+def test_a_run_says_what_it_found_and_leaves_a_model_figures_and_curves(reviews):
+    run, out = reviews
+    assert "are held out for it, chosen by a hash of their text" in out
+    assert "1 dropped: empty text (first: line 50)" in out
+    assert "A new head: SequenceClassifier of bad, good" in out
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["monitor"] == "val_accuracy"
+    assert metrics["best"]["val_accuracy"] == 1.0
+    assert metrics["data"]["train"]["dropped"] == {"empty text": 1}
+    assert len(metrics["data"]["dev"]["sha256"]) == 64
+    assert metrics["seed"] == 0
+    options = yaml.safe_load((run / "run.yaml").read_text())
+    assert (options["task"], options["epochs"]) == ("classify", 5)
+    assert options["train"] == str(run.parents[1] / "reviews.tsv")
+    assert (run / "curves.png").stat().st_size > 10_000
+    assert f"Best epoch: {metrics['best_epoch']}, accuracy 1.0000" in out
+
+
+def test_evaluate_prints_the_figures_and_writes_them(run, reviews, files):
+    out = run(
+        "evaluate", "--model", "runs/reviews", "--data", "reviews.tsv", "--json", "e.json"
+    ).stdout
+    assert "accuracy" in out
+    assert "1.0000" in out
+    written = json.loads((files / "e.json").read_text())
+    assert (written["task"], written["examples"]) == ("classify", 48)
+    assert written["metrics"]["accuracy"] == 1.0
+    assert written["dropped"] == {"empty text": 1}
+    assert sum(map(sum, written["confusion"]["counts"])) == 48
+
+
+def test_predict_reads_lines_tables_and_standard_input(run, reviews, files, monkeypatch):
+    (files / "lines.txt").write_text("a good film\n\na bad film\n")
+    assert "2 answers in out/l.jsonl" in (
+        run("predict", "lines.txt", "--model", "runs/reviews", "--out", "out/l.jsonl").stdout
+    )
+    rows = [json.loads(line) for line in (files / "out/l.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["text"], row["label"]) for row in rows] == [
+        ("1", "a good film", "good"),
+        ("3", "a bad film", "bad"),
+    ]
+    assert rows[0]["scores"]["good"] == rows[0]["score"] > 0.5
+    out = run("predict", "reviews.tsv", "--model", "runs/reviews").stdout
+    assert [json.loads(line)["id"] for line in out.splitlines()[:2]] == ["2", "3"]
+    result = CliRunner().invoke(
+        app, ["predict", "-", "--model", "runs/reviews"], input='{"text": "a bad dog"}\n'
+    )
+    assert json.loads(result.stdout)["label"] == "bad"
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "text", "keys"),
+    [
+        ("regress", "scores.tsv", "a good film\n", {"id", "text", "score"}),
+        ("tag", "words.conll", "the dog runs\n", {"id", "text", "tags"}),
+        ("answer", "questions.jsonl", "what is it\n", {"id", "question", "answer", "score"}),
+    ],
+)
+def test_the_other_tasks_go_from_a_file_to_predictions(run, error, files, task, data, text, keys):
+    folder = f"runs/{task}"
+    run(
+        *("finetune", task, "--train", data, "--dev", data, "--model", "bert"),
+        *("--run-dir", folder, *SMALL, "--epochs", 1),
+    )
+    metrics = json.loads((files / folder / "metrics.json").read_text())
+    expected = {"regress": "val_pearson", "tag": "val_accuracy", "answer": "val_f1"}
+    assert metrics["monitor"] == expected[task]
+    assert run("evaluate", "--model", folder, "--data", data).stdout
+    (files / "ask.txt").write_text(text)
+    (files / "about.txt").write_text("it is a dog")
+    context = ("--context", "about.txt") if task == "answer" else ()
+    row = json.loads(run("predict", "ask.txt", "--model", folder, *context).stdout)
+    assert keys <= row.keys()
+    if task == "tag":
+        assert [(tag["word"], tag["start"]) for tag in row["tags"]] == [
+            ("the", 0),
+            ("dog", 4),
+            ("runs", 8),
+        ]
+    if task == "answer":
+        assert row["answer"] == "it is a dog"[row["start"] : row["end"]]
+        assert "--context" in error("predict", "ask.txt", "--model", folder)
+
+
+def test_a_stopped_run_says_how_to_go_on_and_goes_on_by_its_folder(run, files, monkeypatch):
+    options = ("finetune", "classify", "--train", "few.tsv", "--dev", "few.tsv", "--model", "bert")
+    run(*options, "--run-dir", "runs/whole", *SMALL, "--batch-size", 2, "--lora", 2)
+    fit, stopped = TaskModel.fit, []
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1 and not stopped:
+                stopped.append(True)
+                signal.raise_signal(signal.SIGINT)
+
+    def stopping(self, *arguments, callbacks, **options):
+        return fit(self, *arguments, callbacks=[*callbacks, Stop()], **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskModel, "fit", stopping)
+        result = run(
+            *(*options, "--run-dir", "runs/stopped", *SMALL, "--batch-size", 2, "--lora", 2),
+            exit_code=130,
+        )
+    assert "in epoch 1 of 2 after step 3 of 4, and saved." in result.stderr
+    assert "Go on with: keras-bert-d2l finetune --resume runs/stopped" in result.stderr
+    run("finetune", "--resume", "runs/stopped")
+    for file in ("last/variables.safetensors", "metrics.jsonl", "best/model.safetensors"):
+        runs = [(files / "runs" / name / file).read_bytes() for name in ("whole", "stopped")]
+        assert runs[0] == runs[1]
+
+
+def test_peek_shows_the_data_and_trains_nothing(run, files):
+    out = run("finetune", "classify", "--train", "reviews.tsv", "--model", "bert", "--peek").stdout
+    assert "good" in out
+    assert "[CLS]" in out
+
+
+def test_bad_input_is_one_line(error, files, reviews):
+    (files / "one.tsv").write_text("label\ttext\ngood\ta film\ngood\tthe film\n")
+    (files / "other.tsv").write_text("label\ttext\nfine\ta film\ngood\tthe film\n")
+    pooled = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, pooler=False,
+                        next_sentence=False)  # fmt: skip
+    save_pretrained(BERTModel.from_bert_config(pooled), files / "plain", Tokenizer(Vocab(WORDS)))
+    given = ("--model", "bert", "--run-dir", "x")
+    classify = ("finetune", "classify", "--train")
+    assert "two labels or more" in error(*classify, "one.tsv", *given)
+    assert "'fine' (1 times)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
+    assert "pooler" in error(*classify, "few.tsv", "--model", "plain", "--run-dir", "x")
+    assert "TokenClassifier" in error(
+        *("finetune", "tag", "--train", "words.conll", "--model", "runs/reviews", "--run-dir", "x")
+    )
+    assert "--run-dir" in error(*classify, "few.tsv", "--model", "bert")
+    assert "`model` is missing" in error(*classify, "few.tsv", "--run-dir", "x")
+    assert "`task` must be" in error("finetune", "--train", "few.tsv", *given)
+    assert "nowhere" in error(*classify, "nowhere.tsv", *given)
+    assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weight", "good")
+    assert "leave all but one out" in error(
+        *classify, "few.tsv", *given, "--lora", 2, "--freeze-encoder"
+    )
+    assert "`monitor` must be one of" in error(
+        *classify, "few.tsv", "--dev", "few.tsv", *given, "--monitor", "f2"
+    )
+    assert "epochs=5" in error("finetune", "--resume", "runs/reviews", "--epochs", 2)
+    assert "is not empty" in error(
+        *classify, "few.tsv", "--model", "bert", "--run-dir", "runs/reviews"
+    )
+    assert "finetune` makes one" in error("predict", "few.tsv", "--model", "bert")

@@ -1,0 +1,147 @@
+import pytest
+
+from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l.data.task_examples import (
+    Answer,
+    QuestionExamples,
+    TextExamples,
+    WordExamples,
+)
+from keras_bert_d2l.models.tasks import QuestionAnswerer, SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.training.finetuning_options import FinetuningOptions
+from keras_bert_d2l.training.task_data import check_examples, prepare, split_examples
+
+VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b c".split())
+BERT = BERTConfig(len(VOCAB), 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
+TEXTS = TextExamples(texts=["a", "b"], labels=["x", "y"], source="f.tsv")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(VOCAB)
+
+
+def make_model(kind=SequenceClassifier, tokenizer=None, **options):
+    return kind(BERTModel.from_bert_config(BERT), tokenizer=tokenizer, **options)
+
+
+def test_equal_texts_are_on_one_side_of_a_split_and_it_is_always_the_same():
+    texts = [f"text {n % 100}" for n in range(400)]
+    examples = TextExamples(texts=texts, labels=["x", "y"] * 200)
+    train, dev = split_examples(examples, 0.2)
+    assert not set(train.texts) & set(dev.texts)
+    assert len(train) + len(dev) == 400
+    assert 40 <= len(dev) <= 120
+    again = split_examples(examples.subset(range(200)), 0.2)[1]
+    assert set(again.texts) == set(dev.texts)
+
+
+def test_questions_on_an_article_and_equal_sentences_stay_together():
+    titles = [f"article {n // 10}" for n in range(200)]
+    contexts = [f"context {n}" for n in range(200)]
+    examples = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=titles)
+    train, dev = split_examples(examples, 0.3)
+    assert not set(train.titles) & set(dev.titles)
+    without = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=[""] * 200)
+    assert len(split_examples(without, 0.3)[1]) > 20
+    words = WordExamples(words=[(str(n % 50), "b") for n in range(100)])
+    train, dev = split_examples(words, 0.3)
+    assert not set(train.words) & set(dev.words)
+
+
+def test_too_few_examples_for_a_split_are_refused():
+    with pytest.raises(ValueError, match=r"f\.tsv: 2 examples are too few"):
+        split_examples(TEXTS, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "examples", "message"),
+    [
+        (SequenceRegressor, {}, TEXTS, "takes a SequenceClassifier. Received: a SequenceRegr"),
+        (SequenceClassifier, {"labels": ["x", "z"]}, TEXTS, r"labels x, z. Received: 'y' \(1 t"),
+        (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "what is right"),
+        (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.subset([]), "no example"),
+        (
+            SequenceClassifier,
+            {"labels": ["x", "y"], "multi_label": True},
+            TEXTS,
+            "any number of labels for each text. Received: one label",
+        ),
+        (
+            SequenceRegressor,
+            {"labels": ["p", "q"]},
+            TextExamples(task="regress", texts=["a"], labels=[1.0]),
+            "one score each",
+        ),
+    ],
+)
+def test_examples_that_do_not_fit_a_model_are_refused(kind, options, examples, message, tokenizer):
+    with pytest.raises(ValueError, match=message):
+        check_examples(make_model(kind, tokenizer, **options), examples)
+
+
+def test_what_is_missing_is_said_before_anything_is_tokenised(tokenizer, monkeypatch):
+    monkeypatch.setattr("keras_bert_d2l.training.task_data.TaskRows", None)
+    options, model = FinetuningOptions(), make_model(labels=["x", "y"])
+    with pytest.raises(ValueError, match="need a tokenizer"):
+        prepare(model, TEXTS, TEXTS, options, print)
+    model.tokenizer = tokenizer
+    other = TextExamples(texts=["a"], labels=["z"], source="dev.tsv")
+    with pytest.raises(ValueError, match=r"dev\.tsv: the model has the labels"):
+        prepare(model, TEXTS, other, options, print)
+    with pytest.raises(ValueError, match="must both be examples"):
+        prepare(model, TEXTS, lambda epoch: None, options, print)
+    with pytest.raises(ValueError, match="`max_len` must be at most 8"):
+        prepare(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
+
+
+def test_the_data_are_told_and_batched_anew_each_epoch(tokenizer):
+    texts = ["a", "a b c a b c a b c", "b"]
+    train = TextExamples(
+        texts=texts,
+        labels=["x", "y", "x"],
+        source="train.tsv",
+        sha256="0f",
+        dropped={"empty text": 2},
+        first_dropped={"empty text": "line 7"},
+    )
+    said = []
+    model = make_model(labels=["x", "y"], tokenizer=tokenizer)
+    data = prepare(model, train, TEXTS, FinetuningOptions(batch_size=1), said.append)
+    assert said == [
+        "Training data: 3 examples from train.tsv; labels x (2), y (1)",
+        "  1 (33.3%) cut to 8 tokens",
+        "  2 dropped: empty text (first: line 7)",
+        "Development data: 2 examples from f.tsv; labels x (1), y (1)",
+    ]
+    assert data.facts["data"]["train"] == {
+        "source": "train.tsv",
+        "sha256": "0f",
+        "examples": 3,
+        "labels": {"x": 2, "y": 1},
+        "dropped": {"empty text": 2},
+        "rows": 3,
+        "truncated": 1,
+    }
+    orders = [
+        [features["valid_lens"].tolist() for features, _ in data.train(epoch).as_numpy_iterator()]
+        for epoch in (0, 0, 1, 2, 3)
+    ]
+    assert orders[0] == orders[1]
+    assert any(order != orders[0] for order in orders)
+    assert len(set(data.fingerprint)) == 2
+
+
+def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
+    questions = QuestionExamples(
+        questions=["a", "a b c a b c"],
+        contexts=["b c", "b c"],
+        answers=[[Answer("c", 2)], [Answer("b", 0)]],
+        source="q.json",
+    )
+    said = []
+    model = make_model(QuestionAnswerer, tokenizer)
+    data = prepare(model, questions, questions, FinetuningOptions(), said.append)
+    (reason,) = data.facts["data"]["dev"]["dropped"]
+    assert said[1] == f"  1 dropped: {reason}"
+    assert set(data.score(model)) >= {"f1", "exact_match"}
