@@ -24,7 +24,7 @@ test: $(VENV)/installed ## all tests that need no other program
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist worksteal --durations=10
 
 test-peers: $(PEERS)/installed ## the tests beside PyTorch, Transformers, KerasHub and JAX
-	$(PEERS)/bin/python -m pytest --durations=5 -k 'peers or jax_backend'
+	$(PEERS)/bin/python -m pytest --durations=5 -k 'peers or jax_backend or beam'
 
 test-served: $(VENV)/installed $(TF212)/installed ## an exported model in TensorFlow 2.12; needs python3.11
 	$(VENV)/bin/python -m pytest tests/serving/test_peers.py
@@ -45,6 +45,9 @@ clean: ## remove the environments and what the tools left behind
 
 $(VENV)/installed: EXTRAS := dev
 $(PEERS)/installed: EXTRAS := dev,peers
+# seqeval has no wheel, and its build fails with setuptools_scm 10.
+$(PEERS)/installed: export PIP_CONSTRAINT := tests/peers/build-constraints.txt
+$(PEERS)/installed: export PIP_BUILD_CONSTRAINT := tests/peers/build-constraints.txt
 $(VENV)/installed $(PEERS)/installed: setup.cfg pyproject.toml
 	@echo "== Setting up $(@D): TensorFlow and all, some minutes the first time"
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)

@@ -12,17 +12,29 @@ from keras_bert_d2l.checkpoints.pretrained import (
 from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
 from keras_bert_d2l.checkpoints.tasks import load_task
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.beam import build_store_with_beam
 from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.data.masking import Masking
+from keras_bert_d2l.data.peek import peek
 from keras_bert_d2l.data.report import DataReport, data_report
 from keras_bert_d2l.data.store import TokenStore, build_store
+from keras_bert_d2l.data.task_examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.task_rows import TaskRows
+from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.data.tfrecords import read_tfrecords, write_tfrecords
+from keras_bert_d2l.inference.answers import FoundAnswer, answer
+from keras_bert_d2l.inference.embeddings import Match, embed, similar
+from keras_bert_d2l.inference.evaluation import Evaluation, evaluate, print_evaluation
 from keras_bert_d2l.inference.fill_mask import Prediction, fill_mask
+from keras_bert_d2l.inference.labels import Classification, Regression, Tag, classify, regress, tag
+from keras_bert_d2l.inference.perplexity import Perplexity, pseudo_perplexity
+from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
@@ -32,6 +44,7 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 from keras_bert_d2l.serving.audit import audit_saved_model
+from keras_bert_d2l.serving.client import ServingClient
 from keras_bert_d2l.serving.export import export_saved_model
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.coverage import Coverage, measure_coverage
@@ -43,28 +56,43 @@ from keras_bert_d2l.text.windows import answer_spans
 from keras_bert_d2l.training.finetuning import FinetuningResult, finetune
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
 from keras_bert_d2l.training.pretraining import pretrain
+from keras_bert_d2l.training.task_data import split_examples
+from keras_bert_d2l.training.task_run import finetune_files
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "BERTAdamW",
     "BERTConfig",
     "BERTEncoder",
     "BERTModel",
+    "Classification",
+    "ContrastiveLoss",
     "Corpus",
     "Coverage",
     "DataReport",
+    "Evaluation",
     "FinetuningResult",
+    "FoundAnswer",
     "MaskLM",
     "Masking",
+    "Match",
     "MultiHeadAttention",
     "NextSentencePred",
+    "Perplexity",
     "Prediction",
     "Pretrained",
     "QuestionAnswerer",
+    "QuestionExamples",
+    "Regression",
     "SequenceClassifier",
     "SequenceRegressor",
+    "ServingClient",
+    "Tag",
+    "TaskRows",
     "TextEmbedder",
+    "TextExamples",
     "TokenClassifier",
     "TokenStore",
     "Tokenizer",
@@ -73,27 +101,43 @@ __all__ = [
     "WarmupLinearDecay",
     "WeightSummary",
     "WeightedCrossEntropy",
+    "WordExamples",
     "add_tokens",
+    "answer",
     "answer_spans",
     "audit_saved_model",
     "build_store",
+    "build_store_with_beam",
+    "classify",
     "convert_checkpoint",
     "data_report",
     "drop_tokens",
+    "embed",
+    "evaluate",
     "export_saved_model",
     "extend_positions",
     "extend_vocab",
     "fill_mask",
     "finetune",
+    "finetune_files",
     "get_tokens_and_segments",
     "inspect_checkpoint",
     "learn_vocab",
     "load_pretrained",
     "load_task",
     "measure_coverage",
+    "next_sentence_score",
+    "peek",
     "pretrain",
     "pretraining_dataset",
+    "print_evaluation",
+    "pseudo_perplexity",
+    "read_examples",
     "read_tfrecords",
+    "regress",
     "save_pretrained",
+    "similar",
+    "split_examples",
+    "tag",
     "write_tfrecords",
 ]

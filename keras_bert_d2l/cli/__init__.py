@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l import __version__
-from keras_bert_d2l.cli import checkpoints, data, inference, serving, text, training
+from keras_bert_d2l.cli import (
+    checkpoints,
+    data,
+    finetuning,
+    inference,
+    serve,
+    serving,
+    tasks,
+    text,
+    training,
+)
 from keras_bert_d2l.cli.group import Commands
 
 app = typer.Typer(
@@ -61,11 +71,22 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "prepare": data.prepare,
     "data-report": data.report,
     "pretrain": training.run_pretraining,
+    "finetune": finetuning.run_finetuning,
+    "evaluate": tasks.run_evaluation,
+    "predict": tasks.run_prediction,
     "fill-mask": inference.answer_masks,
+    "next-sentence": inference.score_next_sentences,
+    "perplexity": inference.measure_perplexity,
+    "embed": inference.embed_texts,
+    "similar": inference.find_similar,
+    "classify": inference.classify_texts,
+    "tag": inference.tag_words,
+    "answer": inference.answer_questions,
     "convert": checkpoints.convert,
     "inspect": checkpoints.inspect,
     "export": serving.export,
     "audit": serving.audit,
+    "serve": serve.serve,
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)

@@ -21,7 +21,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort, BrokenPipeError):  # no mistakes: typer knows them
             raise
         except KeyboardInterrupt as error:
-            typer.echo(f"\n{error or 'Interrupted.'}", err=True)
+            typer.echo(f"\n{str(error) or 'Interrupted.'}", err=True)
             raise typer.Exit(_INTERRUPTED) from error
         except _MISTAKES as error:
             if ctx.params.get("traceback"):
