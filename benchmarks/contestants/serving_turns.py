@@ -1,0 +1,83 @@
+"""A contestant's side of serving: for how long comes in, how long each answer took goes out.
+
+A request is a list of strings. Lines in and out are JSON; those out go to a pipe of their own,
+since libraries print to stdout what they like.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+NUM_REQUESTS = 64  # different ones, over and over
+NUM_UNTIMED = 3  # at the beginning of a turn: what a shape still sets up
+CHECKED = ["a film that is good", "a long and very boring film , without any end in sight"]
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The arguments that all contestants have."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--vocab", type=Path, required=True)
+    parser.add_argument("--answers", type=int, required=True, help="file descriptor of a pipe")
+    return parser
+
+
+def take_turns(answer: Callable[[list[str]], list[float]], options: argparse.Namespace) -> None:
+    """Answers requests for a while, on demand, until stdin ends.
+
+    Args:
+        answer: Texts in, the probability of the second label of each out.
+        options: Those of `arguments`.
+    """
+    with os.fdopen(options.answers, "w", buffering=1) as pipe:
+        print(json.dumps({"scores": answer(CHECKED)}), file=pipe)
+        words = whole_words(options.vocab)
+        for line in sys.stdin:
+            turn = json.loads(line)
+            asked = requests(words, turn["batch_size"], turn["num_tokens"])
+            print(json.dumps(_timed(answer, asked, turn["seconds"])), file=pipe)
+
+
+def whole_words(vocab: Path) -> list[str]:
+    """Words of the vocabulary that each are one token, whatever stands beside them."""
+    tokens = vocab.read_text(encoding="utf-8").split("\n")
+    return [token for token in tokens if re.fullmatch("[a-z]{2,}", token)]
+
+
+def requests(words: list[str], batch_size: int, num_tokens: int) -> list[list[str]]:
+    """Requests of texts that have so many tokens, with the special ones."""
+    random = np.random.default_rng((batch_size, num_tokens))
+    shape = (NUM_REQUESTS, batch_size, num_tokens - 2)
+    return [[" ".join(text) for text in batch] for batch in random.choice(words, shape).tolist()]
+
+
+def _timed(
+    answer: Callable[[list[str]], list[float]], asked: list[list[str]], seconds: float
+) -> dict[str, object]:
+    for texts in asked[:NUM_UNTIMED]:
+        answer(texts)
+    latencies: list[float] = []
+    cpu, end = time.process_time(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        answer(asked[len(latencies) % len(asked)])
+        latencies.append(time.perf_counter() - start)
+    return {
+        "latencies_ms": [round(1000 * latency, 3) for latency in latencies],
+        "cpu_seconds": time.process_time() - cpu,
+        "rss_mb": _status_mb("VmRSS"),
+        "peak_mb": _status_mb("VmHWM"),
+    }
+
+
+def _status_mb(field: str) -> float:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) / 1024
