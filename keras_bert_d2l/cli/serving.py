@@ -23,9 +23,16 @@ def export(
     version: Annotated[
         int | None, typer.Option(min=1, help="Number of the version.  [default: the next one]")
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Answers for each mask.")] = 5,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="The texts to classify or to score are pairs.")
+    ] = False,
+    top_k: Annotated[
+        int, typer.Option("--top-k", "-k", min=1, help="Answers for each mask, or question.")
+    ] = 5,
 ) -> None:
     """Writes a SavedModel that takes strings, for TensorFlow Serving or any TensorFlow.
+
+    The model may be that of a task: then it gives the task's answers.
 
     Example: `keras-bert-d2l export --model runs/mine --out saved_models/mine`
     """
@@ -36,6 +43,7 @@ def export(
         out,
         pretrained.tokenizer,
         version,
+        pairs=pairs,
         top_k=top_k,
         run_dir=source if RunFolder(source).options_file.is_file() else None,
     )

@@ -2,28 +2,35 @@
 
 import os
 import pathlib
+from collections.abc import Mapping
 
 import keras
+import tensorflow as tf
 
-from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.inference.fill_mask import check_top_k
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.serving.audit import check_saved_model
 from keras_bert_d2l.serving.model_card import write_model_card
-from keras_bert_d2l.serving.signatures import Signature, TextSignatures, TokenSignatures
+from keras_bert_d2l.serving.requests import PREDICT, Signature
+from keras_bert_d2l.serving.signatures import TextSignatures, TokenSignatures
+from keras_bert_d2l.serving.task_answers import PAIR_TASKS, task_signatures
 from keras_bert_d2l.serving.warmup import write_warmup
 from keras_bert_d2l.text.tokenizer import Tokenizer
 
 _VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
+_FINGERPRINT_FILE = "fingerprint.pb"
 
 
 def export_saved_model(
-    model: BERTModel,
+    model: BERTModel | TaskModel,
     path: str | os.PathLike[str],
     tokenizer: Tokenizer | None = None,
     version: int | None = None,
     *,
+    pairs: bool = False,
     top_k: int = 5,
     run_dir: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
@@ -31,20 +38,35 @@ def export_saved_model(
 
     The version appears in `path` as a whole and in one step, so that a server that watches `path`
     never sees a part of it. It needs neither this package nor Keras: with `tensorflow` and, for
-    strings, `tensorflow_text` imported, `tf.saved_model.load(folder).signatures` holds
+    strings, `tensorflow_text` imported, `tf.saved_model.load(folder).signatures` holds the
+    signatures below, of any number of texts; docs/serving_signatures.md has all their tensors.
 
-    - `serving_default`: `text` -> `embedding`, `pooled`, `nsp`, `truncated`
-      (`TextSignatures.describe`);
-    - `embed`: `text` -> `embedding`, `truncated` (`TextSignatures.embed`);
-    - `nsp`: `text`, `text_b` -> `nsp`, `truncated` (`TextSignatures.nsp`);
-    - `fill_mask`: `text` -> `tokens`, `scores`, `ids`, `positions`, `truncated`
-      (`TextSignatures.fill_mask`);
-    - `tf_example`: `examples` -> what `serving_default` returns (`TextSignatures.tf_example`);
-    - `tokens`: `tokens`, `segments`, `valid_lens`, `pred_positions` -> `encoded`, `pooled`,
-      `mlm_logits`, `nsp_logits` (`TokenSignatures.tokens`).
+    - `serving_default`, strings in:
 
-    Without a tokenizer `serving_default` is `tokens`, and there are no others. A model without a
-    pooler or without next-sentence prediction leaves out their outputs, and `nsp`.
+      - of a `BERTModel`: `text` -> `embedding`, `pooled`, `nsp` (`TextSignatures.describe`);
+      - of a `SequenceClassifier`: `text`, for `pairs` also `text_b` -> `labels`, `scores`, and
+        `label`, `score`, `id` or for any number of labels `is_label` (`LabelAnswers`);
+      - of a `SequenceRegressor`: the same texts -> `labels`, `scores` (`ScoreAnswers`);
+      - of a `TokenClassifier`: `text` -> `words`, `labels`, `scores`, `ids`, `starts`, `ends`
+        (`WordAnswers`);
+      - of a `QuestionAnswerer`: `question`, `context` -> `answer`, `score`, `start`, `end`,
+        `null_score`, and the best `top_k`: `answers`, `scores`, `starts`, `ends`
+        (`SpanAnswers`);
+      - of a `TextEmbedder`: `text` -> `embedding` (`VectorAnswers`);
+
+      each with `truncated`, which texts lost their end;
+    - `embed`: `text` -> `embedding`, `truncated`;
+    - `nsp`, of a `BERTModel`: `text`, `text_b` -> `nsp`, `truncated` (`TextSignatures.nsp`);
+    - `fill_mask`, of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`,
+      `truncated` (`TextSignatures.fill_mask`);
+    - `tf_example`: `examples`, which hold the strings of `serving_default` -> what that returns.
+      Of a `SequenceClassifier` and of a `SequenceRegressor` of one score it is what the server's
+      `Classify` and `Regress` take: `inputs` -> `classes` and `scores`, or `outputs`;
+    - `tokens`: `tokens`, `segments`, `valid_lens`, of a `BERTModel` also `pred_positions` ->
+      logits (`TokenSignatures.tokens`, `TaskTokenSignatures.tokens`).
+
+    Without a tokenizer `serving_default` is `tokens`, and there are no others. A `BERTModel`
+    without a pooler or without next-sentence prediction leaves out their outputs, and `nsp`.
 
     Beside the graph and the weights the version holds `model_card.json` (what it is), with a
     tokenizer `assets/vocab.txt`, and, where tensorflow-serving-api is installed, the requests with
@@ -54,16 +76,19 @@ def export_saved_model(
     Args:
         model: The model.
         path: The folder of all versions of the model, for instance `"saved_models/demo"`.
-        tokenizer: The model's tokenizer; `None`: the export answers token ids alone.
+        tokenizer: The model's tokenizer; `None`: that which a model of a task has. Without one
+            the export answers token ids alone.
         version: The number of the version, at least 1; `None`: the next one, 1 in a new folder.
-        top_k: Number of tokens that `fill_mask` predicts for each mask.
+        pairs: Whether a `SequenceClassifier` or a `SequenceRegressor` is asked pairs of texts.
+        top_k: Number of tokens that `fill_mask` predicts for each mask, or of answers that a
+            `QuestionAnswerer` gives.
         run_dir: The folder of the run that trained the model, for the summary in its card.
 
     Returns: the folder of the version, `path/version`.
 
     Raises:
-        ValueError: The backend is not TensorFlow, the vocabulary is not of the model's size, or
-            `version` or `top_k` is out of range.
+        ValueError: The backend is not TensorFlow, the vocabulary is not of the model's size,
+            `version` or `top_k` is out of range, or the model knows no pairs.
         RuntimeError: The graph has operations that TensorFlow Serving does not know.
         FileExistsError: There is such a version already.
         FileNotFoundError: `run_dir` is no folder of a run.
@@ -75,12 +100,17 @@ def export_saved_model(
             f"{keras.backend.backend()!r}; save the model with `save_pretrained`, and load and "
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
-    check_bert(model)
+    if not isinstance(model, BERTModel | TaskModel):
+        raise ValueError(f"`model` must be a BERTModel or a task's. Received: {model!r:.80}.")
+    if tokenizer is None and isinstance(model, TaskModel):
+        tokenizer = model.tokenizer
+    _check_pairs(model, tokenizer, pairs)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
-    signatures = _signatures(model, tokenizer, top_k)
+    signatures = _signatures(model, tokenizer, pairs, top_k)
     with replacing_folder(folder) as temporary:
         _archive(signatures, tokenizer).write_out(temporary, verbose=False)
+        _set_methods(temporary, signatures)
         check_saved_model(temporary)
         if tokenizer is not None:
             tokenizer.vocab.to_file(temporary / _VOCAB_FILE)
@@ -91,24 +121,40 @@ def export_saved_model(
             version=int(folder.name),
             model=model,
             tokenizer=tokenizer,
+            pairs=pairs,
             run_dir=run_dir,
         )
         _refuse_existing(folder)  # another process may have written this version meanwhile
     return folder
 
 
-def _signatures(model: BERTModel, tokenizer: Tokenizer | None, top_k: int) -> dict[str, Signature]:
+def _check_pairs(model: BERTModel | TaskModel, tokenizer: Tokenizer | None, pairs: bool) -> None:
+    if pairs and (tokenizer is None or not isinstance(model, PAIR_TASKS)):
+        tasks = " or a ".join(task.__name__ for task in PAIR_TASKS)
+        raise ValueError(
+            f"With `pairs` the answers of a {tasks} with a tokenizer are to pairs of texts. "
+            f"Received: a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}; "
+            "leave `pairs` out."
+        )
+
+
+def _signatures(
+    model: BERTModel | TaskModel, tokenizer: Tokenizer | None, pairs: bool, top_k: int
+) -> dict[str, Signature]:
+    if tokenizer is not None:
+        check_vocabulary(model, tokenizer)
+    if isinstance(model, TaskModel):
+        return task_signatures(model, tokenizer, pairs=pairs, top_k=top_k)
     of_tokens = TokenSignatures(model)
     if tokenizer is None:
         return of_tokens.signatures()
-    check_vocabulary(model, tokenizer)
     check_top_k(top_k, len(tokenizer.vocab))
     of_text = TextSignatures(of_tokens, tokenizer, top_k)
     return {**of_text.signatures(), **of_tokens.signatures()}
 
 
 def _archive(
-    signatures: dict[str, Signature], tokenizer: Tokenizer | None
+    signatures: Mapping[str, Signature], tokenizer: Tokenizer | None
 ) -> keras.export.ExportArchive:
     archive = keras.export.ExportArchive()  # finds the variables that its endpoints use by itself
     if tokenizer is not None:
@@ -117,6 +163,18 @@ def _archive(
     for name, signature in signatures.items():
         archive.add_endpoint(name, signature.function, list(signature.specs))
     return archive
+
+
+def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
+    """Says which signatures are not for the server's method `Predict` alone."""
+    methods = {name: one.method for name, one in signatures.items() if one.method != PREDICT}
+    if methods:
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(os.fspath(folder))
+        for name, method in methods.items():
+            updater.replace_method_name(name, method)
+        updater.save()
+        # It is that of the file as it was; whoever needs one makes it anew.
+        (folder / _FINGERPRINT_FILE).unlink(missing_ok=True)
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:

@@ -10,10 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.task_fields import task_fields
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.serving.audit import read_saved_model
 from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.training.finetuning import METRICS_JSON
+from keras_bert_d2l.training.finetuning_options import read_task_options
 from keras_bert_d2l.training.options import read_options
 from keras_bert_d2l.training.run_folder import RunFolder
 
@@ -28,8 +32,9 @@ def write_model_card(
     *,
     name: str,
     version: int,
-    model: BERTModel,
+    model: BERTModel | TaskModel,
     tokenizer: Tokenizer | None,
+    pairs: bool,
     run_dir: str | os.PathLike[str] | None,
 ) -> None:
     """Writes `model_card.json` into the folder of a SavedModel.
@@ -40,14 +45,17 @@ def write_model_card(
         version: The number of the version.
         model: The model.
         tokenizer: Its tokenizer.
+        pairs: Whether it is asked pairs of texts.
         run_dir: The folder of the run that trained it.
 
     Raises:
         FileNotFoundError: `run_dir` is no folder of a run.
     """
+    task = task_fields(model)
     card = {
         "name": name,
         "version": version,
+        "task": None if task is None else {**task, "pairs": pairs},
         "config": model.bert_config.to_dict(),
         "precision": model.dtype_policy.name,
         "tokenizer": None if tokenizer is None else tokenizer.options,
@@ -114,6 +122,12 @@ def _versions() -> dict[str, str]:
 def _training(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of a run, and the figures of its best evaluation."""
     run = RunFolder(run_dir)
+    metrics_file = run.path / METRICS_JSON
+    if metrics_file.is_file():  # a run of fine-tuning, which has chosen its best epoch
+        metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
+        is_from_files = run.options_file.is_file()
+        options = read_task_options(run.options_file) if is_from_files else metrics["options"]
+        return {"options": options, "best": metrics["best"]}
     if not run.options_file.is_file():
         raise FileNotFoundError(
             f"{os.fspath(run_dir)!r} holds no run: it has no {run.options_file.name}."

@@ -4,39 +4,28 @@ B texts in a batch, T tokens, P predicted positions, M (most) masks in a text, D
 V vocabulary, k predictions for a mask.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.inference.fill_mask import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.serving.text_batches import TEXT, TEXT_B, TextBatches
+from keras_bert_d2l.serving.encoding import BATCH, Encoding, example_batch, mean_of
+from keras_bert_d2l.serving.requests import (
+    EXAMPLES,
+    TEXT,
+    TEXT_B,
+    Signature,
+    examples_array,
+    parse_examples,
+    texts_array,
+)
+from keras_bert_d2l.serving.text_batches import TextBatches
 from keras_bert_d2l.text.framing import require
 from keras_bert_d2l.text.tokenizer import Tokenizer
 
-EXAMPLES = tf.TensorSpec((None,), tf.string, name="examples")
-BATCH = (
-    tf.TensorSpec((None, None), tf.int32, name="tokens"),
-    tf.TensorSpec((None, None), tf.int32, name="segments"),
-    tf.TensorSpec((None,), tf.int32, name="valid_lens"),
-)
 PRED_POSITIONS = tf.TensorSpec((None, None), tf.int32, name="pred_positions")
-
-
-class Signature(NamedTuple):
-    """One question to a served model.
-
-    Attributes:
-        function: Tensors in, a dictionary of named tensors out.
-        specs: The names, dtypes and shapes of its arguments.
-        example: An array for each argument: a small request, for the warm-up of a server.
-    """
-
-    function: Callable[..., dict[str, tf.Tensor]]
-    specs: tuple[tf.TensorSpec, ...]
-    example: tuple[np.ndarray, ...]
 
 
 class TokenSignatures:
@@ -48,13 +37,11 @@ class TokenSignatures:
 
     def __init__(self, model: BERTModel) -> None:
         self.model = model
-        # A function of its own is traced and stored once for all signatures.
-        self.encode = tf.function(self._encode, input_signature=BATCH, autograph=False)
+        self.encode = Encoding(model)
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
-        ids, lengths = np.zeros((1, 2), np.int32), np.full(1, 2, np.int32)
-        example = (ids, ids, lengths, np.zeros((1, 1), np.int32))
+        example = (*example_batch(), np.zeros((1, 1), np.int32))
         return {"tokens": Signature(self.tokens, (*BATCH, PRED_POSITIONS), example)}
 
     def tokens(
@@ -76,7 +63,12 @@ class TokenSignatures:
             `nsp_logits` `(B, 2)`, whose column 1 is "is next", all float32; without what the
             model has not.
         """
-        with tf.control_dependencies(self._checks(tokens, pred_positions)):
+        are_positions = (0 <= pred_positions) & (pred_positions < tf.shape(tokens)[1])
+        checks = [
+            *self.encode.check(tokens),
+            *require(are_positions, "`pred_positions` must be positions in `tokens`."),
+        ]
+        with tf.control_dependencies(checks):
             encoded = self.encode(tokens, segments, valid_lens)
         pooled, nsp_logits = self.heads(encoded)
         outputs = {
@@ -94,20 +86,6 @@ class TokenSignatures:
         if self.model.nsp is None:
             return pooled, None
         return pooled, self.model.nsp(cls if pooled is None else pooled)
-
-    def _checks(self, tokens: tf.Tensor, pred_positions: tf.Tensor) -> list[tf.Operation]:
-        """Fails on what a GPU would answer without a word: it reads zeros where nothing is."""
-        config, length = self.model.bert_config, tf.shape(tokens)[1]
-        are_tokens = (0 <= tokens) & (tokens < config.vocab_size)
-        are_positions = (0 <= pred_positions) & (pred_positions < length)
-        return [
-            *require(length <= config.max_len, f"`tokens` must be at most {config.max_len} wide."),
-            *require(are_tokens, f"`tokens` must be from 0 to {config.vocab_size - 1}."),
-            *require(are_positions, "`pred_positions` must be positions in `tokens`."),
-        ]
-
-    def _encode(self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
-        return self.model.encoder(tokens, segments, valid_lens, training=False)
 
 
 class TextSignatures:
@@ -136,12 +114,12 @@ class TextSignatures:
         """Returns the signatures by name."""
         vocab = self.tokenizer.vocab
         mask = vocab.to_tokens(vocab.mask_id)
-        text = np.array([mask.encode()], object)
+        text, example = texts_array(mask), examples_array({"text": mask})
         found = {
             "serving_default": Signature(self._describe, (TEXT,), (text,)),
             "embed": Signature(self.embed, (TEXT,), (text,)),
             "fill_mask": Signature(self.fill_mask, (TEXT,), (text,)),
-            "tf_example": Signature(self.tf_example, (EXAMPLES,), (_examples(mask),)),
+            "tf_example": Signature(self.tf_example, (EXAMPLES,), (example,)),
         }
         if self.model.nsp is not None:
             found["nsp"] = Signature(self.nsp, (TEXT, TEXT_B), (text, text))
@@ -162,7 +140,7 @@ class TextSignatures:
         encoded = self._of_tokens.encode(**batch)
         pooled, nsp_logits = self._of_tokens.heads(encoded)
         outputs = {
-            "embedding": _mean(encoded, batch["valid_lens"]),
+            "embedding": mean_of(encoded, batch["valid_lens"]),
             "pooled": pooled,
             "nsp": _probabilities(nsp_logits),
         }
@@ -177,8 +155,7 @@ class TextSignatures:
         Returns: `embedding` and `truncated`, as `describe`.
         """
         batch, truncated = self._batches(text)
-        encoded = self._of_tokens.encode(**batch)
-        return {"embedding": _mean(encoded, batch["valid_lens"]), "truncated": truncated}
+        return {"embedding": self._of_tokens.encode.mean(batch), "truncated": truncated}
 
     def nsp(self, text: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
         """Says whether a text goes on with another one.
@@ -229,21 +206,7 @@ class TextSignatures:
 
         Returns: what `describe` returns.
         """
-        features = {"text": tf.io.FixedLenFeature((), tf.string)}
-        return self._describe(tf.io.parse_example(examples, features)["text"])
-
-
-def _examples(text: str) -> np.ndarray:
-    value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
-    example = tf.train.Example(features=tf.train.Features(feature={"text": value}))
-    return np.array([example.SerializeToString()], object)
-
-
-def _mean(encoded: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
-    """The mean of each row's valid tokens, float32 `(B, D)`."""
-    is_valid = tf.sequence_mask(valid_lens, tf.shape(encoded)[1], tf.float32)  # (B, T)
-    total = tf.einsum("btd,bt->bd", tf.cast(encoded, tf.float32), is_valid)
-    return total / tf.cast(valid_lens, tf.float32)[:, None]
+        return self._describe(*parse_examples(examples, (TEXT,)))
 
 
 def _probabilities(logits: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures import Signature
+from keras_bert_d2l.serving.requests import Signature
 
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 

@@ -1,12 +1,13 @@
-"""Asks a SavedModel in a process that knows nothing of the package.
+"""Asks SavedModels in a process that knows nothing of the package.
 
-python ask.py FOLDER REQUESTS ANSWERS [NUM_THREADS NUM_REQUESTS]
+python ask.py QUESTIONS ANSWERS [NUM_THREADS]
 
-REQUESTS: JSON, a list of [signature, {input: [dtype, shape, flat values]}], the bytes of strings
-as the characters 0 to 255. ANSWERS: an .npz with the outputs as "loader/request/output", loader
-being "eager" (tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). Then the threads
-ask NUM_REQUESTS times in all, and every answer has to be as the first one. It runs with old
-releases of TensorFlow, too.
+QUESTIONS: JSON, for each model by name its "folder", "requests" and "repeats"; a request is
+[signature, {input: [dtype, shape, flat values]}], the bytes of strings as the characters 0 to 255.
+ANSWERS: an .npz with the outputs as "loader/model/request/output", loader being "eager"
+(tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). The threads ask each model as
+often as "repeats" says, and every answer has to be as the first one. It runs with old releases of
+TensorFlow, too.
 """
 
 import concurrent.futures
@@ -20,22 +21,24 @@ import tensorflow_text  # noqa: F401  # registers its ops
 SAME = 1e-6
 
 
-def main(folder, requests_file, answers_file, num_threads="0", num_requests="0"):
-    with open(requests_file, encoding="utf-8") as file:
+def main(questions_file, answers_file, num_threads="1"):
+    with open(questions_file, encoding="utf-8") as file:
+        questions = json.load(file)
+    arrays = {}
+    for model, question in questions.items():
         requests = [
             (signature, {name: array(*values) for name, values in inputs.items()})
-            for signature, inputs in json.load(file)
+            for signature, inputs in question["requests"]
         ]
-    ask = eager(folder)
-    answers = {"eager": [ask(*request) for request in requests]}
-    ask_in_threads(ask, requests, answers["eager"], int(num_threads), int(num_requests))
-    answers["graph"] = graph(folder, requests)
-    arrays = {
-        f"{loader}/{number}/{output}": value.astype("S") if value.dtype == object else value
-        for loader, outputs in answers.items()
-        for number, answer in enumerate(outputs)
-        for output, value in answer.items()
-    }
+        ask = eager(question["folder"])
+        answers = {"eager": [ask(*request) for request in requests]}
+        ask_in_threads(ask, requests, answers["eager"], int(num_threads), question["repeats"])
+        answers["graph"] = graph(question["folder"], requests)
+        for loader, outputs in answers.items():
+            for number, answer in enumerate(outputs):
+                for output, value in answer.items():
+                    value = value.astype("S") if value.dtype == object else value
+                    arrays[f"{loader}/{model}/{number}/{output}"] = value
     np.savez(answers_file, **arrays)
     assert "keras_bert_d2l" not in sys.modules
 
@@ -81,7 +84,7 @@ def ask_in_threads(ask, requests, expected, num_threads, num_requests):
             else:
                 np.testing.assert_array_equal(value, expected[number][name])
 
-    with concurrent.futures.ThreadPoolExecutor(max(1, num_threads)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
         for _ in pool.map(ask_again, range(num_requests)):
             pass
 

@@ -1,11 +1,13 @@
-/* Asks a SavedModel through the C API of TensorFlow alone: no Python, no Keras.
+/* Asks SavedModels through the C API of TensorFlow alone: no Python, no Keras.
 
-   client FOLDER [lib FILE]... REQUEST...
+   client [lib FILE]... MODEL...
+   MODEL: model FOLDER REQUEST...
    REQUEST: ask [in TENSOR string|int32 DIMS VALUE...]... [out TENSOR]...
 
    TENSOR is "operation:index", DIMS is "2x3", and a string is a dot and its bytes in hexadecimal
    digits. Each output is printed as two lines: its name, the number of TF_DataType and the
-   dimensions; and its values. Requests are answered in turn by one session. */
+   dimensions; and its values. Requests are answered in turn,
+   those to one model by one session. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +122,7 @@ static char **answer(TF_Session *session, TF_Graph *graph, char **argument, char
   TF_Tensor *fed[MOST_TENSORS] = {0}, *fetched[MOST_TENSORS] = {0};
   const char *names[MOST_TENSORS];
   int num_inputs = 0, num_outputs = 0;
-  while (argument < end && strcmp(*argument, "ask") != 0) {
+  while (argument < end && strcmp(*argument, "ask") != 0 && strcmp(*argument, "model") != 0) {
     if (end - argument < 2) fail(*argument, "needs a tensor");
     const char *word = argument[0], *tensor = argument[1];
     argument += 2;
@@ -145,28 +147,35 @@ static char **answer(TF_Session *session, TF_Graph *graph, char **argument, char
   return argument;
 }
 
-int main(int argc, char **argv) {
-  char **argument = argv + 2, **end = argv + argc;
-  const char *tags[] = {"serve"};
-  status = TF_NewStatus();
-  if (argc < 2) fail("client", "needs a folder");
-  for (; end - argument >= 2 && strcmp(argument[0], "lib") == 0; argument += 2) {
-    TF_LoadLibrary(argument[1], status);
-    check(argument[1]);
-  }
+/* Answers the requests to the model at `argument` and returns where the next one begins. */
+static char **answer_all(char **argument, char **end) {
+  const char *folder = *argument++, *tags[] = {"serve"};
   TF_Graph *graph = TF_NewGraph();
   TF_SessionOptions *options = TF_NewSessionOptions();
   TF_Session *session =
-      TF_LoadSessionFromSavedModel(options, NULL, argv[1], tags, 1, graph, NULL, status);
-  check(argv[1]);
-  while (argument < end) {
-    if (strcmp(*argument, "ask") != 0) fail(*argument, "not understood");
+      TF_LoadSessionFromSavedModel(options, NULL, folder, tags, 1, graph, NULL, status);
+  check(folder);
+  while (argument < end && strcmp(*argument, "ask") == 0) {
     argument = answer(session, graph, argument + 1, end);
   }
   TF_CloseSession(session, status);
   TF_DeleteSession(session, status);
   TF_DeleteSessionOptions(options);
   TF_DeleteGraph(graph);
+  return argument;
+}
+
+int main(int argc, char **argv) {
+  char **argument = argv + 1, **end = argv + argc;
+  status = TF_NewStatus();
+  for (; end - argument >= 2 && strcmp(argument[0], "lib") == 0; argument += 2) {
+    TF_LoadLibrary(argument[1], status);
+    check(argument[1]);
+  }
+  while (argument < end) {
+    if (end - argument < 2 || strcmp(*argument, "model") != 0) fail(*argument, "not understood");
+    argument = answer_all(argument + 1, end);
+  }
   TF_DeleteStatus(status);
   return 0;
 }

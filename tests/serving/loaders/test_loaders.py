@@ -1,4 +1,7 @@
-"""The exported model, asked by programs that know nothing of the package."""
+"""The exported models, asked by programs that know nothing of the package.
+
+`pytest tests/serving/loaders -s` prints the table of differences.
+"""
 
 import pathlib
 import shutil
@@ -18,35 +21,40 @@ BOOL, STRING = tf.bool.as_datatype_enum, tf.string.as_datatype_enum
 
 
 @pytest.mark.slow
-def test_tensorflow_alone_answers_as_the_model_does(
-    exported, requests, requests_file, assert_answers, tmp_path
+def test_tensorflow_alone_answers_as_the_models_do(
+    served_models, questions_file, assert_answers, tmp_path
 ):
-    """Eagerly, with 1,000 requests from 8 threads, and by the graph-mode loader."""
+    """Eagerly, the first with 1,000 requests from 8 threads, and by the graph-mode loader."""
     answers = tmp_path / "answers.npz"
-    command = [sys.executable, HERE / "ask.py", exported, requests_file, answers, "8", "1000"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
+    run([sys.executable, HERE / "ask.py", questions_file, answers, "8"], cwd=tmp_path)
     arrays = dict(np.load(answers))
-    for loader in ("eager", "graph"):
-        assert_answers(by_request(arrays, loader, len(requests)), loader)
+    for name, served in served_models.items():
+        for loader in ("eager", "graph"):
+            given = by_request(arrays, f"{loader}/{name}", len(served.requests))
+            assert_answers(name, given, loader)
 
 
 @pytest.mark.slow
-def test_a_c_program_answers_as_the_model_does(exported, requests, assert_answers, client):
-    signatures = read_saved_model(exported).meta_graphs[0].signature_def
+def test_a_c_program_answers_as_the_models_do(served_models, assert_answers, client):
     arguments, names = [], []
-    for signature, inputs in requests:
-        infos = signatures[signature]
-        arguments.append("ask")
-        for name, array in inputs.items():
-            arguments += ["in", infos.inputs[name].name, *as_arguments(array)]
-        names.append(sorted(infos.outputs))
-        for name in names[-1]:
-            arguments += ["out", infos.outputs[name].name]
-    lines = client(exported, *arguments).splitlines()
+    for name, (folder, requests, _) in served_models.items():
+        signatures = read_saved_model(folder).meta_graphs[0].signature_def
+        arguments += ["model", folder]
+        for signature, inputs in requests:
+            infos = signatures[signature]
+            arguments.append("ask")
+            for key, array in inputs.items():
+                arguments += ["in", infos.inputs[key].name, *as_arguments(array)]
+            names.append((name, sorted(infos.outputs)))
+            for key in sorted(infos.outputs):
+                arguments += ["out", infos.outputs[key].name]
+    lines = client(*arguments).splitlines()
     printed = iter(zip(lines[::2], lines[1::2], strict=True))
-    answers = [{name: as_array(*next(printed)) for name in outputs} for outputs in names]
-    assert_answers(answers, "C")
+    answers = {name: [] for name in served_models}
+    for name, outputs in names:
+        answers[name].append({key: as_array(*next(printed)) for key in outputs})
+    for name, given in answers.items():
+        assert_answers(name, given, "C")
 
 
 @pytest.fixture
@@ -66,23 +74,23 @@ def client(tmp_path):
     compile_ += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
     run(compile_)
 
-    def ask(folder, *arguments):
-        return run([program, folder, *(word for op in ops for word in ("lib", op)), *arguments])
+    def ask(*arguments):
+        return run([program, *(word for op in ops for word in ("lib", op)), *arguments])
 
     return ask
 
 
-def run(command):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+def run(command, cwd=None):
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def by_request(arrays, loader, num_requests):
+def by_request(arrays, prefix, num_requests):
     answers = [{} for _ in range(num_requests)]
     for key, array in arrays.items():
-        of_loader, number, output = key.split("/")
-        if of_loader == loader:
+        if key.startswith(f"{prefix}/"):
+            number, output = key.removeprefix(f"{prefix}/").split("/")
             answers[int(number)][output] = array
     return answers
 

@@ -1,0 +1,197 @@
+"""What the model that finds answers in texts answers.
+
+B questions in a batch, W windows of all contexts, T tokens, L tokens of the longest answer,
+N spans that may be answers, n best of them in a window or a context, k answers.
+"""
+
+import tensorflow as tf
+
+from keras_bert_d2l.inference.answers import MAX_LEN, N_BEST
+from keras_bert_d2l.serving.characters import Characters
+from keras_bert_d2l.serving.requests import CONTEXT, PREDICT, QUESTION
+from keras_bert_d2l.serving.task_signatures import TaskTokenSignatures
+from keras_bert_d2l.serving.text_batches import TextBatches
+from keras_bert_d2l.text.framing import ADDED_TO_PAIR
+from keras_bert_d2l.text.windows import sliding_windows
+
+MAX_ANSWER_LEN = 30
+
+_NEVER = float("-inf")
+_WINDOWS_AT_ONCE = 32  # that pass through the model: it bounds the memory for a long context
+
+
+class SpanAnswers:
+    """The answers to questions that stand in texts, by a `QuestionAnswerer`.
+
+    They are those of `answer`, without a threshold: a context of any length is read in windows of
+    at most 384 tokens that have a third in common, and an answer has at most 30 tokens. Of a
+    question that leaves no room for its context the end is not read.
+
+    Args:
+        of_tokens: The answers to token ids.
+        batches: Makes batches of texts.
+        top_k: Number of answers to each question, k.
+
+    Raises:
+        ValueError: `top_k` is below 1.
+
+    Call arguments:
+        question: Strings `(B,)`.
+        context: Strings `(B,)`.
+
+    Returns: each `(B,)`: `answer`, strings, parts of the contexts; `score`, float32, its
+        probability among the 20 best answers; `start` and `end`, int32, its first character in
+        the context and its last one plus one; `null_score`, float32, by how much the logits of no
+        answer are above those of the answer; and `truncated`, bool, whether the question lost its
+        end. `answers`, `scores`, `starts` and `ends` `(B, k)` are the k best. Where a context has
+        fewer, there are empty strings and zeros.
+    """
+
+    method = PREDICT
+    specs = (QUESTION, CONTEXT)
+
+    def __init__(self, of_tokens: TaskTokenSignatures, batches: TextBatches, top_k: int) -> None:
+        if top_k < 1:
+            raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k!r}.")
+        self._of_tokens = of_tokens
+        self._batches = batches
+        self._top_k = top_k
+        self._num_best = max(top_k, N_BEST)
+        self._max_len = min(MAX_LEN, batches.max_len)
+        self._overlap = self._max_len // 3
+
+    def __call__(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        question, context = self._batches.equally_many(*texts)
+        windows, truncated = self._windows(question, context)
+        logits = self._logits(windows)
+        num_rows = tf.shape(context)[0]
+        rows = tf.cast(windows["rows"], tf.int64)
+        best, starts, ends = self._best(windows, logits, num_rows)
+        nulls = logits["start"][:, 0] + logits["end"][:, 0]
+        null = tf.math.unsorted_segment_min(nulls, rows, num_rows)
+        scores = _shares(best)
+        k = self._top_k
+        owners = tf.repeat(tf.range(num_rows), k)
+        flat = Characters(context).stretches(
+            owners, tf.reshape(starts[:, :k], [-1]), tf.reshape(ends[:, :k], [-1])
+        )
+        answers = {
+            "answers": tf.reshape(flat, [num_rows, k]),
+            "scores": scores[:, :k],
+            "starts": starts[:, :k],
+            "ends": ends[:, :k],
+        }
+        first = {name.removesuffix("s"): column[:, 0] for name, column in answers.items()}
+        margin = tf.where(best[:, 0] > _NEVER, null - best[:, 0], 0.0)
+        return {**answers, **first, "null_score": margin, "truncated": truncated}
+
+    def _windows(
+        self, question: tf.Tensor, context: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """What `Tokenizer.windows` returns, cut, and which questions lost their ends."""
+        pieces, most = self._batches.pieces(question), self._max_len - ADDED_TO_PAIR
+        most -= self._overlap + 1
+        truncated = pieces[0].row_lengths() > most
+        tokens, starts, ends = (piece[:, :most] for piece in pieces)
+        windows = sliding_windows(
+            (tokens, starts, ends),
+            self._batches.pieces(context),
+            vocab=self._batches.tokenizer.vocab,
+            max_len=self._max_len,
+            overlap=self._overlap,
+        )
+        return self._batches.cut(windows), truncated
+
+    def _logits(self, windows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The logits `(W, T)` of starts and ends, some windows after the others."""
+        batch = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
+        num_windows = tf.shape(windows["rows"])[0]
+        # Once even for no window: there has to be something to concatenate. The size is fixed, as
+        # TensorFlow 2.12 does not know the attribute by which a list grows, and ignores it.
+        num_parts = tf.maximum((num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE, 1)
+        found = {
+            side: tf.TensorArray(
+                tf.float32, num_parts, infer_shape=False, element_shape=(None, None)
+            )
+            for side in ("start", "end")
+        }
+
+        def goes_on(number: tf.Tensor, found: dict[str, tf.TensorArray]) -> tf.Tensor:
+            return number < num_parts
+
+        def more(
+            number: tf.Tensor, found: dict[str, tf.TensorArray]
+        ) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+            first = number * _WINDOWS_AT_ONCE
+            some = {name: x[first : first + _WINDOWS_AT_ONCE] for name, x in batch.items()}
+            logits = self._of_tokens(**some)
+            return number + 1, {name: x.write(number, logits[name]) for name, x in found.items()}
+
+        _, found = tf.while_loop(goes_on, more, (tf.constant(0), found), parallel_iterations=1)
+        return {name: array.concat() for name, array in found.items()}
+
+    def _best(
+        self, windows: dict[str, tf.Tensor], logits: dict[str, tf.Tensor], num_rows: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The logits of the n best spans of each context, where they start, and where they end.
+
+        Each `(B, n)`; where there are fewer, minus infinity and zeros.
+        """
+        spans, (window, first, last) = self._best_of_windows(windows, logits)
+        start, end = (
+            tf.gather_nd(windows[name], tf.stack([window, token], axis=1))
+            for name, token in (("starts", first), ("ends", last))
+        )
+        # Windows have tokens in common, and tokens characters: the same span is found repeatedly.
+        row, start, end = (
+            tf.cast(x, tf.int64) for x in (tf.gather(windows["rows"], window), start, end)
+        )
+        size = tf.reduce_max(tf.concat([end, [0]], axis=0)) + 1
+        different, number = tf.unique((row * size + start) * size + end)
+        spans = tf.math.unsorted_segment_max(spans, number, tf.size(different))
+        row, start, end = different // size**2, different // size % size, different % size
+        # As the windows are in the order of their contexts, so are the spans.
+        number = tf.RaggedTensor.from_value_rowids(
+            tf.range(tf.size(different)), row, tf.cast(num_rows, tf.int64), validate=False
+        )
+        padded = [[0, 0], [0, self._num_best]]
+        dense = tf.pad(number.with_values(spans).to_tensor(_NEVER), padded, constant_values=_NEVER)
+        best, column = tf.math.top_k(dense, self._num_best)
+        is_there = best > _NEVER
+
+        def of_best(values: tf.Tensor) -> tf.Tensor:
+            values = tf.pad(number.with_values(tf.cast(values, tf.int32)).to_tensor(), padded)
+            return tf.where(is_there, tf.gather(values, column, batch_dims=1), 0)
+
+        return best, of_best(start), of_best(end)
+
+    def _best_of_windows(
+        self, windows: dict[str, tf.Tensor], logits: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        """The logits of the n best spans of each window, and their window, first and last token.
+
+        Each `(N,)`, in the order of the windows.
+        """
+        is_context = (windows["segments"] == 1) & (windows["ends"] > windows["starts"])
+        starts, ends = (tf.where(is_context, logits[side], _NEVER) for side in ("start", "end"))
+        # (W, T, L): the spans from each token to itself and to the next ones.
+        ends = tf.pad(ends, [[0, 0], [0, MAX_ANSWER_LEN]], constant_values=_NEVER)
+        length = tf.shape(starts)[1]
+        to = tf.range(length)[:, tf.newaxis] + tf.range(MAX_ANSWER_LEN)
+        spans = starts[:, :, tf.newaxis] + tf.gather(ends, to, axis=1)
+        flat = tf.reshape(spans, [tf.shape(spans)[0], length * MAX_ANSWER_LEN])
+        flat = tf.pad(flat, [[0, 0], [0, self._num_best]], constant_values=_NEVER)
+        best, place = tf.math.top_k(flat, self._num_best)
+        is_span = best > _NEVER
+        window = tf.cast(tf.where(is_span)[:, 0], tf.int32)
+        place = tf.boolean_mask(place, is_span)
+        first = place // MAX_ANSWER_LEN
+        return tf.boolean_mask(best, is_span), (window, first, first + place % MAX_ANSWER_LEN)
+
+
+def _shares(logits: tf.Tensor) -> tf.Tensor:
+    """The softmax of `(B, n)`; zeros for minus infinity, even where there is nothing else."""
+    is_there = logits > _NEVER
+    highest = tf.reduce_max(logits, axis=1, keepdims=True)
+    powers = tf.where(is_there, tf.exp(tf.where(is_there, logits - highest, 0.0)), 0.0)
+    return tf.math.divide_no_nan(powers, tf.reduce_sum(powers, axis=1, keepdims=True))

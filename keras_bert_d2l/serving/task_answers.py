@@ -1,0 +1,60 @@
+"""The model of a task in, all its signatures out."""
+
+from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.models.tasks import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+)
+from keras_bert_d2l.serving.requests import Signature
+from keras_bert_d2l.serving.span_answers import SpanAnswers
+from keras_bert_d2l.serving.task_signatures import (
+    Answers,
+    TaskTextSignatures,
+    TaskTokenSignatures,
+)
+from keras_bert_d2l.serving.text_answers import LabelAnswers, ScoreAnswers, VectorAnswers
+from keras_bert_d2l.serving.text_batches import TextBatches
+from keras_bert_d2l.serving.word_answers import WordAnswers
+from keras_bert_d2l.text.tokenizer import Tokenizer
+
+PAIR_TASKS = (SequenceClassifier, SequenceRegressor)
+
+_EXAMPLE = "a"  # what a server that warms up asks for each string
+
+
+def task_signatures(
+    model: TaskModel, tokenizer: Tokenizer | None, *, pairs: bool, top_k: int
+) -> dict[str, Signature]:
+    """Returns the signatures of the model of a task by name.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer; `None`: there are signatures of token ids alone.
+        pairs: Whether it is asked pairs of texts, for the `PAIR_TASKS`.
+        top_k: Number of answers of a `QuestionAnswerer`.
+    """
+    of_tokens = TaskTokenSignatures(model)
+    if tokenizer is None:
+        return of_tokens.signatures()
+    batches = TextBatches(tokenizer, model.bert_config.max_len)
+    answers = _answers(of_tokens, batches, pairs, top_k)
+    of_text = TaskTextSignatures(of_tokens, batches, answers, (_EXAMPLE,) * len(answers.specs))
+    return {**of_text.signatures(), **of_tokens.signatures()}
+
+
+def _answers(
+    of_tokens: TaskTokenSignatures, batches: TextBatches, pairs: bool, top_k: int
+) -> Answers:
+    match of_tokens.model:
+        case SequenceClassifier():
+            return LabelAnswers(of_tokens, batches, pairs)
+        case SequenceRegressor():
+            return ScoreAnswers(of_tokens, batches, pairs)
+        case TokenClassifier():
+            return WordAnswers(of_tokens, batches)
+        case QuestionAnswerer():
+            return SpanAnswers(of_tokens, batches, top_k)
+        case _:
+            return VectorAnswers(of_tokens, batches)
