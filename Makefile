@@ -27,7 +27,7 @@ test-peers: $(PEERS)/installed ## the tests beside PyTorch, Transformers, KerasH
 	$(PEERS)/bin/python -m pytest --durations=5 -k 'peers or jax_backend or beam'
 
 test-served: $(VENV)/installed $(TF212)/installed ## an exported model in TensorFlow 2.12; needs python3.11
-	$(VENV)/bin/python -m pytest tests/serving/test_peers.py
+	$(VENV)/bin/python -m pytest tests/serving/loaders/test_peers.py
 
 lint: $(VENV)/installed ## style, types and the order of imports
 	$(VENV)/bin/ruff check .

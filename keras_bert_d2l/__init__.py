@@ -46,6 +46,7 @@ from keras_bert_d2l.models.tasks import (
 from keras_bert_d2l.serving.audit import audit_saved_model
 from keras_bert_d2l.serving.client import ServingClient
 from keras_bert_d2l.serving.export import export_saved_model
+from keras_bert_d2l.serving.onnx import export_onnx
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.coverage import Coverage, measure_coverage
 from keras_bert_d2l.text.extending import extend_vocab
@@ -114,6 +115,7 @@ __all__ = [
     "drop_tokens",
     "embed",
     "evaluate",
+    "export_onnx",
     "export_saved_model",
     "extend_positions",
     "extend_vocab",

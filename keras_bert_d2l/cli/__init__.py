@@ -15,6 +15,7 @@ from keras_bert_d2l.cli import (
     data,
     finetuning,
     inference,
+    onnx,
     serve,
     serving,
     tasks,
@@ -85,6 +86,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "convert": checkpoints.convert,
     "inspect": checkpoints.inspect,
     "export": serving.export,
+    "export-onnx": onnx.export,
     "audit": serving.audit,
     "serve": serve.serve,
 }
