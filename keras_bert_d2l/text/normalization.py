@@ -23,6 +23,8 @@ _NO_CHARACTER = 0x10FFFF  # what stands for bytes that are not UTF-8: a letter o
 
 # Unicode categories Cc and Cf and the replacement character, without tab, line ends and MARK.
 _REMOVED = r"[\x{00}\x02-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]+"
+# Texts of these characters are clean as they stand, but for their capitals.
+_PLAIN = r"[\t\n\r -~]*"
 _PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
 _CHINESE = (
@@ -74,14 +76,26 @@ class Normalization:
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns normalised texts, strings `(B,)`, for texts, strings `(B,)`, UTF-8."""
-        return self.clean(self.mark(texts))
+        others = tf.where(~tf.strings.regex_full_match(texts, _PLAIN))
+        plain = self._mark_special_tokens(texts)
+        if self.lowercase:
+            plain = tf.strings.lower(plain)
+
+        def with_others() -> tf.Tensor:
+            cleaned = self.clean(self.mark(tf.gather_nd(texts, others)))
+            return tf.tensor_scatter_nd_update(plain, others, cleaned)
+
+        # Both give the same for plain texts; to clean costs several times as much.
+        return tf.cond(tf.size(others) > 0, with_others, lambda: plain)
 
     def mark(self, texts: tf.Tensor) -> tf.Tensor:
         """Writes MARK in place of the brackets of special tokens, and spaces around them.
 
         Other characters are left out nowhere, at most replaced by one that `clean` treats right.
         """
-        texts = self._replace(texts)
+        return self._mark_special_tokens(self._replace(texts))
+
+    def _mark_special_tokens(self, texts: tf.Tensor) -> tf.Tensor:
         if self.split_special_tokens:
             return texts
         left, right = self.special_tokens[0][0], self.special_tokens[0][-1]

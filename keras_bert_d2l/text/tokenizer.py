@@ -130,7 +130,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: The texts are no strings or of a higher rank.
         """
-        return self._word_pieces(self._normalize(_as_texts(texts)))[0]
+        return self._word_pieces.ids(self._normalize(_as_texts(texts)))
 
     def with_offsets(self, texts: Any) -> dict[str, tf.RaggedTensor]:
         """Returns the token ids of texts and where in the text each token stands.
