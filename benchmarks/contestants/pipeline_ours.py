@@ -43,7 +43,7 @@ if options.task == "text":
         return int(tf.reduce_sum(next(batches)[0]))
 
 elif options.task == "masking":
-    size = options.batch_size
+    size = workload.MASKED_TOGETHER
     valid_lens = tf.fill([size], options.max_len)
     keyed = itertools.cycle(
         [

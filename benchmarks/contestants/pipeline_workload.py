@@ -19,6 +19,7 @@ import numpy as np
 
 MASK_RATE, MASKED, RANDOM = 0.15, 0.8, 0.1
 NUM_BATCHES = 16  # of ids to be masked, over and over
+MASKED_TOGETHER = 1024  # rows of such a batch
 WARM_UP = 3  # batches
 
 Document = list[list[int]]  # sentences of ids
@@ -79,7 +80,7 @@ def rows(options: argparse.Namespace) -> list[list[list[int]]]:
     """Batches of full rows of ids, `[CLS]` and `[SEP]` around running text."""
     ids = np.fromfile(options.store / "tokens.bin", "<u2")
     tokens = vocab_tokens(options)
-    size, inner = options.batch_size, options.max_len - 2
+    size, inner = MASKED_TOGETHER, options.max_len - 2
     if len(ids) < NUM_BATCHES * size * inner:
         raise SystemExit("The text is too short for the batches of the masking task.")
     body = ids[: NUM_BATCHES * size * inner].reshape(-1, inner).tolist()

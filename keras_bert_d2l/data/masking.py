@@ -119,7 +119,7 @@ def mask_tokens(
         num_predictions: P, at most T; no row has more predictions.
 
     Returns: the corrupted tokens, int32 `(B, T)`; the positions to predict, int32 `(B, P)`,
-        ascending; the original tokens there, int32 `(B, P)`; their weights, float32 `(B, P)`, 1 for
+        in no order; the original tokens there, int32 `(B, P)`; their weights, float32 `(B, P)`, 1 for
         a prediction. Where a row has fewer than P predictions the rest of all three is 0.
 
     Raises:
@@ -203,7 +203,7 @@ def _choose_tokens(
     is_real = slots < count
     flat = tf.gather(candidates, tf.where(is_real, first + tf.stack(chosen), 0))
     positions = tf.where(is_real, flat - tf.range(num_rows) * num_tokens, num_tokens)
-    return tf.sort(tf.transpose(positions), axis=1)
+    return tf.transpose(positions)
 
 
 def _choose_words(

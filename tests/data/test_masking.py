@@ -128,7 +128,7 @@ def mask_by_hand(tokens, valid_lens, num_predictions, keys, masking):
             unit = tokens_by_hand(key, candidates, count)
         else:
             unit = words_by_hand(key, tokens[row], candidates, count, masking.strategy)
-        for slot, position in enumerate(sorted(unit)):
+        for slot, position in enumerate(unit if masking.strategy == "token" else sorted(unit)):
             positions[row, slot] = position
             labels[row, slot] = tokens[row, position]
             weights[row, slot] = 1
