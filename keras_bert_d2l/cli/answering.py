@@ -2,17 +2,17 @@
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import typer
 from rich.console import Console
 from rich.progress import track
 
+from keras_bert_d2l.cli.lines import as_json_line
 from keras_bert_d2l.data.task_examples import (
     QuestionExamples,
     TaskExamples,
@@ -21,7 +21,7 @@ from keras_bert_d2l.data.task_examples import (
 )
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.inference.answers import answer
+from keras_bert_d2l.inference.answers import answer, fitting_questions
 from keras_bert_d2l.inference.labels import classify, regress, tag
 from keras_bert_d2l.text.reading import read_lines
 
@@ -63,7 +63,7 @@ def write_answers(
         FileNotFoundError: A file is missing.
         ValueError: A file is not of the task, or has no text.
     """
-    examples = _read(task, source, columns, context)
+    examples = _read(task, source, columns, context, getattr(model, "labels", ()))
     console = Console(stderr=True)
     with _writable(out) as file:
         for start in track(
@@ -75,30 +75,43 @@ def write_answers(
         ):
             chosen = range(start, min(start + _AT_ONCE, len(examples.ids)))
             for line in _lines_of(model, examples, chosen, options):
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.write(as_json_line(line) + "\n")
     if out is not None:
         typer.echo(f"{len(examples.ids):,} answers in {out}")
 
 
 def _read(
-    task: str, source: str, columns: Mapping[str, Any], context: pathlib.Path | None
+    task: str,
+    source: str,
+    columns: Mapping[str, Any],
+    context: pathlib.Path | None,
+    labels: Sequence[str],
 ) -> TaskExamples | Lines:
     if source == "-":
         content = sys.stdin.buffer.read()
         is_json = content.lstrip()[:1] in (b"{", b"[")
-        ending = ".jsonl" if is_json else ".tsv" if columns["text"] else ".txt"
+        is_table = any(column is not None for column in columns.values())
+        has_tabs = b"\t" in content.partition(b"\n")[0]
+        ending = ".json" if is_json else ".txt" if not is_table else ".tsv" if has_tabs else ".csv"
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, f"stdin{ending}")
             path.write_bytes(content)
-            return _read_file(task, path, columns, context)
-    return _read_file(task, pathlib.Path(source), columns, context)
+            return _read_file(task, path, columns, context, labels)
+    return _read_file(task, pathlib.Path(source), columns, context, labels)
 
 
 def _read_file(
-    task: str, path: pathlib.Path, columns: Mapping[str, Any], context: pathlib.Path | None
+    task: str,
+    path: pathlib.Path,
+    columns: Mapping[str, Any],
+    context: pathlib.Path | None,
+    labels: Sequence[str],
 ) -> TaskExamples | Lines:
+    if not path.exists():
+        raise FileNotFoundError(f"No file {str(path)!r}.")
     bare = path.with_suffix("") if path.suffix in _PACKED else path
-    if bare.suffix not in _LINES and context is None:
+    is_lines = bare.suffix in _LINES and not _has_columns(path, columns, labels, task)
+    if context is None and not is_lines:
         examples = read_examples(task, path, **columns, labelled=False)
         for line in examples.dropped_in_words():
             typer.echo(f"{path}: {line}", err=True)
@@ -120,6 +133,23 @@ def _read_file(
     return TextExamples(task=task, ids=ids, texts=texts)
 
 
+def _has_columns(
+    path: pathlib.Path, columns: Mapping[str, Any], labels: Sequence[str], task: str
+) -> bool:
+    """Whether a file of lines is a table: columns are named, or each line has the same tabs.
+
+    Of tags also: each line ends with a label of the model, as in CoNLL's files.
+    """
+    if any(column is not None for column in columns.values()):
+        return True
+    lines = [line for line in read_lines(path) if line.strip()]
+    tabs = {line.count("\t") for line in lines}
+    if len(tabs) == 1 and tabs != {0}:
+        return True
+    ends = [line.split()[1:][-1:] for line in lines if not line.startswith("-DOCSTART-")]
+    return task == "tag" and bool(ends) and all(end and end[0] in labels for end in ends)
+
+
 def _lines_of(
     model: Any, examples: TaskExamples | Lines, chosen: range, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
@@ -134,11 +164,7 @@ def _lines_of(
         ):
             yield {"id": one, name: text, "tags": [_known(found) for found in tags]}
     elif isinstance(examples, QuestionExamples):
-        questions, contexts = examples.questions[some], examples.contexts[some]
-        answers = answer(model, questions, contexts, **options)
-        for one, question, [best] in zip(ids, questions, answers, strict=True):
-            place = {"score": best.score, "start": best.start, "end": best.end}
-            yield {"id": one, "question": question, "answer": best.text, **place}
+        yield from _answered(model, examples.subset(chosen), options)
     elif isinstance(examples, TextExamples):
         sides = {"text": examples.texts[some]}
         if examples.texts_b is not None:
@@ -147,6 +173,28 @@ def _lines_of(
         found = ask(model, *sides.values(), **options)
         for one, *texts, said in zip(ids, *sides.values(), found, strict=True):
             yield {"id": one, **dict(zip(sides, texts, strict=True)), **_said(model, said)}
+
+
+def _answered(
+    model: Any, examples: QuestionExamples, options: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields the answers to questions; of one that is too long for a row, that there is none."""
+    fits = fitting_questions(model, examples.questions, options["max_len"])
+    if not fits.all():
+        typer.echo(
+            f"{(~fits).sum():,} questions are too long for a row and have the answer null, first "
+            f"{examples.ids[int(fits.argmin())]!r}.",
+            err=True,
+        )
+    read = examples.subset(fits.nonzero()[0])
+    answers = iter(answer(model, read.questions, read.contexts, **options) if len(read) else ())
+    for one, question, is_read in zip(examples.ids, examples.questions, fits, strict=True):
+        said: dict[str, Any] = {"answer": None}
+        if is_read:
+            [best] = next(answers)
+            place = {"score": best.score, "start": best.start, "end": best.end}
+            said = {"answer": best.text, **place}
+        yield {"id": one, "question": question, **said}
 
 
 def _said(model: Any, found: Any) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The command that fine-tunes a model."""
 
+import dataclasses
 import pathlib
 from typing import Annotated
 
 import typer
 
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
-from keras_bert_d2l.cli.options import plain
+from keras_bert_d2l.cli.options import OF_RUN, Config, Resume, RunDir, plain
 from keras_bert_d2l.cli.task_options import (
     OF_DATA,
     Header,
@@ -18,12 +19,13 @@ from keras_bert_d2l.cli.task_options import (
     TextB,
 )
 from keras_bert_d2l.data.peek import peek
+from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
 from keras_bert_d2l.training.finetuning_options import Task, TaskRunOptions, read_task_options
 from keras_bert_d2l.training.options import Precision
 from keras_bert_d2l.training.run_folder import checkpoint_folder
 from keras_bert_d2l.training.task_run import finetune_files, read_data
 
-_TRAINING, _TRAINED, _DEVICES, _RUN = "Training", "What is trained", "Devices", "Run"
+_TRAINING, _TRAINED, _DEVICES = "Training", "What is trained", "Devices"
 
 
 def run_finetuning(
@@ -62,34 +64,18 @@ def run_finetuning(
             "-m",
             metavar="FOLDER",
             help="Checkpoint to begin with, of any format, or the folder of a run.",
-            rich_help_panel=_RUN,
+            rich_help_panel=OF_RUN,
         ),
     ] = None,
-    run_dir: Annotated[
-        pathlib.Path | None,
-        typer.Option(help="Folder to write, new or empty.", rich_help_panel=_RUN),
-    ] = None,
-    resume: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            metavar="RUN", help="Go on with this run, with its own options.", rich_help_panel=_RUN
-        ),
-    ] = None,
-    config: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="YAML with any of the options below, named as here with _ for -, such as the "
-            "run.yaml of another run. The command line wins.",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    run_dir: RunDir = None,
+    resume: Resume = None,
+    config: Config = None,
     show_peek: Annotated[
         bool,
         typer.Option(
             "--peek",
             help="Show what the model would see of the data, and end.",
-            rich_help_panel=_RUN,
+            rich_help_panel=OF_RUN,
         ),
     ] = False,
     text: Text = None,
@@ -253,9 +239,19 @@ def _class_weights(pairs: list[str]) -> dict[str, float]:
 
 
 def _peek(options: TaskRunOptions) -> None:
-    train, _ = read_data(options, lambda line: typer.echo(line, err=True))
+    # What would be held out is shown as well.
+    named = dataclasses.replace(options, dev=options.dev or options.train)
+    train, dev = read_data(named, lambda line: typer.echo(line, err=True))
     folder = checkpoint_folder(options.model)
-    tokenizer, config = load_pretrained(folder, verbose=False)[1:]
+    tokenizer, config = load_pretrained(folder, heads=(), verbose=False)[1:]
     if tokenizer is None:
         raise ValueError(f"{str(folder)!r} has no vocabulary, without which no text can be read.")
-    typer.echo(peek(train, tokenizer, options.max_len or config.max_len))
+    longest = min(config.max_len, QUESTION_LEN) if options.task == "answer" else config.max_len
+    typer.echo(peek(train, tokenizer, options.max_len or longest, batch_size=options.batch_size))
+    unseen = sorted(set(dev.label_names) - set(train.label_names))
+    if unseen:
+        typer.echo(
+            "The development data have labels that the training data lack: "
+            f"{', '.join(unseen):.200}.",
+            err=True,
+        )

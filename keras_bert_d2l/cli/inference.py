@@ -1,26 +1,28 @@
 """Commands that ask a model."""
 
 import dataclasses
-import json
 import pathlib
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from keras_bert_d2l.checkpoints.pretrained import HEADS
 from keras_bert_d2l.cli.lines import (
     BatchSize,
     File,
     Json,
     PairedTexts,
     Texts,
+    as_json_line,
     echo_json,
     in_parts,
     read_file,
     read_pairs,
     read_texts,
 )
-from keras_bert_d2l.cli.options import Model, load
+from keras_bert_d2l.cli.options import Model, NullThreshold, load
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.answers import answer
 from keras_bert_d2l.inference.embeddings import embed, similar
@@ -30,6 +32,9 @@ from keras_bert_d2l.inference.perplexity import Perplexity, joint_perplexity, ps
 from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import SequenceRegressor, TextEmbedder
+from keras_bert_d2l.training.finetuning import tuned_null_threshold
+
+_DIGITS = 9  # of the numbers of a vector: they tell one float32 from the next
 
 TaskCheckpoint = Annotated[
     pathlib.Path,
@@ -108,7 +113,7 @@ def embed_texts(
         for part in in_parts(len(found)):
             vectors = embed(embedder, found[part], **options)
             for text, vector in zip(found[part], vectors, strict=True):
-                echo_json(_vector_record(text, vector))
+                echo_json(_vector_record(text, vector), _DIGITS)
         return
     parts = [
         embed(embedder, found[part], **options) for part in in_parts(len(found), to_stdout=False)
@@ -119,7 +124,7 @@ def embed_texts(
             np.save(stream, vectors)
         else:
             for text, vector in zip(found, vectors, strict=True):
-                line = json.dumps(_vector_record(text, vector), ensure_ascii=False)
+                line = as_json_line(_vector_record(text, vector), _DIGITS)
                 stream.write(f"{line}\n".encode())
     typer.echo(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers in {out}")
 
@@ -233,7 +238,7 @@ def classify_texts(
     - `cat lines.txt | keras-bert-d2l classify - --json --model runs/reviews`
     """
     firsts, seconds = read_pairs(texts, file) if pairs else (read_texts(texts, file), None)
-    task = load(model).model
+    task = load(model, heads=()).model
     ask: Any = regress if isinstance(task, SequenceRegressor) else classify
     for part in in_parts(len(firsts)):
         texts_b = None if seconds is None else seconds[part]
@@ -258,7 +263,7 @@ def tag_words(
     Example: `keras-bert-d2l tag "Ada Lovelace lived in London." --model runs/names`
     """
     found = read_texts(texts, file)
-    task: Any = load(model).model
+    task: Any = load(model, heads=()).model
     for part in in_parts(len(found)):
         for text, words in zip(
             found[part], tag(task, found[part], batch_size=batch_size), strict=True
@@ -293,13 +298,7 @@ def answer_questions(
         typer.Option(metavar="FILE", help="The text that all questions are about, of any length."),
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Answers to each.")] = 1,
-    null_threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Say that there is no answer where this scores higher by more than the threshold."
-            "  [default: always answer]"
-        ),
-    ] = None,
+    null_threshold: NullThreshold = None,
     batch_size: BatchSize = 32,
     as_json: Json = False,
 ) -> None:
@@ -311,11 +310,14 @@ def answer_questions(
     - `keras-bert-d2l answer "who wrote it?" "and when?" --context page.txt --model runs/squad`
     """
     if context is None:
-        asked, contexts = read_pairs(texts, file)
+        hint = " Give the text with the answer as well, or its file with --context."
+        asked, contexts = read_pairs(texts, file, hint)
     else:
         asked = read_texts(texts, file)
         contexts = [read_file(context)] * len(asked)
-    task: Any = load(model).model
+    task: Any = load(model, heads=()).model
+    if null_threshold is None:
+        null_threshold = tuned_null_threshold(model)
     options: dict[str, Any] = {"top_k": top_k, "null_threshold": null_threshold}
     for part in in_parts(len(asked)):
         rows = answer(task, asked[part], contexts[part], batch_size=batch_size, **options)
@@ -329,9 +331,9 @@ def answer_questions(
                 typer.echo(f"    {one.score:.3f}  {' '.join(one.text.split()) or '(no answer)'}")
 
 
-def _load(path: pathlib.Path | None) -> tuple[Any, Any]:
+def _load(path: pathlib.Path | None, heads: Collection[str] = HEADS) -> tuple[Any, Any]:
     """Returns the model and the tokenizer of a checkpoint."""
-    model, tokenizer, _ = load(path)
+    model, tokenizer, _ = load(path, heads)
     if tokenizer is None:
         raise ValueError("The checkpoint has no vocabulary, without which no text can be read.")
     return model, tokenizer
@@ -339,13 +341,12 @@ def _load(path: pathlib.Path | None) -> tuple[Any, Any]:
 
 def _embedder(path: pathlib.Path | None) -> Any:
     """Returns the model that gives vectors, made once for all parts."""
-    model, tokenizer = _load(path)
+    model, tokenizer = _load(path, heads=())
     return TextEmbedder(model, tokenizer=tokenizer) if isinstance(model, BERTModel) else model
 
 
 def _vector_record(text: str, vector: np.ndarray) -> dict[str, Any]:
-    # As many digits as tell one float32 from the next.
-    return {"text": text, "vector": [float(f"{value:.9g}") for value in vector]}
+    return {"text": text, "vector": vector.tolist()}
 
 
 def _perplexity_line(one: Perplexity, text: str) -> str:

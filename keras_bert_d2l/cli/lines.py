@@ -58,8 +58,15 @@ def read_texts(texts: list[str] | None, file: pathlib.Path | None) -> list[str]:
     return found
 
 
-def read_pairs(texts: list[str] | None, file: pathlib.Path | None) -> tuple[list[str], list[str]]:
+def read_pairs(
+    texts: list[str] | None, file: pathlib.Path | None, hint: str = ""
+) -> tuple[list[str], list[str]]:
     """Returns the first and the second texts of the pairs that a command is given.
+
+    Args:
+        texts: The arguments.
+        file: The file.
+        hint: What an error says of a text without a partner.
 
     Raises:
         ValueError: As of `read_texts`, or a text has no partner.
@@ -68,7 +75,8 @@ def read_pairs(texts: list[str] | None, file: pathlib.Path | None) -> tuple[list
     found = read_texts(texts, file)
     if file is None and texts != [_STDIN]:
         if len(found) % 2:
-            raise ValueError(f"Each text needs a partner. Received: {len(found)} texts.")
+            received = "1 text" if len(found) == 1 else f"{len(found)} texts"
+            raise ValueError(f"Each text needs a partner. Received: {received}.{hint}")
         return found[::2], found[1::2]
     pairs = [line.split("\t") for line in found]
     for number, pair in enumerate(pairs, 1):
@@ -96,9 +104,22 @@ def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
             bar.update(task, advance=min(_PART, num_texts - start))
 
 
-def echo_json(record: dict[str, Any]) -> None:
+def echo_json(record: dict[str, Any], digits: int = 6) -> None:
     """Writes one line of JSON."""
-    typer.echo(json.dumps(record, ensure_ascii=False))
+    typer.echo(as_json_line(record, digits))
+
+
+def as_json_line(record: dict[str, Any], digits: int = 6) -> str:
+    """Returns a record as JSON, its numbers with as many digits as a score has for sure."""
+    return json.dumps(_rounded(record, digits), ensure_ascii=False)
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(one, digits) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(one, digits) for one in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def read_file(file: pathlib.Path | None) -> str:

@@ -4,17 +4,18 @@ import contextlib
 import os
 import pathlib
 import sys
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
 
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.checkpoints.pretrained import Pretrained, load_pretrained
+from keras_bert_d2l.checkpoints.pretrained import HEADS, Pretrained, load_pretrained
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.training.options import Layout
 from keras_bert_d2l.training.run_folder import checkpoint_folder
 
-OF_TEXT = "Text"  # a group of options on a page of help
+OF_TEXT, OF_RUN = "Text", "Run"  # groups of options on a page of help
 
 Texts = Annotated[
     list[str],
@@ -42,13 +43,39 @@ Model = Annotated[
         "[default: the newest run of quickstart]",
     ),
 ]
+RunDir = Annotated[
+    pathlib.Path | None,
+    typer.Option(help="Folder to write, new or empty.", rich_help_panel=OF_RUN),
+]
+Resume = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        metavar="RUN", help="Go on with this run, with its own options.", rich_help_panel=OF_RUN
+    ),
+]
+Config = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML with any of the options below, named as here with _ for -, such as the run.yaml "
+        "of another run. The command line wins.",
+        rich_help_panel=OF_RUN,
+    ),
+]
+NullThreshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Say that there is no answer where this scores higher by more than the threshold.  "
+        "[default: what was best for the run in --model; else always answer]"
+    ),
+]
 
 
-def load(model: pathlib.Path | None) -> Pretrained:
-    """Returns the checkpoint that `--model` names; what it lacks is told on stderr."""
+def load(model: pathlib.Path | None, heads: Collection[str] = HEADS) -> Pretrained:
+    """Returns the checkpoint that `--model` names; what it lacks of `heads` is told on stderr."""
     folder = checkpoint_folder(model or quickstart.newest_run())
     with contextlib.redirect_stdout(sys.stderr):
-        return load_pretrained(folder, verbose=False)
+        return load_pretrained(folder, heads=heads, verbose=False)
 
 
 def open_corpus(texts: list[str], layout: Layout | None) -> Corpus:

@@ -26,7 +26,8 @@ Label = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column of the labels, scores, tags or answers.",
+        help="Column of the labels, scores, tags or answers; with --multi-label also several "
+        "with commas between, of 1 or 0 each.",
         rich_help_panel=OF_DATA,
     ),
 ]

@@ -8,16 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from keras_bert_d2l.cli.answering import write_answers
-from keras_bert_d2l.cli.options import load
+from keras_bert_d2l.cli.options import NullThreshold, load
 from keras_bert_d2l.cli.task_options import Header, Id, Label, Separator, Text, TextB
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inference.evaluation import (
-    TASK_MODELS,
-    Evaluation,
-    evaluate,
-    print_evaluation,
-)
+from keras_bert_d2l.inference.evaluation import Evaluation, evaluate, print_evaluation
+from keras_bert_d2l.inference.task_examples import TASK_MODELS
+from keras_bert_d2l.training.finetuning import tuned_null_threshold
 
 _TASK_OF = {kind: task for task, kind in TASK_MODELS.items()}
 
@@ -37,13 +34,6 @@ MaxLen = Annotated[
         help="Tokens in a row at most.  [default: what the model can read, of questions 384]"
     ),
 ]
-NullThreshold = Annotated[
-    float | None,
-    typer.Option(
-        help="Of questions that may have no answer: by how much the score of none has to be "
-        "higher.",
-    ),
-]
 
 
 def run_evaluation(
@@ -59,7 +49,13 @@ def run_evaluation(
     header: Header = None,
     batch_size: BatchSize = 32,
     max_len: MaxLen = None,
-    null_threshold: NullThreshold = None,
+    null_threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Count a question as left without an answer where none scores higher by more than "
+            "the threshold.  [default: what is best for these examples]"
+        ),
+    ] = None,
     json_file: Annotated[
         pathlib.Path | None,
         typer.Option("--json", metavar="FILE", help="File for the figures and mistakes."),
@@ -83,6 +79,7 @@ def run_evaluation(
         multi_label=getattr(trained, "multi_label", False),
         separator=separator or ",",
         header=header,
+        labelled=True,
     )
     for line in examples.dropped_in_words():
         typer.echo(line, err=True)
@@ -144,15 +141,16 @@ def run_prediction(
     trained, task = _load_task(model)
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
     if task == "answer":
-        options["null_threshold"] = null_threshold
+        tuned = tuned_null_threshold(model)
+        options["null_threshold"] = tuned if null_threshold is None else null_threshold
     columns = {"text": text, "text_b": text_b, "id": id, "header": header}
     write_answers(trained, task, source, out, columns=columns, context=context, options=options)
 
 
 def _load_task(model: pathlib.Path) -> tuple[Any, str]:
     """The model of a checkpoint, and the task that it is for."""
-    loaded = load(model).model
-    task = _TASK_OF.get(type(loaded)) if loaded is not None else None
+    loaded: Any = load(model, heads=()).model
+    task = _TASK_OF.get(type(loaded))
     if task is None:
         raise ValueError(
             f"{str(model)!r} must hold a model for one of {', '.join(TASK_MODELS)}. Received: a "

@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.cli.options import OF_TEXT, LayoutOption, one_or_many, plain
+from keras_bert_d2l.cli.options import (
+    OF_TEXT,
+    Config,
+    LayoutOption,
+    Resume,
+    RunDir,
+    one_or_many,
+    plain,
+)
 from keras_bert_d2l.training.options import (
     MaskingName,
     Objective,
@@ -17,7 +25,7 @@ from keras_bert_d2l.training.options import (
 )
 from keras_bert_d2l.training.pretraining import pretrain
 
-_MODEL, _EXAMPLES, _TRAINING, _DEVICES, _RUN = "Model", "Examples", "Training", "Devices", "Run"
+_MODEL, _EXAMPLES, _TRAINING, _DEVICES = "Model", "Examples", "Training", "Devices"
 
 
 def run_quickstart(
@@ -54,25 +62,9 @@ def run_pretraining(
             show_default=False,
         ),
     ] = None,
-    run_dir: Annotated[
-        pathlib.Path | None,
-        typer.Option(help="Folder to write, new or empty.", rich_help_panel=_RUN),
-    ] = None,
-    resume: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            metavar="RUN", help="Go on with this run, with its own options.", rich_help_panel=_RUN
-        ),
-    ] = None,
-    config: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="YAML with any of the options below, named as here with _ for -, such as the "
-            "run.yaml of another run. The command line wins.",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    run_dir: RunDir = None,
+    resume: Resume = None,
+    config: Config = None,
     steps: Annotated[
         int | None,
         typer.Option(help="Optimizer steps.  [default: 10000]", rich_help_panel=_TRAINING),

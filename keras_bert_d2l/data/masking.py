@@ -118,9 +118,9 @@ def mask_tokens(
         masking: What to choose and how to corrupt it.
         num_predictions: P, at most T; no row has more predictions.
 
-    Returns: the corrupted tokens, int32 `(B, T)`; the positions to predict, int32 `(B, P)`,
-        in no order; the original tokens there, int32 `(B, P)`; their weights, float32 `(B, P)`, 1 for
-        a prediction. Where a row has fewer than P predictions the rest of all three is 0.
+    Returns: the corrupted tokens, int32 `(B, T)`; the positions to predict, int32 `(B, P)`, in no
+        order; the original tokens there, int32 `(B, P)`; their weights, float32 `(B, P)`, 1 for a
+        prediction. Where a row has fewer than P predictions the rest of all three is 0.
 
     Raises:
         ValueError: A token is no id of the vocabulary (in a graph an `InvalidArgumentError`).

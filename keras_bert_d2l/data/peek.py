@@ -64,14 +64,17 @@ def peek(
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
+    columns: _Figures = [(f"`{role}`", name) for role, name in examples.columns.items()]
     groups = (
         ("examples", _sizes(examples)),
+        ("columns", columns),
         ("labels", _labels(examples)),
         ("tokens", _lengths(measured, rows, max_len, batch_size, len(examples))),
         ("dropped", _dropped(examples, rows)),
     )
     for title, figures in groups:
-        table.add_section()
+        if figures:
+            table.add_section()
         for number, (name, value) in enumerate(figures):
             table.add_row("" if number else title, *map(_as_text, (name, value)))
     console = Console()
@@ -115,7 +118,8 @@ def _labels(examples: TaskExamples) -> _Figures:
         figures["standard deviation"] = scores.std()
         return [(name, f"{value:,.3f}") for name, value in figures.items()]
     counts = examples.label_counts()
-    total, most = counts.total(), max(counts.values(), default=1)
+    is_multi = isinstance(examples, TextExamples) and examples.multi_label
+    most, total = max(counts.values(), default=1), len(examples) if is_multi else counts.total()
     shown = counts.most_common(_SHOWN_LABELS)
     width = max((cell_len(label) for label, _ in shown), default=0)
     rows: _Figures = [
@@ -128,10 +132,14 @@ def _labels(examples: TaskExamples) -> _Figures:
         for label, count in shown
     ]
     if len(counts) > len(shown):
-        rest = total - sum(count for _, count in shown)
-        rows.append((f"{len(counts) - len(shown):,} more labels", _share(rest, total)))
-    if isinstance(examples, TextExamples) and examples.multi_label:
-        rows.append(("labels of an example, mean", f"{total / len(examples):.2f}"))
+        rest = counts.total() - sum(count for _, count in shown)
+        rows.append((f"{len(counts) - len(shown):,} more labels", _share(rest, counts.total())))
+    if is_multi:
+        of_columns = examples.columns.get("label", "").split(", ")
+        unset = [name for name in of_columns if name not in counts]
+        if len(of_columns) > 1 and unset:
+            rows.append((f"in no example: {', '.join(unset)}", ""))
+        rows.append(("labels of an example, mean", f"{counts.total() / len(examples):.2f}"))
     return rows
 
 

@@ -110,7 +110,7 @@ def build_with(
     progress: Progress | None = None,
     wait: bool = False,
 ) -> TokenStore:
-    """What `build_store` does, with shards that are made wherever `make` has them made.
+    """Does what `build_store` does, with shards that are made wherever `make` has them made.
 
     Args:
         make: Called with the pieces, each with the folder of its shard, and the tokenizer. Makes
@@ -121,6 +121,13 @@ def build_with(
         deduplicate: As of `build_store`.
         progress: As of `build_store`.
         wait: Whether to wait where another process is building the store.
+
+    Returns: the store, opened.
+
+    Raises:
+        BlockingIOError: Another process is building this store, and `wait` is not set.
+        ValueError: As `build_store`, or as `make`.
+        OSError: As `build_store`, or as `make`.
     """
     directory = pathlib.Path(directory)
     origin = _origin(corpus, tokenizer, deduplicate)

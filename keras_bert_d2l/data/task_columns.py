@@ -1,6 +1,7 @@
 """Names of columns in, the columns of a task out: as the caller names them, or as usual.
 
-Names are compared without regard to case. A number counts columns from 1 on.
+Names are compared without regard to case, and " " and "-" are as good as "_". A number counts
+columns from 1 on.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ from keras_bert_d2l.data.task_files import Table, TextFile
 
 Column = str | int
 _TEXTS = tuple(
-    "text sentence content review comment comment_text tweet message utterance document body "
-    "question title".split()
+    "text sentence content review comment comment_text review_text review_body tweet message "
+    "utterance document article body question headline title".split()
 )
 _PAIRS = (
     ("premise", "hypothesis"),
@@ -24,18 +25,21 @@ _PAIRS = (
     ("text_a", "text_b"),
     ("text1", "text2"),
     ("text", "text_b"),
-    ("#1 string", "#2 string"),  # of the Microsoft paraphrase corpus
+    ("#1_string", "#2_string"),  # of the Microsoft paraphrase corpus
     ("question", "sentence"),
     ("question", "passage"),
+    ("title", "description"),
+    ("title", "content"),
 )
 _LABELS = {
     "classify": tuple(
-        "label gold_label labels class category sentiment quality is_duplicate entailment_judgment "
-        "polarity intent topic target coarse_label answer stars rating score".split()
+        "label gold_label labels class class_index category sentiment emotion emotions quality "
+        "is_duplicate entailment_judgment entailment_label polarity intent topic target "
+        "coarse_label label_coarse answer stars star_rating rating score".split()
     ),
     "regress": tuple(
-        "score similarity similarity_score relatedness_score label rating stars target gold "
-        "value labels".split()
+        "score similarity similarity_score relatedness_score label rating stars star_rating "
+        "target gold value labels".split()
     ),
     "tag": tuple("tags ner_tags pos_tags upos labels label ner pos tag chunk_tags".split()),
     "answer": ("answers", "answer"),
@@ -45,43 +49,62 @@ _QUESTIONS, _CONTEXTS = ("question",), ("context", "passage", "paragraph", "text
 _IDS = tuple("id idx index guid pairid pair_id qid uid example_id sent_id sentence_id".split())
 _LONGEST_NAME = 40  # characters, of what may be a header
 _NAME = re.compile(r"[\w#.-]*")
-_SHOWN = 30
+_SHOWN = 30  # characters of a cell in an error
+_NAMED = 8  # usual names
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Positions of the columns of a task in a table, from 0 on; None: there is none."""
+    """Positions of the columns of a task in a table, from 0 on; None: there is none.
+
+    `flags` are columns that say of one label each, with 1 or 0, whether a text has it.
+    """
 
     text: int
     text_b: int | None
     label: int | None
     id: int | None
+    flags: tuple[int, ...] = ()
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there are columns of labels."""
+        return self.label is not None or bool(self.flags)
+
+    def named(self, table: Table) -> dict[str, str]:
+        """What the columns are called in the table, by what they are for."""
+        single = {"text": self.text, "text_b": self.text_b, "label": self.label, "id": self.id}
+        names = {role: table.name(place) for role, place in single.items() if place is not None}
+        return names | ({"label": ", ".join(map(table.name, self.flags))} if self.flags else {})
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The columns that the caller names; None: the usual ones."""
+    """The columns that the caller names; None: the usual ones.
+
+    `labelled` is as that of `read_examples`.
+    """
 
     task: str
     text: Column | None = None
     text_b: Column | None = None
     label: Column | None = None
     id: Column | None = None
-    labelled: bool = True
+    labelled: bool | None = None
     header: bool | None = None
 
     @property
     def given(self) -> list[Column]:
         """What is named."""
-        named = (self.text, self.text_b, self.label if self.labelled else None, self.id)
+        named = (self.text, self.text_b, None if self.labelled is False else self.label, self.id)
         return [column for column in named if column is not None]
 
     def is_header(self, cells: Sequence[str]) -> bool:
         """Whether the first row of a file holds the names of its columns."""
         if self.header is not None:
             return self.header
-        names = [cell.strip().lower() for cell in cells]
-        if any(as_number(column) is None for column in self.given):
+        names = [_plain(cell) for cell in cells]
+        if any(as_number(part) is None for column in self.given for part in _parts(column)):
             return True  # or else there is no such column
         if any(len(name) > _LONGEST_NAME for name in names):
             return False
@@ -100,11 +123,16 @@ class Wanted:
         """
         finder = _Finder(file, table)
         text, text_b = self._texts(finder)
-        label = None
-        if self.labelled:
+        label: int | None = None
+        flags: tuple[int, ...] = ()
+        if self.labelled is not False:
             usual = _LABELS[self.task] if finder.has_names else ()
-            label = finder.one("label", self.label, usual, besides=(text, text_b))
-        return Columns(text, text_b, label, finder.one("id", self.id, _IDS))
+            find = finder.needed if self.labelled else finder.one
+            if self.task == "classify":
+                flags = finder.several(self.label)
+            if not flags:
+                label = find("label", self.label, usual, besides=(text, text_b))
+        return Columns(text, text_b, label, finder.one("id", self.id, _IDS), flags)
 
     def _texts(self, finder: "_Finder") -> tuple[int, int | None]:
         if self.task == "tag":
@@ -130,18 +158,34 @@ class _Finder:
         self.file = file
         self.table = table
         self.has_names = table.columns is not None
-        self.names = [name.lower() for name in table.columns or ()]
+        self.names = [_plain(name) for name in table.columns or ()]
 
-    def needed(self, role: str, given: Column | None, usual: Sequence[str]) -> int:
-        found = self.one(role, given, usual)
+    def needed(
+        self,
+        role: str,
+        given: Column | None,
+        usual: Sequence[str],
+        besides: Sequence[int | None] = (),
+    ) -> int:
+        found = self.one(role, given, usual, besides)
         if found is not None:
             return found
-        if not self.has_names and len(self.table.first) == 1:
+        if not self.has_names and len(self.table.first) == 1 and role == "text":
             return 0  # a text in each line
+        listed = ", ".join(usual[:_NAMED]) + (" and the like" if len(usual) > _NAMED else "")
+        why = f": none has a usual name ({listed})" if self.has_names else ""
         raise ValueError(
-            f"`{role}` must name a column of {os.fspath(self.file.path)!r}: none has a usual name "
-            f"({', '.join(usual)}). {self._what_exists()}"
+            f"`{role}` must name a column of {os.fspath(self.file.path)!r}{why}. "
+            f"{self._what_exists()}"
         )
+
+    def several(self, given: Column | None) -> tuple[int, ...]:
+        """The columns whose names or numbers stand in one text with commas between."""
+        parts = _parts(given)
+        if len(parts) < 2 or given in (self.table.columns or ()):
+            return ()
+        places = (self.one("label", part, ()) for part in parts)
+        return tuple(place for place in places if place is not None)
 
     def one(
         self,
@@ -157,8 +201,8 @@ class _Finder:
             names = self.table.columns or ()
             if given in names:
                 return names.index(str(given))
-            if isinstance(given, str) and given.lower() in self.names:
-                return self.names.index(given.lower())
+            if isinstance(given, str) and _plain(given) in self.names:
+                return self.names.index(_plain(given))
         number = as_number(given)
         if number is not None and 1 <= number <= len(self.table.first):
             return number - 1
@@ -175,8 +219,18 @@ class _Finder:
         )
         return (
             f"Its first line has no names of columns but {cells}. Name columns by their numbers, "
-            "from 1 on; or, if these are names, by them."
+            "such as 2 for `text` and 1 for `label`; or, if these are names, by them."
         )
+
+
+def _plain(name: str) -> str:
+    """A name as names are compared."""
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _parts(column: Column | None) -> list[str]:
+    """The columns that one text names."""
+    return [] if column is None else [part.strip() for part in str(column).split(",")]
 
 
 def as_number(column: Column) -> int | None:

@@ -20,6 +20,8 @@ class TaskExamples:
         ids: A name for each example; without any they are numbered from 0 on.
         source: The file they were read from.
         sha256: Of the bytes of that file; of a folder, of its files.
+        columns: The columns of that file that were read, by what they are for: `"text"`,
+            `"text_b"`, `"label"`, `"id"`.
         dropped: How many examples of the file could not be used, by reason.
         first_dropped: Where the first of these stands, by reason.
 
@@ -34,6 +36,7 @@ class TaskExamples:
     ids: tuple[str, ...] = ()
     source: str = ""
     sha256: str = ""
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     first_dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

@@ -71,6 +71,10 @@ class Table:
     lines: list[int]
     first: tuple[str, ...]
 
+    def name(self, column: int) -> str:
+        """What a column is called, which without a header is its number, from 1 on."""
+        return str(column + 1) if self.columns is None else self.columns[column]
+
 
 def read_file(path: pathlib.Path) -> TextFile:
     """Reads a UTF-8 text file; `.gz` and `.xz` are unpacked.

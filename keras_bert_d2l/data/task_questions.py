@@ -1,6 +1,8 @@
 """A file in, questions about texts and their answers out: SQuAD 1.1 and 2.0, and JSON."""
 
 import dataclasses
+import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -57,6 +59,8 @@ def question_examples(file: TextFile, wanted: Wanted) -> QuestionExamples:
             reason = "empty context"
         elif has_answers and question.answers is None:
             reason = "no answers"
+        elif any(answer.start < 0 for answer in question.answers or ()):
+            reason = "answer does not say where it stands, and stands nowhere or more than once"
         elif not all(stands_in(answer, question.context) for answer in question.answers or ()):
             reason = "answer does not stand at its place in the context"
         if reason is None:
@@ -80,7 +84,12 @@ def _read_questions(file: TextFile, wanted: Wanted) -> Iterator[_Question]:
         values = json_values(file)
         articles = values[0][1].get("data") if len(values) == 1 else None
         if isinstance(articles, list) and any(map(_is_article, articles)):
-            return _squad_questions(file, articles, wanted.labelled)
+            return _squad_questions(file, articles, wanted)
+    elif file.text.lstrip().startswith("{"):
+        paragraphs = [value for _, value in json_values(file) if isinstance(value, Mapping)]
+        if any("qas" in value for value in paragraphs):  # MRQA's, of which one may be a header
+            article = {"paragraphs": [value for value in paragraphs if "header" not in value]}
+            return _squad_questions(file, [article], wanted)
     return _table_questions(file, wanted)
 
 
@@ -89,7 +98,7 @@ def _is_article(value: Any) -> bool:
 
 
 def _squad_questions(
-    file: TextFile, articles: Sequence[Any], labelled: bool
+    file: TextFile, articles: Sequence[Any], wanted: Wanted
 ) -> Iterator[_Question]:
     number = 0
     for article in articles:
@@ -97,14 +106,16 @@ def _squad_questions(
             context = as_string(_key(file, paragraph, "context", "paragraph"))
             for record in _key(file, paragraph, "qas", "paragraph"):
                 number += 1
-                name = as_string(record.get("id", number))
+                question = as_string(_key(file, record, "question", "question"))
+                name = as_string(record.get("id", record.get("qid", number)))
                 answers = None
-                if labelled:
-                    answers = _answers(record.get("answers"), record.get("is_impossible"))
+                if wanted.labelled is not False:
+                    found = record.get("detected_answers", record.get("answers"))
+                    answers = () if record.get("is_impossible") else _answers(found, context)
                 yield _Question(
                     id=name,
                     place=f"question {name}",
-                    question=as_string(_key(file, record, "question", "question")),
+                    question=question,
                     context=context,
                     title=as_string(article.get("title")),
                     answers=answers,
@@ -116,39 +127,60 @@ def _table_questions(file: TextFile, wanted: Wanted) -> Iterator[_Question]:
     columns = wanted.find(file, table)
     names = table.columns or ()
     of_title = names.index("title") if "title" in names else None
+    of_start = names.index("answer_start") if "answer_start" in names else None
     for line, row in zip(table.lines, table.rows, strict=True):
+        answers = None
+        if columns.label is not None and columns.label < len(row):
+            found = _from_cell(row[columns.label], cell_string(row, of_start))
+            answers = _answers(found, cell_string(row, columns.text_b))
         yield _Question(
             id=cell_string(row, columns.id) or str(line),
             place=f"line {line:,}",
             question=cell_string(row, columns.text),
             context=cell_string(row, columns.text_b),
             title=cell_string(row, of_title),
-            answers=None if columns.label is None else _answers(row[columns.label]),
+            answers=answers,
         )
 
 
-def _answers(found: Any, is_impossible: Any = False) -> tuple[Answer, ...] | None:
+def _from_cell(found: Any, start: str) -> Any:
+    """The answers of a table's cell: JSON as text, or one answer as text."""
+    if not isinstance(found, str) or not found.strip():
+        return found
+    if found.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(found)
+        except json.JSONDecodeError:
+            pass
+    return [{"text": found, "answer_start": int(start) if start.isdecimal() else None}]
+
+
+def _answers(found: Any, context: str) -> tuple[Answer, ...] | None:
     """The answers as SQuAD's file has them, a list; or as tables have them, lists by name."""
-    if is_impossible:
-        return ()
     if isinstance(found, Mapping):
-        texts, starts = found.get("text", ()), found.get("answer_start", ())
+        texts, starts = found.get("text") or (), found.get("answer_start") or ()
         if isinstance(texts, str):
-            texts, starts = [texts], [starts]
+            texts, starts = [texts], [found.get("answer_start")]
         found = [
             {"text": text, "answer_start": start}
-            for text, start in zip(texts, starts, strict=False)
+            for text, start in itertools.zip_longest(texts, starts)
         ]
-    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+    if not isinstance(found, list) or not all(isinstance(item, Mapping | str) for item in found):
         return None
-    answers = (
-        Answer(str(item.get("text", "")), item.get("answer_start", item.get("start", -1)))
-        for item in found
-    )
-    # An answer that says not where it stands, stands nowhere.
     return tuple(
-        answer if isinstance(answer.start, int) else Answer(answer.text, -1) for answer in answers
+        _answer(item if isinstance(item, Mapping) else {"text": item}, context) for item in found
     )
+
+
+def _answer(item: Mapping[str, Any], context: str) -> Answer:
+    """An answer where it says that it stands, or the only place where it does."""
+    text, start = as_string(item.get("text")), item.get("answer_start", item.get("start"))
+    if item.get("char_spans"):  # of MRQA, with the last character
+        start, last = item["char_spans"][0]
+        text = context[start : last + 1]
+    if isinstance(start, int):
+        return Answer(text, start)
+    return Answer(text, context.find(text) if context.count(text) == 1 else -1)
 
 
 def _key(file: TextFile, record: Any, key: str, kind: str) -> Any:

@@ -3,6 +3,7 @@
 import math
 import os
 import pathlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from keras_bert_d2l.data.task_files import (
 from keras_bert_d2l.data.task_words import is_conllu
 
 _NOT_AGREED = "-"  # the label of a pair in SNLI and MultiNLI on which annotators did not agree
+_FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+_ENOUGH = 20  # rows, of which a first one that is alone is conspicuous
+_SHOWN = 6  # folders in an error
 _UNLABELLED_FOLDER = "unsup"  # of the IMDB reviews
 
 
@@ -44,18 +48,22 @@ def text_examples(
             f"task={wanted.task!r}."
         )
     table = read_table(file, wanted.is_header)
-    columns = (
-        _with_labels(wanted.find(file, table), table)
-        if table.rows
-        else Columns(0, None, None, None)
-    )
+    found = wanted.find(file, table) if table.rows else Columns(0, None, None, None)
+    columns = _with_labels(found, table)
+    if found.flags and not multi_label:
+        raise ValueError(
+            "Several columns of labels, of 1 or 0 each, are for `multi_label`. Received: "
+            f"label={wanted.label!r}."
+        )
     make = _label_maker(wanted.task, columns.text_b is not None, multi_label, separator)
     dropped = Dropped()
     ids, texts, texts_b, labels = [], [], [], []
     for line, row in zip(table.lines, table.rows, strict=True):
         text, text_b = cell_string(row, columns.text), cell_string(row, columns.text_b)
         label, reason = None, _unusable(row, table, columns, text, text_b)
-        if columns.label is not None and reason is None:
+        if columns.flags and reason is None:
+            label, reason = _flagged(row, table, columns.flags)
+        elif columns.label is not None and reason is None:
             label, reason = make(row[columns.label])
         if reason is not None:
             dropped.add(reason, f"line {line:,}")
@@ -64,21 +72,42 @@ def text_examples(
         texts.append(text)
         texts_b.append(text_b)
         labels.append(label)
+    if wanted.header is None and table.columns is None:
+        _check_first_label(file, labels)
     return TextExamples(
         task=wanted.task,
         ids=tuple(ids),
         texts=tuple(texts),
         texts_b=None if columns.text_b is None else tuple(texts_b),
-        labels=None if columns.label is None else tuple(labels),
+        labels=tuple(labels) if columns.has_labels else None,
+        columns=found.named(table),
         source=os.fspath(file.path),
         sha256=file.sha256,
         **dropped.fields(),
     )
 
 
+def _check_first_label(file: TextFile, labels: Sequence[Any]) -> None:
+    """Raises a `ValueError` where the first label is alone among frequent ones, as a header is."""
+    counts = Counter(label for label in labels if isinstance(label, str))
+    rarest = counts.most_common()[-2:]
+    if (
+        len(labels) >= _ENOUGH
+        and len(counts) > 2
+        and rarest[1] == (labels[0], 1)
+        and rarest[0][1] > 1
+    ):
+        raise file.error(
+            1,
+            f"the label {labels[0]!r} is here alone, so that this may be a header: say --header or "
+            "--no-header (in Python `header`).",
+        )
+
+
 def _with_labels(columns: Columns, table: Table) -> Columns:
     """The columns; without that of the labels where it is empty in every row."""
-    if any(cell_string(row, columns.label).strip() for row in table.rows):
+    of_labels = columns.flags or (columns.label,)
+    if any(cell_string(row, column).strip() for row in table.rows for column in of_labels):
         return columns
     return Columns(columns.text, columns.text_b, None, columns.id)
 
@@ -87,7 +116,8 @@ def _unusable(
     row: Sequence[Any], table: Table, columns: Columns, text: str, text_b: str
 ) -> str | None:
     """Why a row cannot be used, if so."""
-    used = [place for place in (columns.text, columns.text_b, columns.label) if place is not None]
+    single = (columns.text, columns.text_b, columns.label)
+    used = [*columns.flags, *(place for place in single if place is not None)]
     if not any(map(_filled, row)):
         return "empty line"
     if len(row) <= max(used):
@@ -103,6 +133,16 @@ def _unusable(
 
 def _filled(value: Any) -> bool:
     return bool(as_string(value).strip())
+
+
+def _flagged(
+    row: Sequence[Any], table: Table, flags: Sequence[int]
+) -> tuple[tuple[str, ...], str | None]:
+    """The names of the columns that hold a 1, or why there are none."""
+    said = {column: _FLAGS.get(as_string(row[column]).strip().lower()) for column in flags}
+    if None in said.values():
+        return (), "a column of a label is neither 1 nor 0"
+    return tuple(table.name(column) for column, is_set in said.items() if is_set), None
 
 
 def _label_maker(
@@ -140,12 +180,14 @@ def _label_maker(
 
 
 def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
-    """Reads a folder that has a folder of text files for each label.
+    """Reads a folder with a folder of text files for each label, or without labels one of files.
 
     Raises:
-        ValueError: Another task or columns are wanted, or a file is not UTF-8.
+        ValueError: Another task or columns are wanted, the folders hold folders, or a file is not
+            UTF-8.
     """
-    if wanted.task != "classify" or wanted.given:
+    tasks = ("classify", "regress") if wanted.labelled is False else ("classify",)
+    if wanted.task not in tasks or wanted.given:
         raise ValueError(
             f"{os.fspath(folder)!r} is a folder: its folders are labels, for the task 'classify' "
             f"and without columns. Received: task={wanted.task!r}"
@@ -153,9 +195,9 @@ def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
         )
     dropped = Dropped()
     ids, texts, labels, paths = [], [], [], []
-    for label, path in _labelled_files(folder):
+    for label, path in _labelled_files(folder, wanted.labelled is not False):
         name = path.relative_to(folder).as_posix()
-        if label == _UNLABELLED_FOLDER:
+        if label == _UNLABELLED_FOLDER and wanted.labelled is not False:
             dropped.add(f"folder {label!r}, no label", name)
             continue
         paths.append(path)
@@ -167,18 +209,29 @@ def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
         else:
             dropped.add("empty text", name)
     return TextExamples(
+        task=wanted.task,
         ids=tuple(ids),
         texts=tuple(texts),
-        labels=tuple(labels) if wanted.labelled else None,
+        labels=None if wanted.labelled is False else tuple(labels),
         source=os.fspath(folder),
         sha256=sha256_of_files(paths, folder),
         **dropped.fields(),
     )
 
 
-def _labelled_files(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+def _labelled_files(folder: pathlib.Path, labelled: bool) -> Iterator[tuple[str, pathlib.Path]]:
     """Yields files with the folder they lie in: of one all `.txt`, or where there are none all."""
-    for label in sorted(path for path in folder.iterdir() if path.is_dir()):
+    folders = sorted(path for path in folder.iterdir() if path.is_dir())
+    inner = [sorted(path.name for path in one.iterdir() if path.is_dir()) for one in folders]
+    if folders and all(inner):  # of the IMDB reviews the one in which "train" and "test" lie
+        raise ValueError(
+            f"{os.fspath(folder)!r} must hold a folder of text files for each label. Received: "
+            f"folders of folders; name one of {', '.join(one.name for one in folders[:_SHOWN])}, "
+            f"which holds {', '.join(inner[0][:_SHOWN])}."
+        )
+    if not folders and not labelled:
+        folders = [folder]
+    for label in folders:
         files = sorted(path for path in label.rglob("*") if path.is_file())
         texts = [path for path in files if path.suffix == ".txt"]
         for path in texts or [path for path in files if not path.name.startswith(".")]:

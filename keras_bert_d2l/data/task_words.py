@@ -48,13 +48,14 @@ def word_examples(file: TextFile, wanted: Wanted) -> WordExamples:
     Raises:
         ValueError: The file is not what it should be, or a column is not there.
     """
+    columns: dict[str, str] = {}
     if file.suffix in _JSON_SUFFIXES or file.text.lstrip()[:1] == "{":
-        sentences = _json_sentences(file, wanted)
+        sentences, columns = _json_sentences(file, wanted)
     elif is_conllu(file):
         sentences = list(conllu_sentences(file, wanted.text, wanted.label))
     else:
         sentences = list(conll_sentences(file, wanted.text, wanted.label))
-    has_labels = wanted.labelled and any(any(sentence.labels) for sentence in sentences)
+    has_labels = wanted.labelled is not False and any(any(one.labels) for one in sentences)
     dropped = Dropped()
     kept: list[Sentence] = []
     for sentence in sentences:
@@ -75,13 +76,14 @@ def word_examples(file: TextFile, wanted: Wanted) -> WordExamples:
         ids=tuple(sentence.id for sentence in kept),
         words=tuple(sentence.words for sentence in kept),
         labels=tuple(sentence.labels for sentence in kept) if has_labels else None,
+        columns=columns,
         source=os.fspath(file.path),
         sha256=file.sha256,
         **dropped.fields(),
     )
 
 
-def _json_sentences(file: TextFile, wanted: Wanted) -> list[Sentence]:
+def _json_sentences(file: TextFile, wanted: Wanted) -> tuple[list[Sentence], dict[str, str]]:
     table = read_table(file, wanted.is_header)
     columns = wanted.find(file, table)
     sentences = []
@@ -89,7 +91,7 @@ def _json_sentences(file: TextFile, wanted: Wanted) -> list[Sentence]:
         labels = () if columns.label is None else _strings(row[columns.label])
         name = cell_string(row, columns.id) or str(line)
         sentences.append(Sentence(name, line, _strings(row[columns.text]), labels))
-    return sentences
+    return sentences, columns.named(table)
 
 
 def _strings(values: Any) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from keras_bert_d2l.data.task_questions import question_examples
 from keras_bert_d2l.data.task_texts import folder_examples, text_examples
 from keras_bert_d2l.data.task_words import word_examples
 
+_SOUGHT = {"classify": "labels", "regress": "scores", "tag": "labels", "answer": "answers"}
+
 
 def read_examples(
     task: str,
@@ -22,7 +24,7 @@ def read_examples(
     multi_label: bool = False,
     separator: str = ",",
     header: bool | None = None,
-    labelled: bool = True,
+    labelled: bool | None = None,
 ) -> TaskExamples:
     """Reads the examples of a task from a file, which may be packed (`.gz`, `.xz`).
 
@@ -44,18 +46,20 @@ def read_examples(
         text: The column of the texts (words; questions).
         text_b: That of the second texts of pairs (contexts).
         label: That of the labels (scores; tags, in CoNLL-U by name such as `"UPOS"`; answers).
+            With `multi_label` also several with commas between, `"toxic,obscene"`, each of which
+            holds 1 or 0 for the label of its name.
         id: That of names for the examples; otherwise these are lines.
         multi_label: Whether a text can have any number of labels: a list, or a string.
         separator: What stands between the labels in such a string.
         header: Whether a table's first line has the names of its columns; None: it is looked at.
-        labelled: Whether labels are wanted; False: they are not looked at.
+        labelled: Whether there must be labels; None: there may be, False: they are not looked at.
 
     Returns: `TextExamples`, `WordExamples` or `QuestionExamples`.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: A column is not there (the message says which are), the file is not what its
-            kind has to be, or none of its examples can be used.
+        ValueError: A column is not there (the message says which are), labels are missing, the
+            file is not what its kind has to be, or none of its examples can be used.
     """
     path = pathlib.Path(path)
     if task not in TASKS:
@@ -84,6 +88,13 @@ def read_examples(
         else:
             examples = text_examples(file, wanted, multi_label, separator)
     if not len(examples):
-        why = "; ".join(examples.dropped_in_words()) or "there is only its header"
+        empty = "it has no folders of text files" if path.is_dir() else "there is only its header"
+        why = "; ".join(examples.dropped_in_words()) or empty
         raise ValueError(f"There is no example to use in {os.fspath(path)!r}: {why}.")
+    if labelled and not examples.has_labels:
+        column = examples.columns.get("label")
+        raise ValueError(
+            f"There must be {_SOUGHT[task]} in {os.fspath(path)!r}. Received: {len(examples):,} "
+            "examples without any" + (f", column {column!r} is empty." if column else ".")
+        )
     return examples

@@ -18,26 +18,15 @@ from keras_bert_d2l.data.task_examples import (
 )
 from keras_bert_d2l.inference import scores
 from keras_bert_d2l.inference.answers import FoundAnswer, answer, fitting_questions
-from keras_bert_d2l.inference.labels import check_task, classify, regress, tag
+from keras_bert_d2l.inference.labels import classify, regress, tag
+from keras_bert_d2l.inference.task_examples import check_examples
 from keras_bert_d2l.models.task_model import TaskModel
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TokenClassifier,
-)
 
 NUM_MISTAKES = 20
 _MOST_CHARACTERS = 300  # of the text of a mistake
+_NOTHING = "(none)"  # in a table: no label, or no answer
 _MOST_COLUMNS = 10  # of a table of confusions; more do not fit a terminal
 _WORDS_AROUND = 8  # that a mistake in tagging is shown with, on either side
-
-TASK_MODELS: dict[str, type[TaskModel]] = {
-    "classify": SequenceClassifier,
-    "regress": SequenceRegressor,
-    "tag": TokenClassifier,
-    "answer": QuestionAnswerer,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +144,7 @@ def evaluate(
     print_evaluation(evaluation)
     ```
     """
-    _check_examples(model, examples)
+    check_examples(model, examples)
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
     if isinstance(examples, QuestionExamples):
         options |= {"overlap": overlap, "max_answer_len": max_answer_len}
@@ -167,44 +156,6 @@ def evaluate(
     if isinstance(examples, TextExamples) and examples.multi_label:
         return _evaluate_label_sets(model, examples, options)
     return _evaluate_labels(model, examples, options)
-
-
-def _check_examples(model: TaskModel, examples: TaskExamples) -> None:
-    if not isinstance(examples, TextExamples | WordExamples | QuestionExamples):
-        raise ValueError(
-            f"`examples` must be what `read_examples` returns. Received: {type(examples).__name__}."
-        )
-    wanted = TASK_MODELS[examples.task]
-    if not isinstance(model, wanted):
-        raise ValueError(
-            f"Examples of the task {examples.task!r} are for a {wanted.__name__}. Received: a "
-            f"{type(model).__name__}."
-        )
-    where = f" in {examples.source!r}" if examples.source else ""
-    if not len(examples):
-        raise ValueError(f"There must be an example to evaluate. Received: none{where}.")
-    if not examples.has_labels:
-        raise ValueError(
-            f"Examples must say what is right. Received: examples without labels{where}; without "
-            "them a model can predict, but nothing can be evaluated."
-        )
-    unknown = [label for label in examples.label_names if label not in getattr(model, "labels", ())]
-    if unknown:
-        raise ValueError(
-            f"The model knows the labels {list(model.labels)}. Received: examples{where} with "
-            f"{', '.join(map(repr, unknown[:10]))}{' and more' if len(unknown) > 10 else ''}."
-        )
-    if isinstance(model, SequenceClassifier):
-        several = isinstance(examples, TextExamples) and examples.multi_label
-        if several != model.multi_label:
-            raise ValueError(
-                f"The model has multi_label={model.multi_label}. Received: examples{where} with "
-                f"{'several labels' if several else 'one label'} for each text."
-            )
-    if isinstance(model, SequenceRegressor) and len(model.labels) > 1:
-        raise ValueError(
-            f"The examples have one score each. Received: a model with {list(model.labels)}."
-        )
 
 
 def _evaluate_labels(model: Any, examples: Any, options: dict[str, Any]) -> Evaluation:
@@ -277,7 +228,6 @@ def _evaluate_answers(
     options: dict[str, Any],
 ) -> Evaluation:
     gold = [[one.text for one in answers] for answers in examples.answers or ()]
-    check_task(model, QuestionAnswerer)
     sizes = options["max_len"], options["overlap"]
     fits = fitting_questions(model, examples.questions, *sizes)
     # Without any that fits, `answer` says why.
@@ -369,8 +319,8 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Table:
     for one in mistakes:
         text = textwrap.shorten(one.text, _MOST_CHARACTERS, placeholder=" ...")
         # As `Text`, which does not take the brackets of texts for styles.
-        cells = map(Text, (one.id, text, one.gold, one.predicted, f"{one.score:.3f}"))
-        table.add_row(*cells)
+        cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
+        table.add_row(*map(Text, cells))
     return table
 
 

@@ -231,5 +231,5 @@ def test_a_checkpoint_of_another_task_is_one_line(error, tasks, trained):
 def test_answer_needs_a_text_with_each_question(error, tasks, folder):
     (folder / "none.txt").write_text("")
     command = ("answer", "who ?", "--model", tasks / "answer")
-    assert "Received: 1 texts" in error(*command)
+    assert "Received: 1 text. Give the text with the answer" in error(*command)
     assert "'none.txt' is empty" in error(*command, "--context", "none.txt")

@@ -126,6 +126,21 @@ def test_predict_reads_lines_tables_and_standard_input(run, reviews, files, monk
     assert json.loads(result.stdout)["label"] == "bad"
 
 
+def test_predict_takes_lines_of_equally_many_columns_for_a_table(run, error, reviews, files):
+    model = ("--model", "runs/reviews")
+    (files / "table.txt").write_text("label\ttext\nbad\ta good film\n")
+    assert json.loads(run("predict", "table.txt", *model).stdout)["text"] == "a good film"
+    (files / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
+    assert "by their numbers" in error("predict", "bare.txt", *model)
+    rows = run("predict", "bare.txt", "--text", 2, *model).stdout.splitlines()
+    assert [json.loads(row)["text"] for row in rows] == ["a good film", "a bad film"]
+    read = CliRunner().invoke(
+        app, ["predict", "-", "--text", "body", *model], input='x,body\n1,"a ""bad"" dog"\n'
+    )
+    assert json.loads(read.stdout)["text"] == 'a "bad" dog'
+    assert "No file" in error("predict", "nowhere.txt", *model)
+
+
 @pytest.mark.parametrize(
     ("task", "data", "text", "keys"),
     [
@@ -155,9 +170,29 @@ def test_the_other_tasks_go_from_a_file_to_predictions(run, error, files, task, 
             ("dog", 4),
             ("runs", 8),
         ]
+        (files / "words.txt").write_text((files / data).read_text())
+        words = run("predict", "words.txt", "--model", folder).stdout
+        assert len(json.loads(words.splitlines()[0])["words"]) == 4
     if task == "answer":
+        (files / "ask.txt").write_text(text + "what is it " * 8)
+        told = run("predict", "ask.txt", "--model", folder, *context)
+        assert [json.loads(line)["answer"] is None for line in told.stdout.splitlines()] == [
+            False,
+            True,
+        ]
+        assert "1 questions are too long for a row" in told.stderr
+        (files / "ask.txt").write_text(text)
         assert row["answer"] == "it is a dog"[row["start"] : row["end"]]
         assert "--context" in error("predict", "ask.txt", "--model", folder)
+        # As a run leaves it whose development data are best left without answers.
+        metrics["best"]["val_null_threshold"] = -1e9
+        (files / folder / "metrics.json").write_text(json.dumps(metrics))
+        ask = ("predict", "ask.txt", "--model", folder, *context)
+        assert json.loads(run(*ask).stdout)["answer"] == ""
+        assert json.loads(run(*ask, "--null-threshold", 1e9).stdout)["answer"]
+        ask = ("answer", "what is it", "it is a dog", "--model", folder)
+        assert "(no answer)" in run(*ask).stdout
+        assert "(no answer)" not in run(*ask, "--null-threshold", 1e9).stdout
 
 
 def test_a_stopped_run_says_how_to_go_on_and_goes_on_by_its_folder(run, files, monkeypatch):
@@ -188,10 +223,24 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on_by_its_folder(run, files, m
         assert runs[0] == runs[1]
 
 
+def test_the_folder_of_a_run_stands_for_its_model_in_every_command(run, error, reviews):
+    model = ("--model", "runs/reviews")
+    assert "SequenceClassifier" in run("inspect", "runs/reviews").stdout
+    assert "good" in run("classify", "a good film", *model).stdout
+    for command in ("fill-mask", "perplexity", "embed", "tag"):
+        assert "SequenceClassifier" in error(command, "a [MASK]", *model)
+    assert "SequenceClassifier" in error("next-sentence", "a film", "it is good", *model)
+    assert "is not empty" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
+    assert "no run that could be resumed" in error("pretrain", "--resume", "runs/reviews")
+
+
 def test_peek_shows_the_data_and_trains_nothing(run, files):
     out = run("finetune", "classify", "--train", "reviews.tsv", "--model", "bert", "--peek").stdout
     assert "good" in out
     assert "[CLS]" in out
+    assert "in all 48" in " ".join(out.replace("│", " ").split())  # nothing is held out
+    asked = run("finetune", "answer", "--train", "questions.jsonl", "--model", "bert", "--peek")
+    assert "longer than 24" in asked.stdout
 
 
 def test_bad_input_is_one_line(error, files, reviews):

@@ -87,3 +87,17 @@ def test_one_label_or_none_can_be_looked_at(tokenizer):
     shown = words_of(peek(TextExamples(texts=("a", "it"), labels=("x", "x")), tokenizer, 8))
     assert "2 (100.0%)" in shown
     assert "labels none" in words_of(peek(TextExamples(texts=("a", "it")), tokenizer, 8))
+
+
+def test_columns_and_the_share_of_the_texts_with_each_of_several_labels_are_told(tokenizer):
+    examples = TextExamples(
+        texts=("a crane", "the lake"),
+        labels=(("x", "y"), ("x",)),
+        columns={"text": "body", "label": "x, y, z"},
+    )
+    shown = words_of(peek(examples, tokenizer, 10))
+    assert "`text` body `label` x, y, z" in shown
+    assert "x ████████████████████████ 2 (100.0%)" in shown
+    assert "y ████████████ 1 (50.0%)" in shown
+    assert "in no example: z" in shown
+    assert "labels of an example, mean 1.50" in shown

@@ -72,19 +72,6 @@ Peter NNP B-NP B-PER
 """
 
 
-@pytest.fixture
-def write(tmp_path):
-    """A function that writes a file and returns its path."""
-
-    def write(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def test_tabs_separate_and_quotes_are_text_in_a_tsv(write):
     path = write("train.tsv", 'sentence\tlabel\n"Good, said he\t1\nbad "film"\t0\n')
     examples = read_examples("classify", path)

@@ -1,0 +1,55 @@
+import json
+
+import pytest
+
+from keras_bert_d2l.data.task_examples import Answer
+from keras_bert_d2l.data.tasks import read_examples
+
+CONTEXT = "A crane is over the lake. It is so."
+
+
+def lines(*records):
+    return "\n".join(json.dumps({"context": CONTEXT, **record}) for record in records) + "\n"
+
+
+def test_an_answer_may_stand_beside_its_place(write):
+    records = (
+        {"question": "What?", "answer": "crane", "answer_start": 2},
+        {"question": "Where?", "answer": "lake", "answer_start": "20"},
+        {"question": "Why?", "answer": "", "answer_start": None},
+    )
+    examples = read_examples("answer", write("a.jsonl", lines(*records)))
+    assert examples.answers == ((Answer("crane", 2),), (Answer("lake", 20),))
+    assert examples.dropped == {"no answers": 1}
+
+
+def test_an_answer_without_a_place_has_that_where_it_stands_alone(write):
+    records = (
+        {"question": "What?", "answers": ["crane"]},
+        {"question": "How?", "answers": [{"text": "is"}]},
+        {"question": "Who?", "answers": {"text": ["heron"]}},
+    )
+    examples = read_examples("answer", write("a.jsonl", lines(*records)))
+    assert examples.answers == ((Answer("crane", 2),),)
+    reason = "answer does not say where it stands, and stands nowhere or more than once"
+    assert examples.dropped == {reason: 2}
+
+
+def test_a_cell_may_hold_answers_as_json(write):
+    cell = json.dumps({"text": ["crane"], "answer_start": [2]}).replace('"', '""')
+    path = write("a.csv", f'question,context,answers\nWhat?,{CONTEXT},"{cell}"\nWhy?,x\n')
+    examples = read_examples("answer", path)
+    assert examples.answers == ((Answer("crane", 2),),)
+    assert examples.dropped == {"no answers": 1}
+
+
+def test_lines_may_hold_a_context_with_its_questions_as_mrqa(write):
+    question = {"qid": "q1", "question": "Where?", "answers": ["Lake"]}
+    found = [{"text": "Lake", "char_spans": [[20, 23]]}]
+    content = json.dumps({"header": {"dataset": "x"}}) + "\n"
+    content += lines({"qas": [{**question, "detected_answers": found}]}, {"qas": [question]})
+    examples = read_examples("answer", write("a.jsonl", content))
+    assert (examples.ids, examples.answers) == (("q1",), ((Answer("lake", 20),),))
+    assert sum(examples.dropped.values()) == 1
+    with pytest.raises(ValueError, match="every paragraph.*must have 'qas'"):
+        read_examples("answer", write("b.jsonl", content + '{"context": "b"}\n'))
