@@ -9,7 +9,7 @@ import math
 import os
 import pathlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
 from keras_bert_d2l.checkpoints import book, google, huggingface, native, notebook
@@ -55,6 +55,7 @@ _REPLACEABLE = {
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
 }
 _HEADS = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}  # as people call them
+HEADS = tuple(_HEADS.values())
 
 
 class Pretrained(NamedTuple):
@@ -90,19 +91,25 @@ class WeightSummary(NamedTuple):
 
 
 def load_pretrained(
-    path: str | os.PathLike[str], *, num_heads: int | None = None, verbose: bool = True
+    path: str | os.PathLike[str],
+    *,
+    num_heads: int | None = None,
+    heads: Collection[str] = HEADS,
+    verbose: bool = True,
 ) -> Pretrained:
     """Reads a checkpoint of any format that the package knows.
 
     The format is found out by looking: this package's own, Hugging Face's, google-research/bert's,
     the book's, the notebook's; see docs/checkpoints.md. Other files in the folder are left alone.
-    A head that the files do not have begins anew, which is always printed. Where
-    tensorflow-text is missing (Windows), the tokenizer is `None` and a warning says so: the model
-    works with token ids.
+    A head that the files do not have begins anew, which is printed. Where tensorflow-text is
+    missing (Windows), the tokenizer is `None` and a warning says so: the model works with token
+    ids.
 
     Args:
         path: The folder; or a file of weights, or the prefix of a TF1 checkpoint.
         num_heads: Attention heads per block, for files of weights alone that do not tell it.
+        heads: Those of `"pooler"`, `"mlm"` and `"nsp"` that will be used: that another one begins
+            anew is not printed.
         verbose: Whether to print one line of what was found also where no head is missing.
 
     Returns: the model, in the current dtype policy of Keras, the tokenizer and the configuration.
@@ -117,8 +124,8 @@ def load_pretrained(
     model, missing = _load_model(checkpoint)
     if isinstance(model, TaskModel):
         model.tokenizer = tokenizer
-    if verbose or missing:
-        print(_summary(path, checkpoint))
+    if verbose or any(_HEADS[part] in heads for part in missing):
+        print(_summary(path, checkpoint, heads))
     return Pretrained(model, tokenizer, checkpoint.config)
 
 
@@ -300,20 +307,20 @@ def _tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> Tokenizer | None:
         raise ValueError(f"{os.fspath(path)!r}: {error}") from error
 
 
-def _summary(path: pathlib.Path, checkpoint: Checkpoint) -> str:
-    """Returns the line on what was found."""
+def _summary(path: pathlib.Path, checkpoint: Checkpoint, heads: Collection[str] = HEADS) -> str:
+    """Returns the line on what was found, and on those of some heads that were not."""
     config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.tensors.shapes()
     stored = [row for row in checkpoint.table if row.theirs in shapes]
     parts = {part_of(row.ours) for row in stored}
     absent = {part_of(row.ours) for row in checkpoint.table} - parts
-    heads = [name for part, name in _HEADS.items() if part in parts]
-    fresh = [name for part, name in _HEADS.items() if part in absent]
+    found = [name for part, name in _HEADS.items() if part in parts]
+    fresh = [name for part, name in _HEADS.items() if part in absent and name in heads]
     num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)
     return (
         f"{os.fspath(path)}: {checkpoint.description}; {config.num_blks} blocks, "
         f"{config.num_hiddens} wide, {config.num_heads} attention heads, {config.vocab_size:,} "
         f"tokens, {num_weights:,} weights; "
-        + (describe_task(task) if task else f"heads: {', '.join(heads) or 'none'}")
+        + (describe_task(task) if task else f"heads: {', '.join(found) or 'none'}")
         + (f"; missing and freshly initialised: {', '.join(fresh)}" if fresh else "")
         + ("" if checkpoint.vocab else "; no vocabulary")
     )

@@ -36,7 +36,7 @@ def load_task(
     classifier, tokenizer, _ = load_task(SequenceClassifier, "minilm", labels=["bad", "good"])
     ```
     """
-    model, tokenizer, config = load_pretrained(path, verbose=verbose)
+    model, tokenizer, config = load_pretrained(path, heads=heads_of(kind), verbose=verbose)
     if not isinstance(model, TaskModel):
         model = kind(model, tokenizer=tokenizer, **options)
         if kind.has_head:
@@ -57,3 +57,8 @@ def load_task(
                 "begins with a BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
+
+
+def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
+    """Returns those heads of a BERT, as `load_pretrained` names them, that a task stands on."""
+    return ("pooler",) if kind.has_pooler else ()

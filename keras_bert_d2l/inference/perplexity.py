@@ -97,7 +97,11 @@ def pseudo_perplexity(
 
 
 def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:
-    """Returns the perplexity of several texts together, in which each token counts the same."""
+    """Returns the perplexity of several texts together, in which each token counts the same.
+
+    Raises:
+        ValueError: There is no text.
+    """
     parts = list(perplexities)
     num_tokens = sum(one.num_tokens for one in parts)
     if not num_tokens:

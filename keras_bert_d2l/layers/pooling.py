@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 POOLINGS = ("cls", "mean", "max")
+_LOWEST = -3e38  # in float32 and bfloat16; float16 makes minus infinity of it
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -49,8 +50,10 @@ class Pooling(keras.layers.Layer):
             # A text without a token has the vector 0.
             vectors = ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
         else:
-            lowest = ops.full_like(X, -3e38)
-            vectors = ops.max(ops.where(mask[:, :, None], X, lowest), axis=1)
+            # `initial`: of a batch of no texts, too, there is a largest number.
+            vectors = ops.max(
+                ops.where(mask[:, :, None], X, ops.full_like(X, _LOWEST)), axis=1, initial=_LOWEST
+            )
         if self.normalize:
             length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
             vectors = vectors / ops.maximum(length, 1e-12)

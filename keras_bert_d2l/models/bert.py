@@ -22,7 +22,7 @@ PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positio
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class BERTModel(keras.Model):
+class BERTModel(features.BatchModel):
     """BERT with the masked-language-model and next-sentence heads.
 
     Source: d2l.ai, section 15.8.6; Devlin et al. 2019. The defaults are the book's; the options
@@ -67,7 +67,7 @@ class BERTModel(keras.Model):
     ```
     """
 
-    built: bool  # of keras.Model
+    features = FEATURES
 
     def __init__(
         self,
@@ -253,29 +253,6 @@ class BERTModel(keras.Model):
             weighted_metrics=weighted_metrics,
             **kwargs,
         )
-
-    def export(
-        self,
-        filepath: Any,
-        format: str = "tf_saved_model",
-        verbose: bool | None = None,
-        input_signature: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Exports as `keras.Model.export`, from token ids to logits.
-
-        Without an `input_signature` the inputs are int32 and have the names of a batch; Keras
-        would make them floats called `args_0`. `export_saved_model` writes a model for strings.
-        """
-        if input_signature is None:
-            input_signature = features.input_signature(FEATURES)
-        super().export(filepath, format, verbose, input_signature, **kwargs)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras skips this for a model that overrides `compile`; the arguments it has kept are
-        # those of `keras.Model.compile`, so that they serve here too.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
         base = {

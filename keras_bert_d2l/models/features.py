@@ -1,4 +1,4 @@
-"""The features of a batch: their shapes, and the keys that a model takes.
+"""The features of a batch: their shapes, the keys that a model takes, and what such models share.
 
 B batch, T tokens, P predicted positions.
 """
@@ -14,13 +14,6 @@ def shape(feature: str) -> tuple[None, ...]:
     return (None,) if feature == "valid_lens" else (None, None)
 
 
-def input_signature(features: Sequence[str]) -> list[dict[str, keras.InputSpec]]:
-    """Returns what `keras.Model.export` takes for a batch: int32 inputs with its names."""
-    return [
-        {name: keras.InputSpec(shape=shape(name), dtype="int32", name=name) for name in features}
-    ]
-
-
 def check_keys(batch: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuses a batch with a key that the model does not know, or without tokens or segments."""
     unknown = sorted(set(batch) - set(known))
@@ -31,3 +24,37 @@ def check_keys(batch: Mapping[str, Any], known: Sequence[str]) -> None:
             f"A batch for this model has the keys {tuple(known)}, of which all but the first two "
             f"may be left out. Received {wrong} in {sorted(batch)}."
         )
+
+
+class BatchModel(keras.Model):
+    """A model that takes batches as dictionaries of int32 features."""
+
+    built: bool  # of keras.Model
+    features: tuple[str, ...]  # what an exported model takes
+
+    def export(
+        self,
+        filepath: Any,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Exports as `keras.Model.export`, from token ids to the model's outputs.
+
+        Without an `input_signature` the inputs are int32 and have the names of a batch; Keras
+        would make them floats called `args_0`. `export_saved_model` writes a model for strings.
+        """
+        if input_signature is None:
+            specs = {
+                name: keras.InputSpec(shape=shape(name), dtype="int32", name=name)
+                for name in self.features
+            }
+            input_signature = [specs]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras skips this for a model that overrides `compile`; the arguments it has kept are
+        # those of `keras.Model.compile`, so that they serve here too.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)

@@ -18,7 +18,7 @@ FEATURES = ("tokens", "segments", "valid_lens")
 _HALF_PRECISION = ("float16", "bfloat16")
 
 
-class TaskModel(keras.Model):
+class TaskModel(features.BatchModel):
     """A BERT that answers a question about texts.
 
     The encoder, and the pooler where the task needs one, are those of `bert` itself: training
@@ -42,7 +42,7 @@ class TaskModel(keras.Model):
         tokenizer: The tokenizer, which may be set later.
     """
 
-    built: bool  # of keras.Model
+    features = FEATURES
     fields: tuple[str, ...] = ()  # the arguments beside `bert` that say what the model computes
     gives_tokens = False  # whether there is an output for every token
     has_pooler = False  # whether the head stands on the pooler of the BERT
@@ -301,28 +301,9 @@ class TaskModel(keras.Model):
         add_lora(self.encoder, rank, lora_alpha)
         self.has_lora = True
 
-    def export(
-        self,
-        filepath: Any,
-        format: str = "tf_saved_model",
-        verbose: bool | None = None,
-        input_signature: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Exports as `keras.Model.export`, from int32 token ids to the model's outputs."""
-        if input_signature is None:
-            input_signature = features.input_signature(FEATURES)
-        super().export(filepath, format, verbose, input_signature, **kwargs)
-
     def get_compile_config(self) -> dict[str, Any] | None:
         # A file has no LoRA: its model has other variables to train than the optimizer's.
         return None if self.has_lora else super().get_compile_config()
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras skips this for a model that overrides `compile`; the arguments it has kept are
-        # those of `keras.Model.compile`, so that they serve here too.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def task_config(self) -> dict[str, Any]:
         """Returns the arguments beside `bert` that are of the model, as JSON has them."""

@@ -34,8 +34,45 @@ from keras_bert_d2l.models.task_model import TaskModel, check_bert, dense_head, 
 IGNORED = -100  # the label of a token that has none; any number below 0 is as good
 
 
+class LabelledTask(TaskModel):
+    """A task that has an output for each of its labels.
+
+    Args:
+        bert: The pretrained model.
+        labels: The names of the labels, in the order of their ids.
+        dropout: Rate of the dropout before the head; `None`: the `dropout` of `bert`.
+        tokenizer: Turns strings into batches.
+        **kwargs: `name` of Keras.
+
+    Raises:
+        ValueError: `bert` is not fit for the task, or there are fewer than `min_labels` labels.
+    """
+
+    fields: tuple[str, ...] = ("labels", "dropout")
+    min_labels = 2
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str],
+        *,
+        dropout: float | None = None,
+        tokenizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_bert(bert, type(self))
+        self.labels = check_labels(labels, self.min_labels)
+        super().__init__(
+            bert,
+            head=dense_head(bert, len(self.labels)),
+            dropout=check_dropout(dropout, bert),
+            tokenizer=tokenizer,
+            **kwargs,
+        )
+
+
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class SequenceClassifier(TaskModel):
+class SequenceClassifier(LabelledTask):
     """Tells which label a text or a pair of texts has, or which labels.
 
     Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`:
@@ -49,9 +86,8 @@ class SequenceClassifier(TaskModel):
         bert: The pretrained model, with a pooler.
         labels: The names of the labels, in the order of their ids.
         multi_label: Whether a text can have any number of the labels.
-        dropout: Rate of the dropout before the head; `None`: the `dropout` of `bert`.
-        tokenizer: Turns strings into batches.
-        **kwargs: `name` of Keras.
+        **kwargs: `dropout`, the rate before the head (`None`: that of `bert`), `tokenizer`, which
+            turns strings into batches, and `name` of Keras.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
@@ -77,25 +113,11 @@ class SequenceClassifier(TaskModel):
     has_pooler = True
 
     def __init__(
-        self,
-        bert: BERTModel,
-        labels: Sequence[str],
-        *,
-        multi_label: bool = False,
-        dropout: float | None = None,
-        tokenizer: Any = None,
-        **kwargs: Any,
+        self, bert: BERTModel, labels: Sequence[str], *, multi_label: bool = False, **kwargs: Any
     ) -> None:
-        check_bert(bert, type(self))
-        self.labels = check_labels(labels, at_least=1 if multi_label else 2)
         self.multi_label = bool(multi_label)
-        super().__init__(
-            bert,
-            head=dense_head(bert, len(self.labels)),
-            dropout=check_dropout(dropout, bert),
-            tokenizer=tokenizer,
-            **kwargs,
-        )
+        self.min_labels = 1 if self.multi_label else 2
+        super().__init__(bert, labels, **kwargs)
 
     def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
         if self.multi_label:
@@ -109,7 +131,7 @@ class SequenceClassifier(TaskModel):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class SequenceRegressor(TaskModel):
+class SequenceRegressor(LabelledTask):
     """Gives a text or a pair of texts a score, or several.
 
     Source: transformers, `BertForSequenceClassification` with `problem_type="regression"`.
@@ -118,9 +140,8 @@ class SequenceRegressor(TaskModel):
     Args:
         bert: The pretrained model, with a pooler.
         labels: The names of the scores.
-        dropout: Rate of the dropout before the head; `None`: the `dropout` of `bert`.
-        tokenizer: Turns strings into batches.
-        **kwargs: `name` of Keras.
+        **kwargs: `dropout`, the rate before the head (`None`: that of `bert`), `tokenizer`, which
+            turns strings into batches, and `name` of Keras.
 
     Call arguments: as those of `SequenceClassifier`.
 
@@ -130,27 +151,11 @@ class SequenceRegressor(TaskModel):
         ValueError: `bert` has no pooler, or there is no label.
     """
 
-    fields = ("labels", "dropout")
     has_pooler = True
+    min_labels = 1
 
-    def __init__(
-        self,
-        bert: BERTModel,
-        labels: Sequence[str] = ("score",),
-        *,
-        dropout: float | None = None,
-        tokenizer: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        check_bert(bert, type(self))
-        self.labels = check_labels(labels, at_least=1)
-        super().__init__(
-            bert,
-            head=dense_head(bert, len(self.labels)),
-            dropout=check_dropout(dropout, bert),
-            tokenizer=tokenizer,
-            **kwargs,
-        )
+    def __init__(self, bert: BERTModel, labels: Sequence[str] = ("score",), **kwargs: Any) -> None:
+        super().__init__(bert, labels, **kwargs)
 
     def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
         if class_weights is not None:
@@ -162,7 +167,7 @@ class SequenceRegressor(TaskModel):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class TokenClassifier(TaskModel):
+class TokenClassifier(LabelledTask):
     """Gives every token a label: parts of speech, names and the like.
 
     Source: Devlin et al. 2019, figure 4 (d); transformers, `BertForTokenClassification`.
@@ -187,27 +192,7 @@ class TokenClassifier(TaskModel):
         ValueError: There are fewer than two labels.
     """
 
-    fields = ("labels", "dropout")
     gives_tokens = True
-
-    def __init__(
-        self,
-        bert: BERTModel,
-        labels: Sequence[str],
-        *,
-        dropout: float | None = None,
-        tokenizer: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        check_bert(bert, type(self))
-        self.labels = check_labels(labels, at_least=2)
-        super().__init__(
-            bert,
-            head=dense_head(bert, len(self.labels)),
-            dropout=check_dropout(dropout, bert),
-            tokenizer=tokenizer,
-            **kwargs,
-        )
 
     def default_training(self, class_weights: Sequence[float] | None) -> dict[str, Any]:
         loss = WeightedCrossEntropy(class_weights=class_weights)

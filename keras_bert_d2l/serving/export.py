@@ -109,7 +109,7 @@ def export_saved_model(
     name = folder.resolve().parent.name
     signatures = _signatures(model, tokenizer, pairs, top_k)
     with replacing_folder(folder) as temporary:
-        _archive(signatures, tokenizer).write_out(temporary, verbose=False)
+        _save(signatures, tokenizer, temporary)
         _set_methods(temporary, signatures)
         check_saved_model(temporary)
         if tokenizer is not None:
@@ -153,16 +153,27 @@ def _signatures(
     return {**of_text.signatures(), **of_tokens.signatures()}
 
 
-def _archive(
-    signatures: Mapping[str, Signature], tokenizer: Tokenizer | None
-) -> keras.export.ExportArchive:
-    archive = keras.export.ExportArchive()  # finds the variables that its endpoints use by itself
-    if tokenizer is not None:
-        archive.track(tokenizer)
-    # Where none is called serving_default, Keras makes the first one that, too.
-    for name, signature in signatures.items():
-        archive.add_endpoint(name, signature.function, list(signature.specs))
-    return archive
+def _save(
+    signatures: Mapping[str, Signature], tokenizer: Tokenizer | None, folder: pathlib.Path
+) -> None:
+    """Writes the graph and its variables.
+
+    Functions that are already traced are saved as they are; of others, as a
+    `keras.export.ExportArchive` has them, the saving would trace each once more.
+    """
+    saved = tf.Module()
+    saved.tokenizer = tokenizer
+    traced = {
+        name: tf.function(signature.function, autograph=False).get_concrete_function(
+            *signature.specs
+        )
+        for name, signature in signatures.items()
+    }
+    used = {id(variable): variable for one in traced.values() for variable in one.variables}
+    saved.all_variables = list(used.values())
+    default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+    traced.setdefault(default, next(iter(traced.values())))
+    tf.saved_model.save(saved, os.fspath(folder), signatures=traced)
 
 
 def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:

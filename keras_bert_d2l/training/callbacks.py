@@ -20,6 +20,7 @@ import tensorflow as tf
 
 METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"
 _HELD_OUT = "val_"  # how Keras marks the figures of the validation data
+_NOTICE = b"\nStopping after this step or evaluation; press Ctrl-C again to stop at once.\n"
 _DUPLICATES = ("mlm_loss", "nsp_loss")  # the cross entropies again, averaged over batches
 
 
@@ -195,13 +196,10 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def interruptible(notice: Callable[[], None]) -> Iterator[threading.Event]:
-    """Yields an event that the first Ctrl-C sets; the second one ends the program at once.
+def interruptible() -> Iterator[threading.Event]:
+    """Yields an event that the first Ctrl-C sets, which says so; the second ends the program.
 
     Outside of the main thread, where Python handles no signals, nothing sets the event.
-
-    Args:
-        notice: Called at the first Ctrl-C, to tell that it was seen.
     """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -212,7 +210,7 @@ def interruptible(notice: Callable[[], None]) -> Iterator[threading.Event]:
     def set_event(*_: Any) -> None:
         signal.signal(signal.SIGINT, previous)
         event.set()
-        notice()
+        os.write(2, _NOTICE)  # not print(): the signal may have come in the middle of one
 
     signal.signal(signal.SIGINT, set_event)
     try:

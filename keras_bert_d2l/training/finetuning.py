@@ -25,10 +25,10 @@ from keras_bert_d2l.training.callbacks import Progress, RunLog, TrainingInterrup
 from keras_bert_d2l.training.curves import draw_curves
 from keras_bert_d2l.training.finetuning_options import FinetuningOptions
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
-from keras_bert_d2l.training.run_folder import OPTIONS_FILE
+from keras_bert_d2l.training.option_records import check_known
+from keras_bert_d2l.training.run_folder import BEST, OPTIONS_FILE
 from keras_bert_d2l.training.task_data import Batches, TaskData, batches_of, prepare
 from keras_bert_d2l.training.task_state import (
-    BEST,
     TaskState,
     restore_metrics,
     restore_state,
@@ -39,6 +39,7 @@ from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
 METRICS_JSON, CURVES = "metrics.json", "curves.png"
 RESUME_HINT = " Go on with `resume=True`."
 _SAVE_SECONDS = 300.0  # what a process that is killed loses at most
+_NULL_THRESHOLD = "val_null_threshold"  # of `evaluate`, for the development data
 _POINTS = 25  # of the training loss in an epoch
 
 
@@ -97,8 +98,9 @@ def finetune(
         **options: The fields of `FinetuningOptions`: `epochs`, `learning_rate`, `warmup`,
             `weight_decay`, `layer_decay`, `batch_size`, `max_len`, `seed`, `class_weights`,
             `monitor`, `patience`, `jit`. `monitor` is the figure by which an epoch is the best,
-            for instance `"val_f1"`; higher is better unless it ends in loss, entropy or error.
-            `None`: that of the task, `val_accuracy`, or `val_loss`.
+            for instance `"val_f1"`; higher is better unless it ends in loss, entropy or error,
+            and of equal ones that with the lower `val_loss`. `None`: that of the task,
+            `val_accuracy`, or `val_loss`.
 
     Returns: the model and the figures.
 
@@ -118,7 +120,8 @@ def finetune(
     finetune(model, train, dev, "runs/reviews", learning_rate=5e-5, layer_decay=0.9)
     ```
     """
-    settings, run, say = _options(options), pathlib.Path(run_dir), printer(verbose)
+    check_known(options, FinetuningOptions)
+    settings, run, say = FinetuningOptions(**options), pathlib.Path(run_dir), printer(verbose)
     if not resume:
         check_new(run)
     data = prepare(model, train, dev, settings, say)
@@ -136,7 +139,7 @@ def finetune(
     facts = {"seed": settings.seed, **data.facts, **(facts or {})}
     with (
         contextlib.closing(RunLog(run, progress)) as log,
-        interruptible(_notice) as interrupt,
+        interruptible() as interrupt,
     ):
         steps = _Steps(run, model, state, fixed, interrupt)
         if resume:  # an epoch that is to be done again may have left its line
@@ -218,14 +221,6 @@ class _Steps(keras.callbacks.Callback):
             )
         if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self.save()
-
-
-def _options(options: dict[str, Any]) -> FinetuningOptions:
-    known = [field.name for field in dataclasses.fields(FinetuningOptions)]
-    for name in options:
-        if name not in known:
-            raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
-    return FinetuningOptions(**options)
 
 
 def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
@@ -346,6 +341,18 @@ def _describe_epoch(state: TaskState, is_best: bool, scores: Iterable[str]) -> s
     return f"Development data after epoch {len(state.history)}: {listed}; {ending}"
 
 
+def tuned_null_threshold(run_dir: str | os.PathLike[str]) -> float | None:
+    """Returns the threshold of no answer that did best on the development data of a run.
+
+    `None`: the folder is no run of fine-tuning, or one whose questions all have answers.
+    """
+    file = pathlib.Path(run_dir, METRICS_JSON)
+    if not file.is_file():
+        return None
+    best = json.loads(file.read_text(encoding="utf-8"))["best"]
+    return None if best is None else best.get(_NULL_THRESHOLD)
+
+
 def check_new(run: pathlib.Path) -> None:
     """Raises `FileExistsError` where a folder is not free for a new run."""
     if run.exists() and (not run.is_dir() or any(f.name != OPTIONS_FILE for f in run.iterdir())):
@@ -353,8 +360,3 @@ def check_new(run: pathlib.Path) -> None:
             f"{os.fspath(run)!r} is not empty: name another folder for the run, or go on with the "
             "run in it by resume=True."
         )
-
-
-def _notice() -> None:
-    # Not print(): the signal may have come in the middle of one.
-    os.write(2, b"\nStopping after this step or evaluation; Ctrl-C again stops at once.\n")

@@ -1,9 +1,7 @@
 """The options of fine-tuning: arguments or a `run.yaml` in, one checked record out."""
 
 import dataclasses
-import math
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any, Literal, Self, get_args
 
@@ -11,6 +9,14 @@ import yaml
 
 from keras_bert_d2l.data.task_columns import Column
 from keras_bert_d2l.files import write_text
+from keras_bert_d2l.training.option_records import (
+    absolute_path,
+    check_integer,
+    check_known,
+    number,
+    out_of_range,
+    read_yaml,
+)
 from keras_bert_d2l.training.options import Precision
 
 Task = Literal["classify", "regress", "tag", "answer"]
@@ -157,7 +163,7 @@ class TaskRunOptions(FinetuningOptions):
         Raises:
             ValueError: An option is unknown, missing, of the wrong type or out of its range.
         """
-        check_known(options)
+        check_known(options, cls)
         return cls(**{"task": None, "model": None, "train": None, **options})
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
@@ -168,14 +174,6 @@ class TaskRunOptions(FinetuningOptions):
         write_text(path, _HEADER + yaml.safe_dump(fields, sort_keys=False, allow_unicode=True))
 
 
-def check_known(options: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for an option that `TaskRunOptions` does not have."""
-    known = [field.name for field in dataclasses.fields(TaskRunOptions)]
-    for name in options:
-        if name not in known:
-            raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
-
-
 def read_task_options(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads some or all options of `TaskRunOptions` from a YAML file; values are not checked yet.
 
@@ -183,22 +181,7 @@ def read_task_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: There is no such file.
         ValueError: The file is not YAML, is no mapping, or has an unknown option.
     """
-    name = os.fspath(path)
-    try:
-        options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name!r} is not a YAML file: {' '.join(str(error).split())}.") from error
-    if options is None:  # nothing but comments
-        return {}
-    if not isinstance(options, dict):
-        raise ValueError(
-            f"{name!r} must hold options, one `name: value` a line. Received: {options!r:.80}."
-        )
-    try:
-        check_known(options)
-    except ValueError as error:
-        raise ValueError(f"{name!r}: {error}") from error
-    return options
+    return read_yaml(path, TaskRunOptions)
 
 
 def normal_form(name: str, value: Any) -> Any:
@@ -208,21 +191,17 @@ def normal_form(name: str, value: Any) -> Any:
         ValueError: The value is of the wrong type, or no number of examples, steps and the like.
     """
     if name in _NUMBERS:
-        return _number(name, value)
+        return number(name, value)
     if name == "class_weights":
         return _weights(value)
     if name in _INTEGERS or (name in _OPTIONAL_INTEGERS and value is not None):
-        least = {**_INTEGERS, **_OPTIONAL_INTEGERS}[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise out_of_range(name, value, f"a whole number, at least {least}")
+        check_integer(name, value, {**_INTEGERS, **_OPTIONAL_INTEGERS}[name])
     elif name in _FLAGS and not isinstance(value, bool):
         raise out_of_range(name, value, "true or false")
     elif name in _CHOICES and value not in get_args(_CHOICES[name]):
         raise out_of_range(name, value, f"one of {get_args(_CHOICES[name])}")
     elif name in _PATHS and value is not None:
-        if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-            raise out_of_range(name, value, "a path")
-        return os.path.abspath(os.path.expanduser(value))  # the run may go on from any folder
+        return absolute_path(name, value)
     elif name in _COLUMNS and (isinstance(value, bool) or not isinstance(value, str | int | None)):
         raise out_of_range(name, value, "the name of a column, or its number from 1 on")
     elif name in ("monitor", "separator") and not isinstance(value, str | None):
@@ -232,24 +211,9 @@ def normal_form(name: str, value: Any) -> Any:
     return value
 
 
-def out_of_range(name: str, value: Any, expected: str) -> ValueError:
-    """Returns the error on an option."""
-    return ValueError(f"`{name}` must be {expected}. Received: {name}={value!r:.120}.")
-
-
-def _number(name: str, value: Any) -> float:
-    try:  # YAML 1.1 takes 1e-3, which has no point, for a text
-        number = float(value) if isinstance(value, str) else value
-    except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise out_of_range(name, value, "a number")
-    return float(number)
-
-
 def _weights(value: Any) -> dict[str, float] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
         raise out_of_range("class_weights", value, "weights of labels, by name")
-    return {str(label): _number("class_weights", weight) for label, weight in value.items()}
+    return {str(label): number("class_weights", weight) for label, weight in value.items()}

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import pathlib
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import yaml
@@ -11,6 +10,14 @@ import yaml
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pairs import MIN_LEN
 from keras_bert_d2l.files import write_text
+from keras_bert_d2l.training.option_records import (
+    absolute_path,
+    check_integer,
+    check_known,
+    number,
+    out_of_range,
+    read_yaml,
+)
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
@@ -140,15 +147,17 @@ class PretrainingOptions:
         for name in ("corpus", *_PATHS, *_NUMBERS):
             self._set(name, normal_form(name, getattr(self, name)))
         for name, smallest in {**_INTEGERS, **_OPTIONAL_INTEGERS}.items():
-            _check_integer(name, getattr(self, name), smallest, name in _OPTIONAL_INTEGERS)
+            value = getattr(self, name)
+            if value is not None or name in _INTEGERS:
+                check_integer(name, value, smallest)
         for name, optional in (("jit", False), ("lowercase", True)):
             value = getattr(self, name)
             if not isinstance(value, bool) and not (optional and value is None):
-                raise ValueError(f"`{name}` must be true or false. Received: {name}={value!r}.")
+                raise out_of_range(name, value, "true or false")
         for name in ("preset", "tpu"):
             value = getattr(self, name)
             if not isinstance(value, str | None):
-                raise ValueError(f"`{name}` must be a name. Received: {name}={value!r}.")
+                raise out_of_range(name, value, "a name")
         self._check_values()
         self._check_combinations()
         self._set_defaults()
@@ -160,24 +169,17 @@ class PretrainingOptions:
         for name, kind, optional in _CHOICES:
             value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed and not (optional and value is None):
-                raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}.")
+                raise out_of_range(name, value, f"one of {allowed}")
         if self.preset is not None:
             BERTConfig.preset(self.preset)
-        if self.learning_rate <= 0:
-            raise ValueError(
-                f"`learning_rate` must be above 0. Received: learning_rate={self.learning_rate!r}."
-            )
-        if self.weight_decay < 0:
-            raise ValueError(
-                f"`weight_decay` must be at least 0. Received: weight_decay={self.weight_decay!r}."
-            )
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"`held_out` must be in (0, 1). Received: held_out={self.held_out!r}.")
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(
-                "`short_seq_prob` must be in [0, 1]. Received: "
-                f"short_seq_prob={self.short_seq_prob!r}."
-            )
+        for name, fits, meaning in (
+            ("learning_rate", self.learning_rate > 0, "above 0"),
+            ("weight_decay", self.weight_decay >= 0, "at least 0"),
+            ("held_out", 0 < self.held_out < 1, "in (0, 1)"),
+            ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "in [0, 1]"),
+        ):
+            if not fits:
+                raise out_of_range(name, getattr(self, name), meaning)
         if self.warmup_steps is not None and self.warmup_steps >= self.steps:
             raise ValueError(
                 "`warmup_steps` must be below `steps`. Received: "
@@ -265,7 +267,7 @@ class PretrainingOptions:
             ValueError: An option is unknown, of the wrong type or out of its range, or `corpus`
                 is missing.
         """
-        check_known(options)
+        check_known(options, cls)
         return cls(**{"corpus": None, **options})
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
@@ -277,14 +279,6 @@ class PretrainingOptions:
         write_text(path, _HEADER + text)
 
 
-def check_known(options: dict[str, Any]) -> None:
-    """Raises `ValueError` for an option that `PretrainingOptions` does not have."""
-    known = [field.name for field in dataclasses.fields(PretrainingOptions)]
-    for name in options:
-        if name not in known:
-            raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
-
-
 def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads some or all options from a YAML file.
 
@@ -294,23 +288,7 @@ def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: There is no such file.
         ValueError: The file is not YAML, is no mapping, or has an unknown option.
     """
-    name = os.fspath(path)
-    try:
-        options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
-    if options is None:  # nothing but comments
-        return {}
-    if not isinstance(options, dict):
-        raise ValueError(
-            f"{name!r} must hold options, one `name: value` a line. Received: {options!r:.80}."
-        )
-    try:
-        check_known(options)
-    except ValueError as error:
-        raise ValueError(f"{name!r}: {error}") from error
-    return options
+    return read_yaml(path, PretrainingOptions)
 
 
 def normal_form(name: str, value: Any) -> Any:
@@ -321,18 +299,9 @@ def normal_form(name: str, value: Any) -> Any:
     """
     if name == "corpus":
         return _corpus(value)
-    if name in _PATHS:
-        return _path(name, value)
-    return _number(name, value) if name in _NUMBERS else value
-
-
-def _path(name: str, value: Any) -> str | None:
-    """The absolute path, so that a run can be resumed from any folder."""
-    if value is None:
-        return None
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ValueError(f"`{name}` must be a path. Received: {name}={value!r:.80}.")
-    return os.path.abspath(os.path.expanduser(value))
+    if name in _PATHS and value is not None:
+        return absolute_path(name, value)
+    return number(name, value) if name in _NUMBERS else value
 
 
 def _corpus(value: Any) -> str | tuple[str, ...]:
@@ -342,26 +311,6 @@ def _corpus(value: Any) -> str | tuple[str, ...]:
 
 
 def _one_source(value: Any) -> str:
-    path = value if value == "docstrings" else _path("corpus", value)
-    if path is None:
+    if value is None:
         raise ValueError("`corpus` is missing: name the text to train on.")
-    return path
-
-
-def _number(name: str, value: Any) -> float:
-    try:  # YAML 1.1 takes 1e-3, which has no point, for a text
-        number = float(value) if isinstance(value, str) else value
-    except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise ValueError(f"`{name}` must be a number. Received: {name}={value!r}.")
-    return float(number)
-
-
-def _check_integer(name: str, value: Any, smallest: int, optional: bool) -> None:
-    if optional and value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
-        raise ValueError(
-            f"`{name}` must be a whole number, at least {smallest}. Received: {name}={value!r}."
-        )
+    return value if value == "docstrings" else absolute_path("corpus", value)

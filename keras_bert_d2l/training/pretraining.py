@@ -1,11 +1,9 @@
 """Pretraining: a corpus or a token store in, the folder of a run with a trained model out."""
 
 import dataclasses
-import functools
 import os
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 
@@ -17,11 +15,13 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.training.options import PretrainingOptions, check_known, normal_form
+from keras_bert_d2l.training.option_records import check_known
+from keras_bert_d2l.training.options import PretrainingOptions, normal_form
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.strategies import check_batch_size, make_strategy, scope_of
 from keras_bert_d2l.training.trainer import Trainer
+from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
 
 
 class PretrainingResult(NamedTuple):
@@ -45,7 +45,7 @@ def pretrain(
     *,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
-    verbose: Literal["auto"] | int = "auto",
+    verbose: Verbose = "auto",
     **options: Any,
 ) -> PretrainingResult:
     """Trains a BERT on the masked tokens and next sentences of a text.
@@ -92,8 +92,8 @@ def pretrain(
     fill_mask(result.model, result.tokenizer, "paris is the [MASK] of france")
     ```
     """
-    check_known(options)
-    run, say = RunFolder(run_dir), _printer(verbose)
+    check_known(options, PretrainingOptions)
+    run, say = RunFolder(run_dir), printer(verbose)
     given = _plain(corpus, options, run)
     objects: dict[str, Any] = {
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
@@ -131,7 +131,7 @@ def pretrain(
         trainer.restore()
     else:
         trainer.create()
-    trainer.train(callbacks, _verbosity(verbose))
+    trainer.train(callbacks, verbosity(verbose))
     return PretrainingResult(model, start.tokenizer, run.metrics())
 
 
@@ -206,14 +206,3 @@ def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
                 f"{len(settings.corpus) - 1} more; name it alone, or the text it was made from."
             )
     return Corpus.open(list(settings.corpus), layout=settings.layout)
-
-
-def _verbosity(verbose: Literal["auto"] | int) -> int:
-    if verbose != "auto":
-        return verbose
-    # Where a line cannot be overwritten, each update of a progress bar would be one more line.
-    return 1 if sys.stdout.isatty() or "ipykernel" in sys.modules else 2
-
-
-def _printer(verbose: Literal["auto"] | int) -> Callable[[str], None]:
-    return functools.partial(print, flush=True) if verbose else lambda _: None

@@ -28,11 +28,13 @@ from keras_bert_d2l.training.variables import (
     assign,
     damaged,
     read_variables,
+    sync,
     value_of,
     write_variables,
 )
 
 OPTIONS_FILE = "run.yaml"
+BEST, LAST = "best", "last"
 _OPTIMIZER_FILE, _STATE_FILE = "optimizer.safetensors", "training_state.json"
 _STATE_TYPES: dict[str, Any] = {
     "step": int,
@@ -55,7 +57,7 @@ class RunFolder:
         self.config_file = self.path / CONFIG_FILE
         self.vocab_file = self.path / VOCAB_FILE
         self.metrics_file = self.path / METRICS_FILE
-        self.best, self.last = self.path / "best", self.path / "last"
+        self.best, self.last = self.path / BEST, self.path / LAST
 
     def check_new(self) -> None:
         """Makes the folder, unless there is an empty one.
@@ -65,14 +67,15 @@ class RunFolder:
             OSError: The folder cannot be written.
         """
         name = os.fspath(self.path)
-        if self.options_file.exists():
+        if self._holds_run():
             raise FileExistsError(
                 f"{name!r} holds a run already, at step {self._read_state()['step']:,}: resume it, "
                 "or name another folder for the new one."
             )
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise FileExistsError(
-                f"{name!r} exists and is no folder of a run: name a new or an empty folder."
+                f"{name!r} is not empty, and holds no run of pretraining: name a new or an empty "
+                "folder."
             )
         self.path.mkdir(parents=True, exist_ok=True)
         if not os.access(self.path, os.W_OK):
@@ -91,13 +94,13 @@ class RunFolder:
         """Returns the options of the run, after mending what a killed process left behind.
 
         Raises:
-            FileNotFoundError: The folder holds no run.
+            FileNotFoundError: The folder holds no run of pretraining.
             ValueError: `run.yaml` is damaged.
         """
-        if not self.options_file.is_file():
+        if not self._holds_run():
             raise FileNotFoundError(
-                f"{os.fspath(self.path)!r} holds no run that could be resumed: it has no "
-                f"{OPTIONS_FILE}."
+                f"{os.fspath(self.path)!r} holds no run that could be resumed: it must have the "
+                f"{OPTIONS_FILE} and the {CONFIG_FILE} that `pretrain` writes."
             )
         options = read_options(self.options_file)
         for folder in (self.best, self.last):
@@ -109,14 +112,14 @@ class RunFolder:
 
     def save_best(self, model: BERTModel, tokenizer: Tokenizer) -> None:
         """Writes `best/`."""
-        _sync(model)
+        sync(model)
         save_pretrained(model, self.best, tokenizer)
 
     def save_last(
         self, model: BERTModel, tokenizer: Tokenizer, progress: Progress, store_fingerprint: str
     ) -> None:
         """Writes `last/`: the model and everything that the steps to come depend on."""
-        _sync(model)
+        sync(model)
         state = {
             "step": progress.step,
             "best_loss": progress.best_loss if math.isfinite(progress.best_loss) else None,
@@ -152,6 +155,10 @@ class RunFolder:
         lines = [json.loads(line) for line in self._metrics_lines()]
         return [{k: math.nan if v is None else v for k, v in line.items()} for line in lines]
 
+    def _holds_run(self) -> bool:
+        """Whether the folder holds a run of pretraining; fine-tuning writes a `run.yaml`, too."""
+        return self.options_file.is_file() and self.config_file.is_file()
+
     def _forget_metrics_after(self, step: int) -> None:
         """Drops the figures of steps that are to be done again."""
         kept = [line for line in self._metrics_lines() if json.loads(line)["step"] <= step]
@@ -178,11 +185,25 @@ class RunFolder:
 
 
 def checkpoint_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the best checkpoint of the folder of a run; any other path is returned as it is."""
+    """Returns the best checkpoint of the folder of a run; any other path is returned as it is.
+
+    Args:
+        path: The folder of a run of pretraining or of fine-tuning, or a checkpoint.
+
+    Raises:
+        FileNotFoundError: The run ended before its first checkpoint.
+    """
     run = RunFolder(path)
-    if not run.options_file.is_file():
+    if not run.options_file.is_file() and not run.metrics_file.is_file():
         return run.path
-    return run.best if run.best.is_dir() else run.last
+    if run.best.is_dir():
+        return run.best
+    if not (run.last / CONFIG_FILE).is_file():  # fine-tuning keeps the state of training alone
+        raise FileNotFoundError(
+            f"The run {os.fspath(path)!r} ended within its first epoch and has no checkpoint yet: "
+            "go on with it first."
+        )
+    return run.last
 
 
 def mend(folder: pathlib.Path) -> None:
@@ -192,12 +213,6 @@ def mend(folder: pathlib.Path) -> None:
         os.replace(old.pop(), folder)
     for left_over in (*old, *folder.parent.glob(f".{folder.name}.*.tmp")):
         shutil.rmtree(left_over, ignore_errors=True)
-
-
-def _sync(model: BERTModel) -> None:
-    """Fetches the weights into the model: during `fit` Keras keeps those of JAX elsewhere."""
-    if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()
 
 
 def _seeds(model: BERTModel) -> list[keras.Variable]:

@@ -1,10 +1,8 @@
 """What a run begins with: options or a checkpoint in, a tokenizer, an architecture, weights out."""
 
-import contextlib
 import dataclasses
 import os
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras_bert_d2l.checkpoints.conversion import named_weights
@@ -22,6 +20,7 @@ from keras_bert_d2l.training.options import (
     PretrainingOptions,
 )
 from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.training.seeding import seeded
 
 
 class Start(NamedTuple):
@@ -148,7 +147,7 @@ def _check_length(options: PretrainingOptions, config: BERTConfig) -> None:
 
 def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
     """Returns the model to train, with its optimizer."""
-    with _seeded(options.seed):
+    with seeded(options.seed):
         model = BERTModel.from_bert_config(start.config, dtype=options.precision)
     if start.weights is not None:
         model.set_weights(start.weights)
@@ -160,14 +159,3 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
     )
     model.optimizer.build(model.trainable_variables)
     return model
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds what Keras draws the seeds of weights and dropout from, and puts it back."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -11,9 +11,9 @@ import tensorflow as tf
 from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples
 from keras_bert_d2l.data.task_rows import TaskRows
 from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
-from keras_bert_d2l.inference.evaluation import TASK_MODELS, evaluate
+from keras_bert_d2l.inference.evaluation import evaluate
+from keras_bert_d2l.inference.task_examples import check_examples
 from keras_bert_d2l.models.task_model import TaskModel
-from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.training.finetuning_options import FinetuningOptions
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
@@ -115,44 +115,6 @@ def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-def check_examples(model: TaskModel, examples: TaskExamples) -> None:
-    """Raises a `ValueError` for examples from which the model cannot learn."""
-    kind, where = TASK_MODELS[examples.task], examples.source or "The examples"
-    if not isinstance(model, kind):
-        raise ValueError(
-            f"{where}: the task {examples.task!r} takes a {kind.__name__}. Received: a "
-            f"{type(model).__name__}."
-        )
-    if model.tokenizer is None:
-        raise ValueError(
-            "Texts need a tokenizer. Received: a model without one; set `model.tokenizer = "
-            "Tokenizer(vocab)` with the vocabulary that it was made with."
-        )
-    if not len(examples):
-        raise ValueError(f"{where}: there is no example to learn from. {_dropped(examples)}")
-    if not examples.has_labels:
-        raise ValueError(f"{where}: it is not said what is right; name the column of the labels.")
-    if isinstance(model, SequenceClassifier) and model.multi_label != examples.multi_label:  # type: ignore[attr-defined]
-        one, several = "one label for each text", "any number of labels for each text"
-        raise ValueError(
-            f"{where}: the model gives {several if model.multi_label else one}. Received: "
-            f"{one if model.multi_label else several}; make both with the same `multi_label`."
-        )
-    if isinstance(model, SequenceRegressor) and len(model.labels) != 1:
-        raise ValueError(
-            f"{where}: examples have one score each. Received: a model of the scores "
-            f"{', '.join(model.labels)}."
-        )
-    known = getattr(model, "labels", ())
-    unknown = {n: count for n, count in examples.label_counts().items() if n not in known}
-    if unknown:
-        named = ", ".join(f"{name!r} ({count:,} times)" for name, count in unknown.items())
-        raise ValueError(
-            f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; begin "
-            "with a model of all labels, or take these examples out."
-        )
-
-
 def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
     """Parts examples by a hash of their text, so that equal texts are on one side.
 
@@ -160,21 +122,45 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
         examples: The examples.
         share: Of the second part, about.
 
-    Returns: the larger part and the other. Questions about one article stay together.
+    Returns: the larger part and the other. Questions about one article stay together. The other
+        has one text at least, and no label that the larger one lacks.
 
     Raises:
         ValueError: One of the two would be empty.
     """
-    chosen = [_hash(key) < share for key in _texts(examples)]
-    parts = [[n for n, is_in in enumerate(chosen) if is_in == second] for second in (False, True)]
+    keys = _texts(examples)
+    hashes = {key: _hash(key) for key in keys}
+    held_out = {key for key, value in hashes.items() if value < share}
+    if not held_out:  # of a few texts
+        held_out = {min(hashes, key=lambda key: hashes[key])}
+    held_out -= _with_rare_labels(examples, keys, held_out)
+    parts = [[n for n, key in enumerate(keys) if (key in held_out) == is_in] for is_in in (0, 1)]
     if not all(parts):
         raise ValueError(
-            f"{examples.source or 'The examples'}: {len(examples):,} examples are too few to hold "
-            f"out a share of {share:g}. Name a file of development data."
+            f"{examples.source or 'The examples'}: {len(examples):,} examples about "
+            f"{len(hashes):,} different texts are too few to hold out a share of {share:g}. Name a "
+            "file of development data."
         )
     larger, smaller = map(examples.subset, parts)
     # What was dropped from the file is told once.
     return larger, dataclasses.replace(smaller, dropped={}, first_dropped={})
+
+
+def _with_rare_labels(
+    examples: TaskExamples, keys: Sequence[str], held_out: Collection[str]
+) -> set[str]:
+    """Texts that have to be learned from, because no other one has their label."""
+    if isinstance(examples, QuestionExamples) or examples.task == "regress":
+        return set()
+    is_held_out = [key in held_out for key in keys]
+    learned = examples.subset(np.flatnonzero(np.logical_not(is_held_out))).label_counts()
+    unlearned = set(examples.label_counts()) - set(learned)
+    return {
+        key
+        for number, key in enumerate(keys)
+        if unlearned and is_held_out[number]
+        if unlearned & set(examples.subset([number]).label_counts())
+    }
 
 
 def _texts(examples: TaskExamples) -> list[str]:
@@ -274,13 +260,5 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
     if rows.num_truncated:
         share = rows.num_truncated / max(1, len(rows.examples))
         lines.append(f"  {rows.num_truncated:,} ({share:.1%}) cut to {max_len} tokens")
-    if rows.num_words_cut:
-        lines.append(
-            f"  {rows.num_words_cut:,} words without a token, from which nothing is learned"
-        )
-    of_rows_dropped = [f"{count:,} dropped: {reason}" for reason, count in rows.dropped.items()]
-    return [*lines, *(f"  {line}" for line in (*examples.dropped_in_words(), *of_rows_dropped))]
-
-
-def _dropped(examples: TaskExamples) -> str:
-    return "; ".join(examples.dropped_in_words()) or "It is empty."
+    lost = (*examples.dropped_in_words(), *rows.lost_in_words())
+    return [*lines, *(f"  {line}" for line in lost)]

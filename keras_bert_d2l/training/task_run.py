@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import random
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,9 +12,10 @@ import keras
 
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.checkpoints.task_fields import describe_task, task_fields
+from keras_bert_d2l.checkpoints.tasks import heads_of
 from keras_bert_d2l.data.task_examples import TaskExamples
 from keras_bert_d2l.data.tasks import read_examples
-from keras_bert_d2l.inference.evaluation import TASK_MODELS
+from keras_bert_d2l.inference.task_examples import TASK_MODELS, check_examples
 from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.finetuning import (
@@ -31,9 +31,10 @@ from keras_bert_d2l.training.finetuning_options import (
     normal_form,
     read_task_options,
 )
-from keras_bert_d2l.training.run_folder import OPTIONS_FILE, checkpoint_folder
-from keras_bert_d2l.training.task_data import check_examples, split_examples
-from keras_bert_d2l.training.task_state import BEST, has_state
+from keras_bert_d2l.training.run_folder import BEST, OPTIONS_FILE, checkpoint_folder
+from keras_bert_d2l.training.seeding import seeded
+from keras_bert_d2l.training.task_data import split_examples
+from keras_bert_d2l.training.task_state import has_state
 from keras_bert_d2l.training.verbosity import Verbose, printer
 
 
@@ -149,6 +150,7 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
         multi_label=options.multi_label,
         separator=options.separator,
         header=options.header,
+        labelled=True,
     )
 
 
@@ -161,15 +163,17 @@ def load_model(
         FileNotFoundError: There is no checkpoint.
         ValueError: It is damaged, or a BERT that is not fit for the task.
     """
-    with _policy(options.precision), _seeded(options.seed):
-        model, tokenizer, _ = load_pretrained(checkpoint_folder(options.model))
+    with _policy(options.precision), seeded(options.seed):
+        kind = TASK_MODELS[options.task]
+        folder = checkpoint_folder(options.model)
+        model, tokenizer, _ = load_pretrained(folder, heads=heads_of(kind))
         if not isinstance(model, TaskModel):
             fields: dict[str, Any] = {}
             if options.task in ("classify", "tag"):
                 fields["labels"] = _labels(train, dev, say)
             if options.task == "classify":
                 fields["multi_label"] = options.multi_label
-            model = TASK_MODELS[options.task](model, tokenizer=tokenizer, **fields)
+            model = kind(model, tokenizer=tokenizer, **fields)
             say(f"A new head: {describe_task(task_fields(model) or {}):.200}")
         if options.lora is not None:
             model.enable_lora(options.lora)  # which draws numbers, too
@@ -220,14 +224,3 @@ def _policy(precision: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(before)
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds what Keras draws the seeds of weights and dropout from, and puts it back."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)

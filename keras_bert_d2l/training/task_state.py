@@ -13,10 +13,9 @@ from typing import Any
 
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.task_model import TaskModel
-from keras_bert_d2l.training.run_folder import mend
-from keras_bert_d2l.training.variables import damaged, read_variables, write_variables
+from keras_bert_d2l.training.run_folder import BEST, LAST, mend
+from keras_bert_d2l.training.variables import damaged, read_variables, sync, write_variables
 
-BEST, LAST = "best", "last"
 _STATE_FILE = "training_state.json"
 _VARIABLES, _OPTIMIZER = "variables.safetensors", "optimizer.safetensors"
 _METRICS = "metrics.safetensors"
@@ -62,16 +61,19 @@ class TaskState:
         """Takes the figures of one more epoch, and tells whether it is the best so far."""
         self.history.append(figures)
         self.batch, self.window = 0, (0, 0.0)
-        value = figures[self.monitor]
-        if value is None:  # not a number
+        if figures[self.monitor] is None:  # not a number
             return False
-        sign = -1 if self.monitor.endswith(_LOWER_IS_BETTER) else 1
-        if self.best_epoch is not None:
-            best = self.history[self.best_epoch - 1][self.monitor]
-            if sign * value <= sign * best:
-                return False
+        best = None if self.best_epoch is None else self.history[self.best_epoch - 1]
+        if best is not None and self._rank(figures) <= self._rank(best):
+            return False
         self.best_epoch = len(self.history)
         return True
+
+    def _rank(self, figures: dict[str, Any]) -> tuple[float, float]:
+        """What is higher for a better epoch: by the monitored figure, then by the loss."""
+        sign = -1 if self.monitor.endswith(_LOWER_IS_BETTER) else 1
+        loss = figures.get("val_loss")
+        return sign * figures[self.monitor], -math.inf if loss is None else -loss
 
 
 def save_state(
@@ -85,8 +87,7 @@ def save_state(
         state: How far it is.
         settings: What has to be the same for the run to go on.
     """
-    if hasattr(model, "jax_state_sync"):  # during `fit` Keras keeps the weights of JAX elsewhere
-        model.jax_state_sync()
+    sync(model)
     stored = {**dataclasses.asdict(state), "settings": settings}
     with replacing_folder(run / LAST) as folder:
         write_variables(folder / _VARIABLES, model.variables)

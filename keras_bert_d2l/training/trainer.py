@@ -85,7 +85,7 @@ class Trainer:
             return
         with (
             contextlib.closing(RunLog(self.run.path, self.progress)) as log,
-            interruptible(_notice) as interrupt,
+            interruptible() as interrupt,
         ):
             if not self.run.metrics():
                 figures = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
@@ -173,8 +173,3 @@ def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
     for length, count in ((to_next, 1), (every, left // every), (left % every, 1)):
         if length and count:
             yield length, count
-
-
-def _notice() -> None:
-    # Not print(): the signal may have come in the middle of one.
-    os.write(2, b"\nStopping after this step; press Ctrl-C again to stop at once.\n")

@@ -11,6 +11,12 @@ import safetensors
 import safetensors.numpy
 
 
+def sync(model: keras.Model) -> None:
+    """Fetches the weights into the model: during `fit` Keras keeps those of JAX elsewhere."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
 def value_of(variable: keras.Variable) -> np.ndarray:
     """Returns what a variable holds."""
     return keras.ops.convert_to_numpy(variable)

@@ -4,7 +4,6 @@ The golden files are those of `BertForPreTraining`; the real weights those of al
 """
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -125,21 +124,11 @@ def test_weights_after_five_steps_of_torchs_adamw(model, golden, data_dir, file,
             close(trained[name], value, 1e-5, err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def minilm(data_dir, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("minilm")
-    script = data_dir / "checkpoints/all-MiniLM-L6-v2/get.sh"
-    result = subprocess.run(["bash", script, folder], capture_output=True, text=True, timeout=300)
-    if result.returncode:
-        pytest.skip(f"needs the weights of all-MiniLM-L6-v2: {result.stderr.strip()[-200:]}")
-    return folder
-
-
 @pytest.mark.slow
-def test_real_weights_give_the_real_outputs(minilm, data_dir):
+def test_real_weights_give_the_real_outputs(minilm_dir, data_dir):
     golden = dict(np.load(data_dir / "golden/minilm/io.npz"))
     sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
-    model, tokenizer, _ = load_pretrained(minilm)
+    model, tokenizer, _ = load_pretrained(minilm_dir)
     batch = tokenizer(sentences)
     np.testing.assert_array_equal(batch["tokens"], golden["input_ids"])
     np.testing.assert_array_equal(batch["segments"], golden["token_type_ids"])

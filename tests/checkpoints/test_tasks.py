@@ -13,7 +13,6 @@ from keras_bert_d2l import (
     Tokenizer,
     Vocab,
     add_tokens,
-    export_saved_model,
     extend_positions,
     fill_mask,
     load_pretrained,
@@ -287,6 +286,23 @@ def test_a_plain_bert_lends_its_encoder_to_a_task_with_a_new_head(tmp_path, caps
     np.testing.assert_array_equal(model.hidden.kernel, bert.hidden.kernel)
 
 
+def test_of_a_plain_bert_only_what_the_task_stands_on_is_missed(tmp_path, capsys):
+    save_pretrained(BERTModel.from_bert_config(CONFIG), tmp_path / "bert")
+    file = tmp_path / "bert/model.safetensors"
+    for lacking, kind, is_told in (
+        (("mlm", "nsp"), SequenceClassifier, False),
+        (("mlm", "nsp", "hidden"), TokenClassifier, False),
+        (("mlm", "nsp", "hidden"), SequenceClassifier, True),
+    ):
+        weights = safetensors.numpy.load_file(file)
+        kept = {name: x for name, x in weights.items() if not name.startswith(lacking)}
+        safetensors.numpy.save_file(kept, file)
+        load_task(kind, tmp_path / "bert", labels=["a", "b"], verbose=False)
+        out = capsys.readouterr().out
+        assert ("missing and freshly initialised: pooler;" in out) == is_told
+        assert ("freshly" in out) == is_told
+
+
 def test_a_checkpoint_of_another_task_or_of_other_labels_is_refused(tmp_path):
     save_pretrained(make("tags"), tmp_path / "task")
     with pytest.raises(ValueError, match=r"another task, TokenClassifier of B-PER, I-PER, O"):
@@ -304,11 +320,10 @@ def test_a_bert_without_a_pooler_classifies_nothing(tmp_path):
         load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
 
 
-def test_what_needs_the_heads_of_pretraining_refuses_a_task(tmp_path):
+def test_what_needs_the_heads_of_pretraining_refuses_a_task():
     model, tokenizer = make("one label"), Tokenizer(VOCAB)
     for use in (
         lambda: fill_mask(model, tokenizer, "a [MASK]"),
-        lambda: export_saved_model(model, tmp_path, tokenizer),
         lambda: extend_positions(model, 24),
         lambda: add_tokens(model, tokenizer, ["new"]),
     ):

@@ -1,11 +1,9 @@
-"""A small model, its tokenizer, and the real all-MiniLM-L6-v2."""
-
-import subprocess
+"""A small model, its tokenizer, and models that the words decide for."""
 
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTModel, Tokenizer, Vocab, load_pretrained
+from keras_bert_d2l import BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.checkpoints.conversion import named_weights
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
@@ -26,17 +24,6 @@ def words_bert(words_tokenizer):
     for weight in bert.weights:
         weight.assign(rng.normal(0, 0.5, weight.shape))
     return bert
-
-
-@pytest.fixture(scope="session")
-def minilm(data_dir, tmp_path_factory):
-    """all-MiniLM-L6-v2 as `load_pretrained` reads it."""
-    folder = tmp_path_factory.mktemp("minilm")
-    script = data_dir / "checkpoints/all-MiniLM-L6-v2/get.sh"
-    result = subprocess.run(["bash", script, folder], capture_output=True, text=True, timeout=300)
-    if result.returncode:
-        pytest.skip(f"needs the weights of all-MiniLM-L6-v2: {result.stderr.strip()[-200:]}")
-    return load_pretrained(folder, verbose=False)
 
 
 @pytest.fixture(scope="session")

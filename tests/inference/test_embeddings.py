@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_bert_d2l import QuestionAnswerer, TextEmbedder, Tokenizer, Vocab
+from keras_bert_d2l import QuestionAnswerer, TextEmbedder, Tokenizer, Vocab, load_pretrained
 from keras_bert_d2l.inference.embeddings import Match, embed, similar
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
@@ -86,8 +86,9 @@ def test_what_gives_no_vectors_is_refused(words_bert, words_tokenizer, embedder)
 
 
 @pytest.mark.slow
-def test_real_weights_give_the_sentence_embeddings_of_sentence_transformers(minilm, data_dir):
+def test_real_weights_give_the_sentence_embeddings_of_sentence_transformers(minilm_dir, data_dir):
     golden = np.load(data_dir / "golden/minilm/io.npz")
     sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
-    vectors = embed(minilm.model, sentences, minilm.tokenizer)
+    model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
+    vectors = embed(model, sentences, tokenizer)
     np.testing.assert_allclose(vectors, golden["sentence_embedding"], rtol=0, atol=1e-5)

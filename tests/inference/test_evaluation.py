@@ -187,12 +187,15 @@ def test_questions_that_are_too_long_count_as_left_without_an_answer(reader):
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        (TextExamples(texts=("cat",), source="x.tsv"), "examples without labels in 'x.tsv'"),
-        (TextExamples(texts=(), labels=()), "must be an example to evaluate"),
-        (TextExamples(texts=("a", "b"), labels=("fair", "good")), "knows the labels .*with 'fair'"),
-        (TextExamples(texts=("a",), labels=(("good",),)), "multi_label=False.*several labels"),
-        (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "are for a SequenceRegressor"),
-        (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' are for a TokenClassifier"),
+        (TextExamples(texts=("cat",), source="x.tsv"), "x.tsv: it is not said what is right"),
+        (TextExamples(texts=(), labels=()), "The examples: there is no example"),
+        (
+            TextExamples(texts=("a", "b"), labels=("fair", "good")),
+            r"has the labels .*'fair' \(1 times",
+        ),
+        (TextExamples(texts=("a",), labels=(("good",),)), "gives one label .*any number of labels"),
+        (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "takes a SequenceRegressor"),
+        (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' takes a TokenClassifier"),
         ({"texts": ["cat"]}, "must be what `read_examples` returns. Received: dict"),
     ],
 )
@@ -204,7 +207,7 @@ def test_examples_that_do_not_fit_the_model_are_refused(examples, message, class
 def test_several_scores_are_not_evaluated_by_one(open_bert):
     model = SequenceRegressor(open_bert, ["x", "y"])
     examples = TextExamples(task="regress", texts=("a",), labels=(1.0,))
-    with pytest.raises(ValueError, match="one score each. Received: a model with"):
+    with pytest.raises(ValueError, match="one score each. Received: a model of the scores"):
         evaluate(model, examples)
 
 

@@ -11,7 +11,8 @@ from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
 from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
-from keras_bert_d2l.training.finetuning import finetune
+from keras_bert_d2l.training.finetuning import finetune, tuned_null_threshold
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
@@ -158,6 +159,30 @@ def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_pat
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+def test_a_run_stands_for_its_best_epoch_and_has_none_before_the_first(tmp_path):
+    run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
+    with pytest.raises(TrainingInterrupted):
+        finetune(make_model(), in_small_batches, DEV, run, **options, callbacks=[PressCtrlC(2)])
+    (run / "run.yaml").write_text("task: classify\n")
+    with pytest.raises(FileNotFoundError, match=r"within its first epoch.*go on with it first"):
+        checkpoint_folder(run)
+    (run / "run.yaml").unlink()
+    finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)
+    assert checkpoint_folder(run) == run / "best"
+    assert checkpoint_folder(run / "best") == run / "best"
+
+
+def test_the_threshold_of_no_answer_is_that_of_the_best_epoch(tmp_path):
+    assert tuned_null_threshold(tmp_path) is None
+    for best, expected in (
+        (None, None),
+        ({"val_f1": 0.5}, None),
+        ({"val_f1": 0.5, "val_null_threshold": -2.5}, -2.5),
+    ):
+        (tmp_path / "metrics.json").write_text(json.dumps({"best": best}))
+        assert tuned_null_threshold(tmp_path) == expected
+
+
 def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     options = {**OPTIONS, "callbacks": [PressCtrlC(8)]}
     with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3, and saved. Go on with"):
@@ -168,7 +193,7 @@ def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
 
 def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
-    errors = iter([2.0, 1.0, 1.0, 0.5])
+    errors = iter([2.0, 1.0, 1.5, 0.5])
     _, metrics = finetune(
         make_model(),
         of_epoch,

@@ -7,9 +7,10 @@ from keras_bert_d2l.data.task_examples import (
     TextExamples,
     WordExamples,
 )
+from keras_bert_d2l.inference.task_examples import check_examples
 from keras_bert_d2l.models.tasks import QuestionAnswerer, SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.training.finetuning_options import FinetuningOptions
-from keras_bert_d2l.training.task_data import check_examples, prepare, split_examples
+from keras_bert_d2l.training.task_data import prepare, split_examples
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b c".split())
 BERT = BERTConfig(len(VOCAB), 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
@@ -50,8 +51,19 @@ def test_questions_on_an_article_and_equal_sentences_stay_together():
 
 
 def test_too_few_examples_for_a_split_are_refused():
-    with pytest.raises(ValueError, match=r"f\.tsv: 2 examples are too few"):
+    with pytest.raises(ValueError, match=r"f\.tsv: 2 examples about 2 different texts are too"):
         split_examples(TEXTS, 1e-9)
+
+
+def test_one_text_at_least_is_held_out_and_no_label_is_lost():
+    few = TextExamples(texts=["a", "b", "a"], labels=["x", "x", "x"])
+    train, dev = split_examples(few, 1e-9)
+    assert (len(train), len(dev)) in ((2, 1), (1, 2))
+    texts = [f"text {n}" for n in range(100)]
+    rare = TextExamples(texts=texts, labels=[str(n // 2) for n in range(100)])
+    train, dev = split_examples(rare, 0.5)
+    assert train.label_names == rare.label_names
+    assert len(dev) > 10
 
 
 @pytest.mark.parametrize(
@@ -143,5 +155,5 @@ def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
     model = make_model(QuestionAnswerer, tokenizer)
     data = prepare(model, questions, questions, FinetuningOptions(), said.append)
     (reason,) = data.facts["data"]["dev"]["dropped"]
-    assert said[1] == f"  1 dropped: {reason}"
+    assert said[1] == f"  1 left out: {reason}"
     assert set(data.score(model)) >= {"f1", "exact_match"}

@@ -205,7 +205,7 @@ def scores_answer(model, tokenizer, *texts):
 
 
 def words_answer(model, tokenizer, text):
-    found = [tag(model, one) if one else [] for one in as_strings(text)]
+    found = [tag(model, one) for one in as_strings(text)]
     columns = {
         "words": [[one.word.encode() for one in row] for row in found],
         "labels": [[one.label.encode() for one in row] for row in found],
