@@ -61,8 +61,7 @@ def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
         places = zip(starts[begin:end][first].tolist(), ends[begin:end][last].tolist(), strict=True)
         words.append([_word(text, *place) for place in places])
         firsts.append(first)
-    of_texts = zip(splits[:-1], splits[1:], strict=True)
-    return SplitWords(words, [tokens[begin:end] for begin, end in of_texts], firsts)
+    return SplitWords(words, np.split(tokens, splits[1:-1]), firsts)
 
 
 def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:

@@ -361,6 +361,19 @@ def test_the_label_of_a_word_is_that_of_its_first_token(tokenizer):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_no_texts_have_no_vectors(pooling):
+    model, batch = TextEmbedder(make_bert(), pooling), make_batch()
+    matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
+    specs = {"tokens": matrix, "segments": matrix, "valid_lens": vector}
+    in_graph = tf.function(lambda batch: model(batch), [specs], autograph=False)
+    nothing = {name: tf.constant(array[:0]) for name, array in batch.items()}
+    for embed in (model, in_graph):
+        assert embed(nothing).shape == (0, 16)
+    some = {name: tf.constant(array) for name, array in batch.items()}
+    np.testing.assert_allclose(in_graph(some), model(some), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_vectors_are_pooled_over_the_tokens_of_the_text(pooling, normalize):
     bert, batch = make_bert(), make_batch()

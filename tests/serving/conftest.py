@@ -89,7 +89,7 @@ def task_models(make_model, tokenizer):
         "regressor": SequenceRegressor(bert),
         "tagger": TokenClassifier(bert, ["O", "B-É", "I-É"]),
         "answerer": QuestionAnswerer(bert),
-        "embedder": TextEmbedder(bert),
+        "embedder": TextEmbedder(bert, "max"),
     }
     for model in models.values():
         model.tokenizer = tokenizer

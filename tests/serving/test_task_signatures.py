@@ -94,6 +94,15 @@ def test_words_are_left_out_behind_the_end(ask, task_models):
     assert answers["words"][1].tolist() == [b"red"] + [b""] * (len(read) - 1)
 
 
+@pytest.mark.slow
+def test_of_a_megabyte_of_text_the_beginning_is_read(ask):
+    begin = "red, greenish " * 12  # more tokens than the model reads
+    answers = ask("classifier", text=[begin + "blue " * 200_000, begin])
+    assert answers.pop("truncated").tolist() == [True, True]
+    for array in answers.values():
+        np.testing.assert_array_equal(array[0], array[1])
+
+
 def test_bytes_that_are_not_utf_8_are_replaced(ask):
     answers = ask("tagger", text=[b"red \xff\xfe blue"])
     assert answers["words"].tolist() == [[b"red", "\ufffd\ufffd".encode(), b"blue"]]

@@ -127,6 +127,10 @@ def in_small_batches(epoch):
     return of_epoch(epoch).unbatch().batch(2)
 
 
+def in_batches_of_four(epoch):
+    return of_epoch(epoch).unbatch().batch(4)
+
+
 @pytest.mark.slow
 def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_ended(tmp_path):
     finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
@@ -146,15 +150,16 @@ def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_en
 
 
 def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_path, monkeypatch):
-    finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
-    options = {**OPTIONS, "callbacks": [PressCtrlC(3, times=2)]}
+    options = {**OPTIONS, "epochs": 2}
+    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
+    pressing = {**options, "callbacks": [PressCtrlC(3, times=2)]}
     with monkeypatch.context() as patch:
         patch.setattr("keras_bert_d2l.training.finetuning._SAVE_SECONDS", 0.0)  # every step
         with pytest.raises(KeyboardInterrupt):
-            finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
+            finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **pressing)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
     assert (saved["batch"], saved["history"]) == (3, [])
-    finetune(make_model(), in_small_batches, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 

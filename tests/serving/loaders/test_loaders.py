@@ -72,6 +72,8 @@ def client(tmp_path):
     compile_ = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", HERE / "client.c", "-o", program]
     compile_ += [f"-I{tf.sysconfig.get_include()}", f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
     compile_ += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
+    if shutil.which("ld.gold"):
+        compile_.append("-fuse-ld=gold")  # a quarter of the time
     run(compile_)
 
     def ask(*arguments):
