@@ -263,6 +263,7 @@ def url_of(found: socket.socket) -> str:
 def _uvicorn(server: LocalServer) -> uvicorn.Server:
     config = uvicorn.Config(
         server.app(),
+        log_config=None,  # its own would close the handlers that the process has for its logs
         log_level="warning",
         ws="none",
         lifespan="on",

@@ -9,7 +9,7 @@ import pytest
 
 from keras_bert_d2l.serving.export import export_saved_model
 
-NUM_VERSIONS = 10
+NUM_VERSIONS = 20
 SECONDS = 120
 
 # Loads the newest version as soon as it sees it, asks it, and checks that it is that version.
