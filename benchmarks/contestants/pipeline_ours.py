@@ -9,6 +9,8 @@ from keras_bert_d2l.data.dataset import pretraining_dataset
 from keras_bert_d2l.data.masking import Masking, mask_tokens
 from keras_bert_d2l.data.token_store import TokenStore
 
+TOGETHER = 4  # batches
+
 options = workload.read_options()
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -31,13 +33,16 @@ def masked(tokens, valid_lens, keys):
 
 def from_text(step, texts):
     batch = tokenizer(texts, max_len=options.max_len)
-    keys = tf.random.stateless_uniform([options.batch_size], (0, step), None, None, tf.int64)
+    keys = tf.random.stateless_uniform(tf.shape(texts), (0, step), None, None, tf.int64)
     return batch["valid_lens"], *masked(batch["tokens"], batch["valid_lens"], keys)
 
 
 if options.task == "text":
     lines = tf.data.Dataset.from_tensor_slices(workload.texts(options)).repeat()
-    batches = iter(lines.batch(options.batch_size).enumerate().map(from_text).prefetch(1))
+    # Several batches in one go, as `pretraining_dataset` does: small operations cost more to start
+    # than to run.
+    together = lines.batch(TOGETHER * options.batch_size).enumerate().map(from_text)
+    batches = iter(together.rebatch(options.batch_size).prefetch(1))
 
     def step() -> int:
         return int(tf.reduce_sum(next(batches)[0]))
