@@ -19,6 +19,8 @@ from keras_bert_d2l.inference.spans import has_scheme, span_scores
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
+_LIBRARIES = {"classify": "sklearn.metrics", "regress": "scipy.stats"}  # by task
+
 
 def classification_scores(
     gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
@@ -38,7 +40,7 @@ def classification_scores(
         ValueError: There is nothing to score, or the two are not equally many.
     """
     _check_counts(gold, predicted)
-    metrics = _library("sklearn.metrics")
+    metrics = _library(_LIBRARIES["classify"])
     gold, predicted = list(gold), list(predicted)
     with warnings.catch_warnings():  # of a single label, for which Matthews's coefficient is 0
         warnings.simplefilter("ignore")
@@ -73,7 +75,7 @@ def multi_label_scores(
         ValueError: There is nothing to score, or the two are not equally many.
     """
     _check_counts(gold, predicted)
-    metrics = _library("sklearn.metrics")
+    metrics = _library(_LIBRARIES["classify"])
     of_gold, of_predicted = (
         np.array([[label in row for label in labels] for row in map(set, rows)], "int32")
         for rows in (gold, predicted)
@@ -104,7 +106,7 @@ def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict
         ValueError: There is nothing to score, or the two are not equally many.
     """
     _check_counts(gold, predicted)
-    stats = _library("scipy.stats")
+    stats = _library(_LIBRARIES["regress"])
     of_gold, of_predicted = np.asarray(gold, "float64"), np.asarray(predicted, "float64")
     scores = {"pearson": 0.0, "spearman": 0.0}
     if min(np.ptp(of_gold), np.ptp(of_predicted)) > 0:
@@ -250,6 +252,12 @@ def _check_counts(gold: Sequence[object], predicted: Sequence[object]) -> None:
             "There must be as many predictions as gold values, and at least one. Received: "
             f"{len(gold)} gold values and {len(predicted)} predictions."
         )
+
+
+def check_libraries(task: str) -> None:
+    """Raises an `ImportError` where a library is missing that the scores of a task need."""
+    if task in _LIBRARIES:
+        _library(_LIBRARIES[task])
 
 
 def _library(module: str) -> types.ModuleType:

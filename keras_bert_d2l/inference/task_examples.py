@@ -9,6 +9,7 @@ from keras_bert_d2l.data.task_examples import (
     TextExamples,
     WordExamples,
 )
+from keras_bert_d2l.inference.scores import check_libraries
 from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
@@ -31,6 +32,9 @@ def check_examples(model: Any, examples: TaskExamples) -> None:
     Args:
         model: The model of a task.
         examples: What `read_examples` returns.
+
+    Raises:
+        ImportError: A library that the scores of the task need is not installed.
     """
     if not isinstance(examples, TextExamples | WordExamples | QuestionExamples):
         raise ValueError(
@@ -49,6 +53,7 @@ def check_examples(model: Any, examples: TaskExamples) -> None:
         raise ValueError(f"{where}: it is not said what is right; name the column of the labels.")
     _check_labels(model, examples, where)
     check_vocabulary(model, model.tokenizer)
+    check_libraries(examples.task)
 
 
 def _check_labels(model: Any, examples: TaskExamples, where: str) -> None:

@@ -33,7 +33,7 @@ def draw_curves(
     Raises:
         ImportError: Matplotlib is missing.
     """
-    figure, is_loss = _new_figure(), monitor == "val_loss"
+    figure, is_loss = new_figure(), monitor == "val_loss"
     losses, *others = figure.subplots(1, 1 if is_loss else 2, squeeze=False)[0]
     if points:
         losses.plot(*zip(*points, strict=True), color=_TRAIN, linewidth=1.3, label="training")
@@ -57,7 +57,8 @@ def draw_curves(
         figure.savefig(temporary, format="png")
 
 
-def _new_figure() -> Any:
+def new_figure() -> Any:
+    """Returns an empty figure; raises an `ImportError` where matplotlib is missing."""
     try:  # not pyplot, which would look for a screen and keep the figure
         from matplotlib.figure import Figure
     except ImportError as error:

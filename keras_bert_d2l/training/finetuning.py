@@ -22,7 +22,7 @@ from keras_bert_d2l.data.task_examples import TaskExamples
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import Progress, RunLog, TrainingInterrupted, interruptible
-from keras_bert_d2l.training.curves import draw_curves
+from keras_bert_d2l.training.curves import draw_curves, new_figure
 from keras_bert_d2l.training.finetuning_options import FinetuningOptions
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
 from keras_bert_d2l.training.option_records import check_known
@@ -110,6 +110,7 @@ def finetune(
             the start, or `resume` finds other options or data.
         FileExistsError: `run_dir` holds anything, but `resume` is not set.
         FileNotFoundError: There is no run to resume.
+        ImportError: A library of the extra `[tasks]` is not installed.
         TrainingInterrupted: A `KeyboardInterrupt`, after Ctrl-C.
 
     Example:
@@ -124,6 +125,7 @@ def finetune(
     settings, run, say = FinetuningOptions(**options), pathlib.Path(run_dir), printer(verbose)
     if not resume:
         check_new(run)
+    new_figure()  # what is not installed is told now, and not after the first epoch
     data = prepare(model, train, dev, settings, say)
     if score is not None:
         data = data.with_score(score)

@@ -1,3 +1,4 @@
+import importlib
 import math
 import sys
 
@@ -8,6 +9,7 @@ from keras_bert_d2l.inference.scores import (
     answer_f1,
     answer_scores,
     best_null_threshold,
+    check_libraries,
     classification_scores,
     exact_match,
     multi_label_scores,
@@ -246,3 +248,15 @@ def test_a_missing_library_is_told_with_what_brings_it(module, scores, monkeypat
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r'pip install "keras-bert-d2l\[tasks\]"'):
         scores()
+
+
+@pytest.mark.parametrize(("task", "library"), [("classify", "sklearn"), ("regress", "scipy")])
+def test_a_missing_library_is_told_before_anything_is_read(monkeypatch, task, library):
+    def without(module):
+        if module.startswith(library):
+            raise ImportError(f"No module named {module!r}")
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(ImportError, match=rf"keras-bert-d2l\[tasks\].*{library}"):
+        check_libraries(task)
+    check_libraries("answer")
