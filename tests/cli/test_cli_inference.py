@@ -36,8 +36,8 @@ def models_are_loaded_once(monkeypatch):
 
 @pytest.fixture(scope="session")
 def texts(folder):
-    (folder / "lines.txt").write_text("".join(f"{line}\n" for line in LINES))
-    return "lines.txt"
+    (folder / "texts.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return "texts.txt"
 
 
 @pytest.fixture(scope="session")
