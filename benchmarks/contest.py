@@ -15,6 +15,7 @@ class Contestant:
 
     Attributes:
         first: What it said when it was ready, before it was told anything.
+        last: What it said last.
         start_seconds: From its start until then.
     """
 
@@ -45,13 +46,14 @@ class Contestant:
             )
         os.close(answers_of_child)
         self.answers = os.fdopen(answers)
-        self.first = self._answer()
+        self.first = self.last = self._answer()
         self.start_seconds = time.perf_counter() - start
 
     def ask(self, question: Any) -> dict[str, Any]:
         self.process.stdin.write(f"{json.dumps(question)}\n")
         self.process.stdin.flush()
-        return self._answer()
+        self.last = self._answer()
+        return self.last
 
     def stop(self) -> None:
         self.process.stdin.close()

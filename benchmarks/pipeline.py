@@ -14,11 +14,12 @@ import contextlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from contest import Contestant
 
 OURS = "ours"
 TASKS = {  # contestants, and the ratios promised
@@ -37,48 +38,10 @@ ENVIRONMENT = {
 }
 
 
-class Contestant:
-    """A process that makes batches when it is told to."""
-
-    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
-        self.name, self.log = name, log
-        answers, answers_of_child = os.pipe()
-        with open(log, "w") as output:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", f"contestants.pipeline_{name}"),
-                    *(*arguments, f"--answers={answers_of_child}"),
-                ],
-                cwd=Path(__file__).parent,
-                env={**os.environ, **ENVIRONMENT},
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[answers_of_child],
-                text=True,
-            )
-        os.close(answers_of_child)
-        self.answers = os.fdopen(answers)
-        self._answer()
-
-    def turn(self, seconds: float) -> float:
-        """Makes batches for so long; returns tokens per second of CPU time."""
-        self.process.stdin.write(f"{seconds}\n")
-        self.process.stdin.flush()
-        cost = json.loads(self._answer())
-        return cost["tokens"] / cost["cpu_seconds"]
-
-    def stop(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
-        self.answers.close()
-
-    def _answer(self) -> str:
-        line = self.answers.readline()
-        if not line:
-            tail = "".join(self.log.read_text(errors="replace").splitlines(True)[-15:])
-            raise SystemExit(f"{self.name} ended with {self.process.wait()}:\n{tail}")
-        return line
+def turn(contestant: Contestant, seconds: float) -> float:
+    """Makes batches for so long; returns tokens per second of CPU time."""
+    cost = contestant.ask(seconds)
+    return cost["tokens"] / cost["cpu_seconds"]
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> None:
@@ -111,13 +74,15 @@ def rounds(options: argparse.Namespace, task: str, folder: Path) -> Iterator[dic
         contestants = {}
         for name in names:
             print(f"{task}: starting {name}", file=sys.stderr, flush=True)
-            contestants[name] = Contestant(name, arguments, folder / f"{task}-{name}.log")
+            contestants[name] = Contestant(
+                name, f"pipeline_{name}", arguments, ENVIRONMENT, folder / f"{task}-{name}.log"
+            )
             stack.callback(contestants[name].stop)
         for contestant in contestants.values():  # what was made while others started
-            contestant.turn(options.seconds)
+            turn(contestant, options.seconds)
         for number in range(options.rounds):
             order = names[:: 1 if number % 2 == 0 else -1]
-            rates = {name: contestants[name].turn(options.seconds) for name in order}
+            rates = {name: turn(contestants[name], options.seconds) for name in order}
             yield {name: rates[name] for name in names}
 
 

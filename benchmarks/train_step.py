@@ -13,13 +13,13 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from contest import Contestant
 from contestants import workload
 
 BASE = "huggingface-tuned-float32"
@@ -57,48 +57,12 @@ class Turn:
     other_cores: float
 
 
-class Contestant:
-    """A process that trains when it is told to."""
-
-    def __init__(self, name: str, size: str, log: Path) -> None:
-        module, *options = CONTESTANTS[name]
-        self.name = name
-        self.log = log
-        answers, answers_of_child = os.pipe()
-        options += [f"--size={size}", f"--answers={answers_of_child}"]
-        with open(log, "w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", f"contestants.{module}", *options],
-                cwd=Path(__file__).parent,
-                env={**os.environ, **ENVIRONMENT},
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[answers_of_child],
-                text=True,
-            )
-        os.close(answers_of_child)
-        self.answers = os.fdopen(answers)
-        self.first = self._answer()
-        self.last = self.train(1)
-
-    def train(self, num_steps: int) -> dict[str, float]:
-        self.process.stdin.write(f"{num_steps}\n")
-        self.process.stdin.flush()
-        self.last = self._answer()
-        return self.last
-
-    def stop(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
-        self.answers.close()
-
-    def _answer(self) -> dict[str, float]:
-        line = self.answers.readline()
-        if not line:
-            tail = "".join(self.log.read_text(errors="replace").splitlines(True)[-15:])
-            raise SystemExit(f"{self.name} ended with {self.process.wait()}:\n{tail}")
-        return json.loads(line)
+def start(name: str, size: str, log: Path) -> Contestant:
+    """Starts a contestant, and lets it train one step more than the one that makes its graph."""
+    module, *options = CONTESTANTS[name]
+    contestant = Contestant(name, module, [*options, f"--size={size}"], ENVIRONMENT, log)
+    contestant.ask(1)
+    return contestant
 
 
 def busy_cpu_seconds() -> float:
@@ -122,7 +86,7 @@ def wait_until_quiet() -> None:
 def take_turn(contestant: Contestant, num_steps: int, tokens_per_step: int) -> Turn:
     wait_until_quiet()
     busy, start = busy_cpu_seconds(), time.perf_counter()
-    cost = contestant.train(num_steps)
+    cost = contestant.ask(num_steps)
     wall = time.perf_counter() - start
     return Turn(
         tokens_per_second=num_steps * tokens_per_step / cost["seconds"],
@@ -156,7 +120,7 @@ def run_heat(
         contestants = {}
         for name in names:
             print(f"starting {name}", file=sys.stderr, flush=True)
-            contestants[name] = Contestant(name, options.size, folder / f"{name}.log")
+            contestants[name] = start(name, options.size, folder / f"{name}.log")
             stack.callback(contestants[name].stop)
         steps = {
             name: max(1, round(options.seconds / contestant.last["seconds"]))

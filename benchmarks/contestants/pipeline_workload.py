@@ -47,7 +47,7 @@ def take_turns(step: Callable[[], int], answers: int) -> None:
     for _ in range(WARM_UP):
         step()
     with os.fdopen(answers, "w", buffering=1) as pipe:
-        print("ready", file=pipe)
+        print(json.dumps("ready"), file=pipe)
         cpu = time.process_time()
         for line in sys.stdin:
             end, tokens = time.perf_counter() + float(line), 0
