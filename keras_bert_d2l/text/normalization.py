@@ -23,8 +23,12 @@ _NO_CHARACTER = 0x10FFFF  # what stands for bytes that are not UTF-8: a letter o
 
 # Unicode categories Cc and Cf and the replacement character, without tab, line ends and MARK.
 _REMOVED = r"[\x{00}\x02-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]+"
-# Texts of these characters are clean as they stand, but for their capitals.
-_PLAIN = r"[\t\n\r -~]*"
+# Texts of these characters are clean as they stand, but for the capitals of ASCII: symbols and
+# punctuation of Latin-1, dashes, quotation marks, currencies and the minus sign, besides ASCII.
+_PLAIN = (
+    r"[\t\n\r -~\x{a1}-\x{ac}\x{ae}-\x{bf}\x{d7}\x{f7}"
+    r"\x{2010}-\x{2027}\x{2030}-\x{2038}\x{20a0}-\x{20bf}\x{2212}]*"
+)
 _PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
 _CHINESE = (

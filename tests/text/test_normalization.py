@@ -28,7 +28,8 @@ def stable_characters() -> list[str]:
 
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 def test_characters_are_treated_as_google_does(lowercase, google):
-    texts = [f"a{c}b I{c}\u0307 {c}.{c}" for c in stable_characters()]
+    # Without the accent the text of a symbol is taken for clean, and goes a shorter way.
+    texts = [f"a{c}b I{c}{x} {c}.{c}" for c in stable_characters() for x in ("", "\u0307")]
     expected = [google.words(text, lowercase) for text in texts]
     actual = tensor_words(texts, lowercase)
     different = [(t, e, a) for t, e, a in zip(texts, expected, actual, strict=True) if e != a]
