@@ -48,10 +48,13 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "ours-bfloat16-tuned": ("ours", "saved/2", ["--threads"], KEEPING_MEMORY),
     "ours-onnx": ("onnx", "onnx/model.onnx", ["--tokenizer=ours"], {}),
     "ours-onnx-tokenizers": ("onnx", "onnx/model.onnx", ["--tokenizer=huggingface"], {}),
+    "ours-int8": ("onnx", "int8/model.onnx", ["--tokenizer=ours"], {}),
+    "ours-int8-tokenizers": ("onnx", "int8/model.onnx", ["--tokenizer=huggingface"], {}),
     "keras-predict": ("keras", "native", [], {}),
 }
 CASES = [(1, 16), (8, 16), (1, 128), (8, 128)]  # texts in a request, tokens of each
-MOST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 2e-2}  # of probabilities
+MOST_DIFFERENCE = {"bfloat16": 2e-2, "int8": 1e-1}  # of probabilities
+ROUNDING = 1e-4  # and of those in float32
 
 
 def prepare(checkpoint: Path, folder: Path) -> None:
@@ -70,6 +73,7 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     for format in ("native", "huggingface"):
         kb.save_pretrained(classifier, folder / format, format=format)
     export_onnx(classifier, folder / "onnx")
+    export_onnx(classifier, folder / "int8", int8=True)
     kb.export_saved_model(classifier, folder / "saved", tokenizer, 1)
     keras.config.set_dtype_policy("mixed_bfloat16")
     classifier, tokenizer, _ = kb.load_pretrained(folder / "native")
@@ -95,7 +99,8 @@ def check_answers(contestants: dict[str, Contestant]) -> dict[str, float]:
     first = next(iter(answers))
     found = {name: float(abs(scores - answers[first]).max()) for name, scores in answers.items()}
     for name, difference in found.items():
-        if difference > MOST_DIFFERENCE["bfloat16" if "bfloat16" in name else "float32"]:
+        most = next((most for kind, most in MOST_DIFFERENCE.items() if kind in name), ROUNDING)
+        if difference > most:
             raise SystemExit(f"{name} answers {answers[name]}, and {first} {answers[first]}")
     return found
 

@@ -40,6 +40,8 @@ def export_onnx(
     model: BERTModel | TaskModel,
     path: str | os.PathLike[str],
     tokenizer: Tokenizer | None = None,
+    *,
+    int8: bool = False,
 ) -> pathlib.Path:
     """Writes a model as ONNX, for any runtime that reads it.
 
@@ -58,6 +60,10 @@ def export_onnx(
     precision the model computes in. Nothing in it checks the inputs: ids have to be in the
     vocabulary, and T at most `max_len`.
 
+    With `int8` the dense layers of the encoder's blocks multiply integers: their kernels have a
+    scale for each column, and what comes in has one for each call (onnxruntime's dynamic
+    quantisation). Answers then differ in the second digit; embeddings and heads stay float32.
+
     The folder appears as a whole: `model.onnx`; `config.json`, which tells the architecture, the
     labels, the tokenizer's options and the inputs and outputs; and `vocab.txt`, where there is a
     tokenizer.
@@ -67,11 +73,12 @@ def export_onnx(
         path: The folder to write, a new one or an empty one.
         tokenizer: The model's tokenizer; `None`: that of a task's model, else no vocabulary is
             written.
+        int8: Whether the encoder's blocks compute in integers of 8 bits.
 
     Returns: the path of `model.onnx`.
 
     Raises:
-        ImportError: onnx is not installed.
+        ImportError: onnx is not installed, or for `int8` onnxruntime.
         FileExistsError: There is something at `path` already.
         ValueError: The vocabulary is not of the model's size, the model is quantised, or its
             weights take more than the two gigabytes that an ONNX file can hold.
@@ -79,6 +86,9 @@ def export_onnx(
     """
     try:
         import onnx
+
+        if int8:
+            import onnxruntime  # noqa: F401  # before the work
     except ModuleNotFoundError as error:
         raise ImportError(INSTALL) from error
     folder = pathlib.Path(path)
@@ -105,14 +115,37 @@ def export_onnx(
     )
     onnx.checker.check_model(proto, full_check=True)
     with replacing_folder(folder) as temporary:
-        onnx.save(proto, temporary / MODEL_FILE)
-        card = _card(model, tokenizer, inputs, outputs)
+        if int8:
+            _save_int8(proto, temporary / MODEL_FILE)
+        else:
+            onnx.save(proto, temporary / MODEL_FILE)
+        card = _card(model, tokenizer, inputs, outputs, int8)
         text = json.dumps(card, indent=2, ensure_ascii=False, default=os.fspath)
         write_text(temporary / CONFIG_FILE, text + "\n")
         if tokenizer is not None:
             tokenizer.vocab.to_file(temporary / VOCAB_FILE)
         _refuse_existing(folder)  # another process may have written it meanwhile
     return folder / MODEL_FILE
+
+
+def _save_int8(proto: Any, file: pathlib.Path) -> None:
+    """Writes a graph with the kernels of the encoder's blocks as integers."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    # It would warn that the graph was not prepared: there is no shape in it left to infer.
+    onnx.helper.set_model_props(proto, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    quantize_dynamic(
+        proto,
+        file,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        nodes_to_quantize=[
+            node.name
+            for node in proto.graph.node
+            if node.op_type == "MatMul" and node.input[1].startswith("encoder/blk_")
+        ],
+    )
 
 
 def _refuse_existing(folder: pathlib.Path) -> None:
@@ -196,11 +229,13 @@ def _card(
     tokenizer: Tokenizer | None,
     inputs: dict[str, _Shape],
     outputs: dict[str, _Shape],
+    int8: bool,
 ) -> dict[str, Any]:
     """What the file holds, for people and for programs that have no ONNX."""
     return {
         "producer": f"{_PRODUCER} {importlib.metadata.version(_PRODUCER)}",
         "opset": OPSET,
+        "int8": int8,
         "inputs": {name: {"dtype": "int32", "shape": list(x)} for name, x in inputs.items()},
         "outputs": {name: {"dtype": "float32", "shape": list(x)} for name, x in outputs.items()},
         "task": task_fields(model),

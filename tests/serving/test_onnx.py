@@ -171,6 +171,32 @@ def test_a_quantised_model_is_refused(make_model, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_int8_multiplies_integers_in_the_blocks_and_answers_nearly_the_same(
+    make_model, ask, tmp_path, caplog
+):
+    model = SequenceClassifier(make_model(**GOOGLE), ["a", "b", "c"])
+    path = export_onnx(model, tmp_path / "int8", int8=True)
+    file = onnx.load(path)
+    kernels = [x for x in file.graph.initializer if x.data_type == onnx.TensorProto.INT8]
+    assert sum(kernel.dims[:] in ([8, 8], [8, 16], [16, 8]) for kernel in kernels) == 2 * 6
+    operators = [node.op_type for node in file.graph.node]
+    assert operators.count("MatMulInteger") == 2 * 6
+    assert operators.count("MatMul") == 2 * 2 + 2  # of scores and values; pooler and head
+    batch = make_batch(8, MAX_LEN)
+    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, batch)
+    expected = np.asarray(model(batch))
+    assert 0 < np.abs(logits - expected).max() < 0.05 * np.abs(expected).max()
+    assert json.loads((path.parent / "config.json").read_text())["int8"] is True
+    assert caplog.records == []
+
+
+def test_int8_without_onnxruntime_says_how_to_install_it(make_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx\]\""):
+        export_onnx(make_model(), tmp_path / "new", int8=True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_file_is_of_one_opset_and_has_the_names_of_a_batch(make_model, tmp_path):
     file = onnx.load(export_onnx(make_model(**GOOGLE), tmp_path / "new"))
     assert [(opset.domain, opset.version) for opset in file.opset_import] == [("", OPSET)]
