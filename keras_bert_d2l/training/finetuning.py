@@ -125,7 +125,10 @@ def finetune(
     settings, run, say = FinetuningOptions(**options), pathlib.Path(run_dir), printer(verbose)
     if not resume:
         check_new(run)
-    new_figure()  # what is not installed is told now, and not after the first epoch
+    try:
+        new_figure()
+    except ImportError as error:  # a run does not end for a picture
+        say(str(error))
     data = prepare(model, train, dev, settings, say)
     if score is not None:
         data = data.with_score(score)
@@ -158,7 +161,7 @@ def finetune(
             steps.save()
             log.write(figures)
             _write_metrics(run, state, settings, facts)
-            _draw(run, state, say)
+            _draw(run, state)
             say(_describe_epoch(state, is_best, scores))
             if interrupt.is_set() and not state.is_over(settings.epochs, settings.patience):
                 done = f"Stopped after epoch {len(state.history)} of {settings.epochs}, and saved."
@@ -306,8 +309,8 @@ def _write_metrics(
     return metrics
 
 
-def _draw(run: pathlib.Path, state: TaskState, say: Callable[[str], None]) -> None:
-    try:
+def _draw(run: pathlib.Path, state: TaskState) -> None:
+    with contextlib.suppress(ImportError):  # which was said at the beginning
         draw_curves(
             run / CURVES,
             state.history,
@@ -316,9 +319,6 @@ def _draw(run: pathlib.Path, state: TaskState, say: Callable[[str], None]) -> No
             best_epoch=state.best_epoch,
             title=run.name,
         )
-    except ImportError as error:  # of a picture, for which no run should end
-        if len(state.history) == 1:
-            say(str(error))
 
 
 def _describe_model(model: TaskModel) -> str:

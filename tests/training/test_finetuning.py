@@ -1,6 +1,7 @@
 import functools
 import json
 import signal
+import sys
 
 import keras
 import numpy as np
@@ -83,6 +84,14 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     best = load_pretrained(tmp_path / "run/best").model
     batch = next(iter(DEV))[0]
     np.testing.assert_array_equal(best(batch), model(batch))
+
+
+def test_without_matplotlib_a_run_says_so_once_and_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, "verbose": 2})
+    assert capsys.readouterr().out.count("Learning curves need matplotlib") == 1
+    assert not (tmp_path / "run/curves.png").exists()
+    assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
 
 
 def test_a_run_that_goes_on_ends_where_it_would_have_ended(tmp_path):
