@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.cli.options import Model, load
+from keras_bert_d2l.cli.options import Model, NullThreshold, load
 from keras_bert_d2l.serving.audit import audit_saved_model
 from keras_bert_d2l.serving.export import export_saved_model
-from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 _FOUND = 1  # exit code
 
@@ -29,6 +29,7 @@ def export(
     top_k: Annotated[
         int, typer.Option("--top-k", "-k", min=1, help="Answers for each mask, or question.")
     ] = 5,
+    null_threshold: NullThreshold = None,
 ) -> None:
     """Writes a SavedModel that takes strings, for TensorFlow Serving or any TensorFlow.
 
@@ -45,7 +46,8 @@ def export(
         version,
         pairs=pairs,
         top_k=top_k,
-        run_dir=source if RunFolder(source).options_file.is_file() else None,
+        null_threshold=null_threshold,
+        run_dir=None if checkpoint_folder(source) == source else source,
     )
     typer.echo(f"Exported to {folder}")
 

@@ -205,11 +205,14 @@ class TaskModel(features.BatchModel):
 
     def predict(self, x: Any, batch_size: int | None = None, **options: Any) -> Any:
         """Returns the outputs for all of `x`, as `keras.Model.predict`; `x` may hold strings."""
-        if self.gives_tokens and text_batches.holds_text(x) and not text_batches.is_dataset(x):
+        if self.gives_tokens and text_batches.holds_text(x):
             self._check_tokenizer()
             # Keras joins the outputs of all batches: they have to be of one length.
-            x = self.text_batch(text_batches.as_tensors(x))
-            x.pop("word_ids", None)
+            if text_batches.is_dataset(x):
+                x = text_batches.tokenized(x, self.text_batch, FEATURES, self.text_targets)
+            else:
+                batch = text_batches.trimmed(self.text_batch(self.checked_texts(x)))
+                x = {name: batch[name] for name in FEATURES}
         data = self._data(x, batch_size=batch_size)
         return super().predict(data["x"], batch_size=data["batch_size"], **options)
 
@@ -228,8 +231,9 @@ class TaskModel(features.BatchModel):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         self._check_tokenizer()
         if not text_batches.is_dataset(x):
-            x = text_batches.batched(x, y, sample_weight, batch_size or 32, shuffle)
-        x = text_batches.tokenized(x, self._traced_text_batch, self.text_labels)
+            texts = self.checked_texts(x, y)
+            x = text_batches.batched(texts, y, sample_weight, batch_size or 32, shuffle)
+        x = text_batches.tokenized(x, self._traced_text_batch, FEATURES, self.text_targets)
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
 
     def _check_tokenizer(self) -> None:
@@ -249,15 +253,21 @@ class TaskModel(features.BatchModel):
             return data["x"]
         return data["x"], data["y"], data["sample_weight"]
 
+    def checked_texts(self, x: Any, y: Any = None) -> Any:
+        """Returns strings in memory as tensors; refuses what is not as the task takes it."""
+        return text_batches.as_tensors(x)
+
     def text_batch(self, texts: Any) -> dict[str, Any]:
-        """Returns the features for a batch of strings, cut to what the model can read."""
+        """Returns the features for a batch of strings, as many tokens as the model can read."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
-        return text_batches.trimmed(self.tokenizer(**texts, max_len=self.bert_config.max_len))
+        return self.tokenizer(**texts, max_len=self.bert_config.max_len)
 
-    def text_labels(self, labels: Any, word_ids: Any) -> Any:
-        """Returns the labels for a batch of strings, of which `word_ids` are the words."""
-        return labels
+    def text_targets(
+        self, texts: Any, batch: Mapping[str, Any], labels: Any, *weights: Any
+    ) -> tuple[Any, ...]:
+        """Returns the labels, and weights where there are, for strings and their `text_batch`."""
+        return labels, *weights
 
     def label_ids(self, y: Any) -> Any:
         """Returns labels as the loss takes them, for names of labels too."""

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_bert_d2l.layers.attention import joint_mask, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling
-from keras_bert_d2l.models import text_batches
+from keras_bert_d2l.models import answer_labels, text_batches
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.label_names import (
@@ -31,6 +31,7 @@ from keras_bert_d2l.models.losses import (
 from keras_bert_d2l.models.metrics import binary_metrics, label_metrics, score_metrics
 from keras_bert_d2l.models.task_model import TaskModel, check_bert, dense_head, precise_policy
 
+_WINDOW_LEN = 384  # of google-research/bert, run_squad.py
 IGNORED = -100  # the label of a token that has none; any number below 0 is as good
 
 
@@ -202,11 +203,12 @@ class TokenClassifier(LabelledTask):
         return word_label_ids(y, self.labels)
 
     def text_batch(self, texts: Any) -> dict[str, Any]:
-        batch = self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
-        return text_batches.trimmed(batch)
+        return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
 
-    def text_labels(self, labels: Any, word_ids: Any) -> Any:
-        return text_batches.first_piece_labels(labels, word_ids, IGNORED)
+    def text_targets(
+        self, texts: Any, batch: Mapping[str, Any], labels: Any, *weights: Any
+    ) -> tuple[Any, ...]:
+        return text_batches.first_piece_labels(labels, batch["word_ids"], IGNORED), *weights
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -215,17 +217,35 @@ class QuestionAnswerer(TaskModel):
 
     Source: Devlin et al. 2019, section 4.2; transformers, `BertForQuestionAnswering`.
 
-    It takes batches of token ids alone, since a long text becomes several rows: `Tokenizer.
-    windows` makes them, and `text.windows.answer_spans` the labels.
+    Strings may stand for the batch: `x` is `{"questions": [...], "contexts": [...]}`, and `y` has
+    for each question `{"text": ..., "start": ...}`, its answer and the answer's first character
+    in the context, or an object with these attributes; several, of which the first is learned; or
+    `None` or nothing where the context has no answer. Or a data set of batches of these, whose
+    labels are tensors: `{"text": (B,), "start": (B,)}`, the text `""` for no answer.
+
+    A long context becomes several rows, windows that overlap: `fit` and `evaluate` see more rows
+    than questions then, each with the weight of its question. A row that does not hold the whole
+    answer is labelled as without one; where no row holds it, all of them are ignored. `predict`
+    returns a row for each window, in order, and `tokenizer.windows(questions, contexts,
+    *model.window_sizes)["rows"]` tells which question it is of. `answer` gives answers as text.
 
     Args:
         bert: The pretrained model.
-        **kwargs: `name` of Keras, and `tokenizer`, for `save_pretrained`.
+        **kwargs: `name` of Keras, and `tokenizer`, which turns strings into batches.
 
     Call arguments: as those of `SequenceClassifier`.
 
     Returns: `{"start": (B, T), "end": (B, T)}`, logits of the answer's first and last token.
         Labels are positions, `{"start": (B,), "end": (B,)}`; one below 0 is ignored.
+
+    Example:
+
+    ```python
+    answerer = QuestionAnswerer(bert, tokenizer=tokenizer)
+    answerer.compile(BERTAdamW(3e-5))
+    x = {"questions": ["Who wrote it?"], "contexts": ["It was written by Ada."]}
+    answerer.fit(x, [{"text": "Ada", "start": 18}])
+    ```
     """
 
     gives_tokens = True
@@ -246,11 +266,35 @@ class QuestionAnswerer(TaskModel):
             "weighted_metrics": {side: label_metrics() for side in sides},
         }
 
+    @property
+    def window_sizes(self) -> tuple[int, int]:
+        """Tokens of a window, and those it has in common with the next, as `answer` has them."""
+        max_len = min(_WINDOW_LEN, self.bert_config.max_len)
+        return max_len, max_len // 3
+
+    def label_ids(self, y: Any) -> Any:
+        return answer_labels.answer_tensors(y)
+
+    def checked_texts(self, x: Any, y: Any = None) -> Any:
+        answer_labels.check_keys(x)
+        texts = super().checked_texts(x)
+        lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
+        most = answer_labels.longest_question(*self.window_sizes)
+        answer_labels.check_examples(texts, y, lengths, most)
+        return texts
+
     def text_batch(self, texts: Any) -> dict[str, Any]:
-        raise ValueError(
-            "A QuestionAnswerer takes batches of token ids, as a long text becomes several rows. "
-            "Received: strings; `tokenizer.windows(questions, contexts, max_len)` makes the rows."
-        )
+        answer_labels.check_keys(texts)
+        max_len, overlap = self.window_sizes
+        return self.tokenizer.windows(texts["questions"], texts["contexts"], max_len, overlap)
+
+    def text_targets(
+        self, texts: Any, batch: Mapping[str, Any], labels: Any, *weights: Any
+    ) -> tuple[Any, ...]:
+        starts, ends = answer_labels.character_spans(texts["contexts"], labels)
+        spans = self.tokenizer.answer_spans(batch, starts, ends)
+        labels = answer_labels.window_labels(spans, batch["rows"], starts, IGNORED)
+        return labels, *answer_labels.of_windows(weights, batch["rows"])
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -3,7 +3,7 @@
 B batch, T tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,30 +68,37 @@ def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) 
 
 
 def traced(text_batch: Callable[[Any], dict[str, Any]]) -> Any:
-    """Returns a function that makes its graph once: that of a tokenizer takes a second to make."""
+    """Returns a function that makes trimmed batches, and its graph once, which takes a second."""
     import tensorflow as tf
 
-    return tf.function(text_batch, reduce_retracing=True)
+    def batch(texts: Any) -> dict[str, Any]:
+        return trimmed(text_batch(texts))
+
+    return tf.function(batch, reduce_retracing=True, autograph=False)
 
 
 def tokenized(
     dataset: Any,
     text_batch: Callable[[Any], dict[str, Any]],
-    text_labels: Callable[[Any, Any], Any],
+    features: Sequence[str],
+    text_targets: Callable[..., tuple[Any, ...]],
 ) -> Any:
     """Returns a data set with the tokens of its batches of strings.
 
     Args:
         dataset: Batches of strings, alone or with labels and with weights.
-        text_batch: Makes the features of the strings, and `word_ids` where they are words.
-        text_labels: Makes the labels of their labels and the `word_ids` or `None`.
+        text_batch: Makes the features of the strings, and what else their labels need.
+        features: The names of the features.
+        text_targets: Makes the labels, and the weights where there are, of the strings, what
+            `text_batch` returned, and the labels and weights of the strings.
     """
     import tensorflow as tf
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, which takes seconds
     def with_tokens(texts: Any, *rest: Any) -> Any:
-        features = dict(text_batch(texts))
-        word_ids = features.pop("word_ids", None)
-        return (features, text_labels(rest[0], word_ids), *rest[1:]) if rest else features
+        batch = text_batch(texts)
+        of_model = {name: batch[name] for name in features}
+        return (of_model, *text_targets(texts, batch, *rest)) if rest else of_model
 
     if isinstance(dataset.element_spec, tuple):
         mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
@@ -106,8 +113,7 @@ def trimmed(batch: Mapping[str, Any]) -> dict[str, Any]:
 
     # 1 stands for a batch without a row.
     longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0))
-    rows = {name: x[:, :longest] for name, x in batch.items() if name != "valid_lens"}
-    return {**rows, "valid_lens": batch["valid_lens"]}
+    return {name: x[:, :longest] if x.shape.rank == 2 else x for name, x in batch.items()}
 
 
 def first_piece_labels(labels: Any, word_ids: Any, ignored: int) -> Any:

@@ -12,6 +12,7 @@ from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.inference.fill_mask import check_top_k
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.serving.audit import check_saved_model
 from keras_bert_d2l.serving.model_card import write_model_card
 from keras_bert_d2l.serving.requests import PREDICT, Signature
@@ -19,6 +20,7 @@ from keras_bert_d2l.serving.signatures import TextSignatures, TokenSignatures
 from keras_bert_d2l.serving.task_answers import PAIR_TASKS, task_signatures
 from keras_bert_d2l.serving.warmup import write_warmup
 from keras_bert_d2l.text.tokenizer import Tokenizer
+from keras_bert_d2l.training.finetuning import tuned_null_threshold
 
 _VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
 _FINGERPRINT_FILE = "fingerprint.pb"
@@ -32,6 +34,7 @@ def export_saved_model(
     *,
     pairs: bool = False,
     top_k: int = 5,
+    null_threshold: float | None = None,
     run_dir: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
     """Writes a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
@@ -82,13 +85,18 @@ def export_saved_model(
         pairs: Whether a `SequenceClassifier` or a `SequenceRegressor` is asked pairs of texts.
         top_k: Number of tokens that `fill_mask` predicts for each mask, or of answers that a
             `QuestionAnswerer` gives.
+        null_threshold: A `QuestionAnswerer` says that there is no answer, by the empty string as
+            the first, where its `null_score` is above this. `None`: what was best for the
+            development data of the fine-tuning in `run_dir`; where there is no such figure, there
+            always is an answer.
         run_dir: The folder of the run that trained the model, for the summary in its card.
 
     Returns: the folder of the version, `path/version`.
 
     Raises:
         ValueError: The backend is not TensorFlow, the vocabulary is not of the model's size,
-            `version` or `top_k` is out of range, or the model knows no pairs.
+            `version`, `top_k` or `null_threshold` is out of range, the model knows no pairs, or
+            it has no threshold.
         RuntimeError: The graph has operations that TensorFlow Serving does not know.
         FileExistsError: There is such a version already.
         FileNotFoundError: `run_dir` is no folder of a run.
@@ -105,9 +113,10 @@ def export_saved_model(
     if tokenizer is None and isinstance(model, TaskModel):
         tokenizer = model.tokenizer
     _check_pairs(model, tokenizer, pairs)
+    null_threshold = _null_threshold(model, tokenizer, null_threshold, run_dir)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
-    signatures = _signatures(model, tokenizer, pairs, top_k)
+    signatures = _signatures(model, tokenizer, pairs, top_k, null_threshold)
     with replacing_folder(folder) as temporary:
         _save(signatures, tokenizer, temporary)
         _set_methods(temporary, signatures)
@@ -122,6 +131,7 @@ def export_saved_model(
             model=model,
             tokenizer=tokenizer,
             pairs=pairs,
+            null_threshold=null_threshold,
             run_dir=run_dir,
         )
         _refuse_existing(folder)  # another process may have written this version meanwhile
@@ -138,13 +148,37 @@ def _check_pairs(model: BERTModel | TaskModel, tokenizer: Tokenizer | None, pair
         )
 
 
+def _null_threshold(
+    model: BERTModel | TaskModel,
+    tokenizer: Tokenizer | None,
+    given: float | None,
+    run_dir: str | os.PathLike[str] | None,
+) -> float | None:
+    """The threshold that was given, or that of the run."""
+    if tokenizer is not None and isinstance(model, QuestionAnswerer):
+        return tuned_null_threshold(run_dir) if given is None and run_dir is not None else given
+    if given is not None:
+        raise ValueError(
+            "`null_threshold` is for a QuestionAnswerer with a tokenizer. Received: a "
+            f"{type(model).__name__}{'' if tokenizer else ' without a tokenizer'}; leave "
+            "`null_threshold` out."
+        )
+    return None
+
+
 def _signatures(
-    model: BERTModel | TaskModel, tokenizer: Tokenizer | None, pairs: bool, top_k: int
+    model: BERTModel | TaskModel,
+    tokenizer: Tokenizer | None,
+    pairs: bool,
+    top_k: int,
+    null_threshold: float | None,
 ) -> dict[str, Signature]:
     if tokenizer is not None:
         check_vocabulary(model, tokenizer)
     if isinstance(model, TaskModel):
-        return task_signatures(model, tokenizer, pairs=pairs, top_k=top_k)
+        return task_signatures(
+            model, tokenizer, pairs=pairs, top_k=top_k, null_threshold=null_threshold
+        )
     of_tokens = TokenSignatures(model)
     if tokenizer is None:
         return of_tokens.signatures()

@@ -35,6 +35,7 @@ def write_model_card(
     model: BERTModel | TaskModel,
     tokenizer: Tokenizer | None,
     pairs: bool,
+    null_threshold: float | None,
     run_dir: str | os.PathLike[str] | None,
 ) -> None:
     """Writes `model_card.json` into the folder of a SavedModel.
@@ -46,6 +47,7 @@ def write_model_card(
         model: The model.
         tokenizer: Its tokenizer.
         pairs: Whether it is asked pairs of texts.
+        null_threshold: Above which `null_score` it says that there is no answer; `None`: never.
         run_dir: The folder of the run that trained it.
 
     Raises:
@@ -55,7 +57,7 @@ def write_model_card(
     card = {
         "name": name,
         "version": version,
-        "task": None if task is None else {**task, "pairs": pairs},
+        "task": task and {**task, "pairs": pairs, "null_threshold": null_threshold},
         "config": model.bert_config.to_dict(),
         "precision": model.dtype_policy.name,
         "tokenizer": None if tokenizer is None else tokenizer.options,

@@ -4,6 +4,8 @@ B questions in a batch, W windows of all contexts, T tokens, L tokens of the lon
 N spans that may be answers, n best of them in a window or a context, k answers.
 """
 
+import math
+
 import tensorflow as tf
 
 from keras_bert_d2l.inference.answers import MAX_LEN, N_BEST
@@ -23,36 +25,49 @@ _WINDOWS_AT_ONCE = 32  # that pass through the model: it bounds the memory for a
 class SpanAnswers:
     """The answers to questions that stand in texts, by a `QuestionAnswerer`.
 
-    They are those of `answer`, without a threshold: a context of any length is read in windows of
-    at most 384 tokens that have a third in common, and an answer has at most 30 tokens. Of a
-    question that leaves no room for its context the end is not read.
+    They are those of `answer`: a context of any length is read in windows of at most 384 tokens
+    that have a third in common, and an answer has at most 30 tokens. Of a question that leaves no
+    room for its context the end is not read.
 
     Args:
         of_tokens: The answers to token ids.
         batches: Makes batches of texts.
         top_k: Number of answers to each question, k.
+        null_threshold: No answer comes first, as the empty string, where its `null_score` is
+            above this; `None`: there always is an answer.
 
     Raises:
-        ValueError: `top_k` is below 1.
+        ValueError: `top_k` is below 1, or `null_threshold` is no finite number.
 
     Call arguments:
         question: Strings `(B,)`.
         context: Strings `(B,)`.
 
     Returns: each `(B,)`: `answer`, strings, parts of the contexts; `score`, float32, its
-        probability among the 20 best answers; `start` and `end`, int32, its first character in
-        the context and its last one plus one; `null_score`, float32, by how much the logits of no
-        answer are above those of the answer; and `truncated`, bool, whether the question lost its
-        end. `answers`, `scores`, `starts` and `ends` `(B, k)` are the k best. Where a context has
-        fewer, there are empty strings and zeros.
+        probability among the 20 best answers, no answer being one more where there is a
+        threshold; `start` and `end`, int32, its first character in the context and its last one
+        plus one; `null_score`, float32, by how much the logits of no answer are above those of
+        the best part of the context; and `truncated`, bool, whether the question lost its end.
+        `answers`, `scores`, `starts` and `ends` `(B, k)` are the k best. No answer is the empty
+        string from 0 to 0, and has a score. Where a context has fewer than k, there are empty
+        strings and zeros.
     """
 
     method = PREDICT
     specs = (QUESTION, CONTEXT)
 
-    def __init__(self, of_tokens: TaskTokenSignatures, batches: TextBatches, top_k: int) -> None:
+    def __init__(
+        self,
+        of_tokens: TaskTokenSignatures,
+        batches: TextBatches,
+        top_k: int,
+        null_threshold: float | None = None,
+    ) -> None:
         if top_k < 1:
             raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k!r}.")
+        if null_threshold is not None:
+            _check_threshold(null_threshold)
+        self._null_threshold = null_threshold
         self._of_tokens = of_tokens
         self._batches = batches
         self._top_k = top_k
@@ -69,20 +84,29 @@ class SpanAnswers:
         best, starts, ends = self._best(windows, logits, num_rows)
         nulls = logits["start"][:, 0] + logits["end"][:, 0]
         null = tf.math.unsorted_segment_min(nulls, rows, num_rows)
-        scores = _shares(best)
+        margin = tf.where(best[:, 0] > _NEVER, null - best[:, 0], 0.0)
         k = self._top_k
+        if self._null_threshold is None:
+            scores, starts, ends = (x[:, :k] for x in (_shares(best), starts, ends))
+        else:
+            is_null = (best[:, 0] > _NEVER) & (margin > self._null_threshold)
+            best = tf.concat([null[:, tf.newaxis], best], axis=1)
+            starts, ends = (tf.pad(x, [[0, 0], [1, 0]]) for x in (starts, ends))
+            columns = tf.where(is_null, 0, 1)[:, tf.newaxis] + tf.range(k)
+            scores, starts, ends = (
+                tf.gather(x, columns, batch_dims=1) for x in (_shares(best), starts, ends)
+            )
         owners = tf.repeat(tf.range(num_rows), k)
         flat = Characters(context).stretches(
-            owners, tf.reshape(starts[:, :k], [-1]), tf.reshape(ends[:, :k], [-1])
+            owners, tf.reshape(starts, [-1]), tf.reshape(ends, [-1])
         )
         answers = {
             "answers": tf.reshape(flat, [num_rows, k]),
-            "scores": scores[:, :k],
-            "starts": starts[:, :k],
-            "ends": ends[:, :k],
+            "scores": scores,
+            "starts": starts,
+            "ends": ends,
         }
         first = {name.removesuffix("s"): column[:, 0] for name, column in answers.items()}
-        margin = tf.where(best[:, 0] > _NEVER, null - best[:, 0], 0.0)
         return {**answers, **first, "null_score": margin, "truncated": truncated}
 
     def _windows(
@@ -187,6 +211,15 @@ class SpanAnswers:
         place = tf.boolean_mask(place, is_span)
         first = place // MAX_ANSWER_LEN
         return tf.boolean_mask(best, is_span), (window, first, first + place % MAX_ANSWER_LEN)
+
+
+def _check_threshold(null_threshold: float) -> None:
+    is_number = isinstance(null_threshold, int | float) and not isinstance(null_threshold, bool)
+    if not is_number or not math.isfinite(null_threshold):
+        raise ValueError(
+            "`null_threshold` must be a finite number, or None, with which there always is an "
+            f"answer. Received: null_threshold={null_threshold!r}."
+        )
 
 
 def _shares(logits: tf.Tensor) -> tf.Tensor:

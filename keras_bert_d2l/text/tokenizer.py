@@ -20,7 +20,7 @@ from keras_bert_d2l.text.framing import (
 from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.offsets import pieces_with_offsets
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.text.windows import sliding_windows
+from keras_bert_d2l.text.windows import answer_spans, sliding_windows
 from keras_bert_d2l.text.wordpiece import Pieces, WordPieces
 
 # What `detokenize` takes back after the tokens were joined by spaces.
@@ -168,7 +168,7 @@ class Tokenizer(tf.Module):
             `(W,)` as those of a call; `starts` and `ends` `(W, T)`, the characters of the
             question (segment 0) or the context (segment 1) that a token is made of, both 0 for
             special tokens and padding; `rows` `(W,)`, the pair that a window is of.
-            `text.windows.answer_spans` finds answers in them.
+            `answer_spans` finds answers in them.
 
         Raises:
             ValueError: A question leaves no room (in a graph an `InvalidArgumentError`), or an
@@ -179,6 +179,10 @@ class Tokenizer(tf.Module):
         return sliding_windows(
             pieces_a, pieces_b, vocab=self.vocab, max_len=max_len, overlap=overlap
         )
+
+    def answer_spans(self, windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
+        """Returns where answers are in `windows`, as `text.windows.answer_spans`."""
+        return answer_spans(windows, starts, ends)
 
     def from_words(self, words: Any, max_len: int | None = None) -> dict[str, tf.Tensor]:
         """Makes a batch of texts that are split into words, and says which token is of which.

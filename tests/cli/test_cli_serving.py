@@ -6,7 +6,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_bert_d2l.checkpoints.pretrained import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import SequenceRegressor
+from keras_bert_d2l.models.tasks import QuestionAnswerer, SequenceRegressor
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -30,13 +30,33 @@ def test_audit_lists_what_the_server_does_not_know(run, error, tmp_path):
     assert "saved_model.pb" in error("audit", tmp_path)
 
 
+def make_bert(vocab):
+    return BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab), num_blks=1))
+
+
 @pytest.mark.slow
 def test_export_takes_the_model_of_a_task(run, tmp_path):
     vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab), num_blks=1))
+    bert = make_bert(vocab)
     save_pretrained(SequenceRegressor(bert), tmp_path / "task", Tokenizer(vocab))
     out = run("export", "--model", tmp_path / "task", "--out", tmp_path / "out", "--pairs").stdout
     assert out == f"Exported to {tmp_path / 'out' / '1'}\n"
     card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
     assert (card["task"]["kind"], card["training"]) == ("SequenceRegressor", None)
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
+
+
+@pytest.mark.slow
+def test_export_knows_the_run_of_finetune_and_its_threshold(run, tmp_path):
+    folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
+    save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", Tokenizer(vocab))
+    # What `finetune` leaves, without the run.yaml of the command.
+    best = {"step": 3, "val_f1": 0.5, "val_null_threshold": -1.5}
+    (folder / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}, "best": best}))
+    (folder / "metrics.jsonl").write_text(json.dumps(best) + "\n")
+    for options, threshold in (((), -1.5), (("--null-threshold", 2.5), 2.5)):
+        run("export", "--model", folder, "--out", tmp_path / "out", *options)
+        newest = max((tmp_path / "out").iterdir())
+        card = json.loads((newest / "model_card.json").read_text(encoding="utf-8"))
+        assert card["task"]["null_threshold"] == threshold
+        assert card["training"] == {"options": {"epochs": 1}, "best": best}

@@ -440,6 +440,3 @@ def test_wrong_labels_are_refused_by_name(tokenizer):
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
         tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])
-    answerer = make_task("QuestionAnswerer", tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"tokenizer\.windows"):
-        answerer.predict({"texts": ["what"], "texts_b": ["a film"]}, verbose=0)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.inference.answers import answer
 from keras_bert_d2l.inference.labels import tag
-from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.models.tasks import QuestionAnswerer, SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.serving.audit import audit_saved_model, read_saved_model
 from keras_bert_d2l.serving.export import export_saved_model
 from keras_bert_d2l.serving.model_card import describe_signatures
@@ -25,6 +25,7 @@ INPUTS = {
     "answerer": ("question", "context"),
     "embedder": ("text",),
 }
+TOP_K = 3
 METHODS = {"classifier": CLASSIFY, PAIRS: CLASSIFY, "regressor": REGRESS}
 MOST_OF_A_QUESTION = 12  # tokens, of 24
 
@@ -66,6 +67,7 @@ def test_the_card_tells_of_the_task(task_folders, task_models):
         "kind": "SequenceClassifier",
         **task_models[PAIRS].task_config(),
         "pairs": True,
+        "null_threshold": None,
     }
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
 
@@ -134,6 +136,51 @@ def test_a_context_without_words_has_no_answer(ask):
     assert answers["answer"].tolist() == [b"", b""]
     for name in ("score", "start", "end", "null_score"):
         assert answers[name].tolist() == [0, 0]
+
+
+def test_no_answer_comes_first_above_the_threshold_of_the_run(task_models, tmp_path):
+    model, words = task_models["answerer"], ["red", "green", "blueish", ","]
+    rng = np.random.default_rng(0)
+    contexts = ["red", "blue red", *(" ".join(rng.choice(words, 3 * n)) for n in range(1, 25))]
+    questions = [str(rng.choice(words[:3])) for _ in contexts]
+    margins = [best.null_margin for [best] in answer(model, questions, contexts)]
+    threshold = float(np.median(margins))
+    metrics = {"options": {"epochs": 2}, "best": {"step": 4, "val_null_threshold": threshold}}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    folder = export_saved_model(model, tmp_path / "out", top_k=TOP_K, run_dir=tmp_path)
+    card = json.loads((folder / "model_card.json").read_text(encoding="utf-8"))
+    assert card["task"]["null_threshold"] == threshold
+    assert card["training"] == {"options": {"epochs": 2}, "best": metrics["best"]}
+    assert audit_saved_model(folder) == []
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    outputs = served(question=tf.constant(questions), context=tf.constant(contexts))
+    answers = {name: tensor.numpy() for name, tensor in outputs.items()}
+    expected = answer(model, questions, contexts, top_k=TOP_K, null_threshold=threshold)
+    assert 5 < sum(not found[0].text for found in expected) < len(contexts) - 5
+    for row, found in enumerate(expected):
+        missing = [0] * (TOP_K - len(found))
+        texts = [text.decode() for text in answers["answers"][row]]
+        assert texts == [one.text for one in found] + [""] * len(missing)
+        for name in ("start", "end"):
+            numbers = [getattr(one, name) for one in found]
+            assert answers[f"{name}s"][row].tolist() == numbers + missing
+        scores = [one.score for one in found] + missing
+        np.testing.assert_allclose(answers["scores"][row], scores, atol=1e-5)
+        assert answers["answer"][row].decode() == found[0].text
+    np.testing.assert_allclose(answers["null_score"], margins, atol=1e-5)
+
+
+def test_a_threshold_is_for_questions(task_models, make_model, tmp_path):
+    message = "is for a QuestionAnswerer with a tokenizer. Received: a "
+    for model in (task_models["classifier"], make_model()):
+        with pytest.raises(ValueError, match=message + type(model).__name__):
+            export_saved_model(model, tmp_path, null_threshold=0.0)
+    with pytest.raises(ValueError, match="QuestionAnswerer without a tokenizer; leave"):
+        export_saved_model(QuestionAnswerer(make_model()), tmp_path, null_threshold=0.0)
+    for threshold in (float("nan"), float("inf"), True, "1"):
+        with pytest.raises(ValueError, match="must be a finite number, or None"):
+            export_saved_model(task_models["answerer"], tmp_path, null_threshold=threshold)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_pairs_need_both_texts(ask):
