@@ -18,6 +18,7 @@ from keras_bert_d2l.data.task_examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
+    how_many,
 )
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.files import replacing_file
@@ -77,7 +78,7 @@ def write_answers(
             for line in _lines_of(model, examples, chosen, options):
                 file.write(as_json_line(line) + "\n")
     if out is not None:
-        typer.echo(f"{len(examples.ids):,} answers in {out}")
+        typer.echo(f"{how_many(len(examples.ids), 'answer')} in {out}")
 
 
 def _read(
@@ -181,8 +182,9 @@ def _answered(
     """Yields the answers to questions; of one that is too long for a row, that there is none."""
     fits = fitting_questions(model, examples.questions, options["max_len"])
     if not fits.all():
+        too_long = how_many(int((~fits).sum()), "question")
         typer.echo(
-            f"{(~fits).sum():,} questions are too long for a row and have the answer null, first "
+            f"Too long for a row, and answered by null: {too_long}, first "
             f"{examples.ids[int(fits.argmin())]!r}.",
             err=True,
         )

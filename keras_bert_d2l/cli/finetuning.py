@@ -22,7 +22,7 @@ from keras_bert_d2l.data.peek import peek
 from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
 from keras_bert_d2l.training.finetuning_options import Task, TaskRunOptions, read_task_options
 from keras_bert_d2l.training.options import Precision
-from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder
 from keras_bert_d2l.training.task_run import finetune_files, read_data
 
 _TRAINING, _TRAINED, _DEVICES = "Training", "What is trained", "Devices"
@@ -43,8 +43,8 @@ def run_finetuning(
         pathlib.Path | None,
         typer.Option(
             metavar="FILE",
-            help="TSV, CSV, JSONL (also .gz, .xz) or a folder with one folder for each label; for "
-            "tag CoNLL or CoNLL-U; for answer SQuAD's JSON.",
+            help="TSV, CSV, JSONL (also .gz, .xz), fastText or a folder with one folder for each "
+            "label; for tag CoNLL or CoNLL-U; for answer SQuAD's JSON.",
             rich_help_panel=OF_DATA,
         ),
     ] = None,
@@ -222,6 +222,11 @@ def run_finetuning(
         return
     if folders.count(None) != 1:
         raise ValueError("Give --run-dir for a new run, or --resume for one to go on with.")
+    if resume is not None and RunFolder(resume).config_file.is_file():
+        raise ValueError(
+            f"{str(resume)!r} is a run of pretraining: go on with it by `keras-bert-d2l pretrain "
+            f"--resume {resume}`, or fine-tune its model with --model {resume} --run-dir FOLDER."
+        )
     finetune_files(folders[0] or folders[1], resume=resume is not None, **options)
 
 

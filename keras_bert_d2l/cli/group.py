@@ -39,4 +39,7 @@ class Commands(TyperGroup):
 
 
 def _report(error: object) -> None:
-    typer.echo("error: " + " ".join(str(error).split()), err=True)
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        message = f"{error.strerror}: {str(error.filename)!r}."  # without the number of the error
+    typer.echo("error: " + " ".join(message.split()), err=True)

@@ -23,6 +23,7 @@ from keras_bert_d2l.cli.lines import (
     read_texts,
 )
 from keras_bert_d2l.cli.options import Model, NullThreshold, load
+from keras_bert_d2l.data.task_examples import how_many
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.answers import answer
 from keras_bert_d2l.inference.embeddings import embed, similar
@@ -126,7 +127,7 @@ def embed_texts(
             for text, vector in zip(found, vectors, strict=True):
                 line = as_json_line(_vector_record(text, vector), _DIGITS)
                 stream.write(f"{line}\n".encode())
-    typer.echo(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers in {out}")
+    typer.echo(f"{how_many(len(vectors), 'vector')} of {vectors.shape[1]} numbers in {out}")
 
 
 def find_similar(

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from keras_bert_d2l.data.task_examples import how_many
+
 _STDIN = "-"
 _PART = 512  # texts that are asked about at once: what is answered is written while others wait
 
@@ -75,8 +77,9 @@ def read_pairs(
     found = read_texts(texts, file)
     if file is None and texts != [_STDIN]:
         if len(found) % 2:
-            received = "1 text" if len(found) == 1 else f"{len(found)} texts"
-            raise ValueError(f"Each text needs a partner. Received: {received}.{hint}")
+            raise ValueError(
+                f"Each text needs a partner. Received: {how_many(len(found), 'text')}.{hint}"
+            )
         return found[::2], found[1::2]
     pairs = [line.split("\t") for line in found]
     for number, pair in enumerate(pairs, 1):

@@ -17,6 +17,7 @@ from keras_bert_d2l.data.task_examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
+    how_many,
 )
 from keras_bert_d2l.data.task_rows import TaskRows
 from keras_bert_d2l.text.tokenizer import Tokenizer
@@ -133,7 +134,9 @@ def _labels(examples: TaskExamples) -> _Figures:
     ]
     if len(counts) > len(shown):
         rest = counts.total() - sum(count for _, count in shown)
-        rows.append((f"{len(counts) - len(shown):,} more labels", _share(rest, counts.total())))
+        rows.append(
+            (how_many(len(counts) - len(shown), "more label"), _share(rest, counts.total()))
+        )
     if is_multi:
         of_columns = examples.columns.get("label", "").split(", ")
         unset = [name for name in of_columns if name not in counts]
@@ -245,7 +248,7 @@ def _joined(tokens: Sequence[str], number: int) -> Text:
         text.append(token, _STYLES["special"] if _is_special(token) else "")
         text.append(" ")
     if number > len(tokens):
-        text.append(f"… and {number - len(tokens):,} more tokens", _STYLES["special"])
+        text.append(f"… and {how_many(number - len(tokens), 'more token')}", _STYLES["special"])
     return text
 
 
@@ -255,7 +258,7 @@ def _answered(tokens: Sequence[str], start: int, end: int, second: int) -> Text:
     from_, to = max(second, middle - _AROUND_ANSWER), max(middle, end) + 1 + _AROUND_ANSWER
     text = _joined(tokens[:second], second)
     if from_ > second:
-        text.append(f"… {from_ - second:,} tokens … ", _STYLES["special"])
+        text.append(f"… {how_many(from_ - second, 'token')} … ", _STYLES["special"])
     for place in range(from_, min(to, len(tokens))):
         is_answer = 0 < start <= place <= end
         text.append("»" if place == start and is_answer else "")
@@ -263,7 +266,7 @@ def _answered(tokens: Sequence[str], start: int, end: int, second: int) -> Text:
         text.append(tokens[place], _STYLES["special"] if _is_special(tokens[place]) else style)
         text.append("« " if place == end and is_answer else " ")
     if to < len(tokens):
-        text.append(f"… {len(tokens) - to:,} tokens", _STYLES["special"])
+        text.append(f"… {how_many(len(tokens) - to, 'token')}", _STYLES["special"])
     return text
 
 
@@ -291,4 +294,5 @@ class _Tagged:
             below.append(set_cell_size(tag, width), _STYLES["tag"])
         yield from (above, below)
         if len(pairs) < len(self.tokens):
-            yield Text(f"… and {len(self.tokens) - len(pairs):,} more tokens", _STYLES["special"])
+            rest = how_many(len(self.tokens) - len(pairs), "more token")
+            yield Text(f"… and {rest}", _STYLES["special"])

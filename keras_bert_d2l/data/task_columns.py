@@ -1,20 +1,21 @@
 """Names of columns in, the columns of a task out: as the caller names them, or as usual.
 
-Names are compared without regard to case, and " " and "-" are as good as "_". A number counts
-columns from 1 on.
+Names are compared without regard to case, and " ", "-" and the capital of "reviewText" are as good
+as "_". A number counts columns from 1 on.
 """
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Sequence
 
-from keras_bert_d2l.data.task_files import Table, TextFile
+from keras_bert_d2l.data.task_files import Table, TextFile, as_string
 
 Column = str | int
 _TEXTS = tuple(
     "text sentence content review comment comment_text review_text review_body tweet message "
-    "utterance document article body question headline title".split()
+    "utterance phrase document article body question headline title".split()
 )
 _PAIRS = (
     ("premise", "hypothesis"),
@@ -35,22 +36,27 @@ _LABELS = {
     "classify": tuple(
         "label gold_label labels class class_index category sentiment emotion emotions quality "
         "is_duplicate entailment_judgment entailment_label polarity intent topic target "
-        "coarse_label label_coarse answer stars star_rating rating score".split()
+        "coarse_label label_coarse answer stars star_rating rating overall score".split()
     ),
     "regress": tuple(
         "score similarity similarity_score relatedness_score label rating stars star_rating "
-        "target gold value labels".split()
+        "overall target gold value labels".split()
     ),
-    "tag": tuple("tags ner_tags pos_tags upos labels label ner pos tag chunk_tags".split()),
-    "answer": ("answers", "answer"),
+    "tag": tuple("tags ner_tags pos_tags upos labels label ner tag pos chunk_tags".split()),
+    "answer": ("answers", "answer", "answer_text", "text"),
 }
 _WORDS = ("words", "tokens", "word", "token", "sentence", "form")
 _QUESTIONS, _CONTEXTS = ("question",), ("context", "passage", "paragraph", "text", "document")
-_IDS = tuple("id idx index guid pairid pair_id qid uid example_id sent_id sentence_id".split())
+_IDS = tuple(
+    "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#".split()
+)
 _LONGEST_NAME = 40  # characters, of what may be a header
 _NAME = re.compile(r"[\w#.-]*")
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
 _SHOWN = 30  # characters of a cell in an error
 _NAMED = 8  # usual names
+_LOOKED_AT = 1000  # rows, to tell texts from labels
+_CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +110,18 @@ class Wanted:
         if self.header is not None:
             return self.header
         names = [_plain(cell) for cell in cells]
-        if any(as_number(part) is None for column in self.given for part in _parts(column)):
+        named = [part for one in self.given for part in _parts(one) if as_number(part) is None]
+        if self.task == "tag":  # any word may be the name of a column
+            if named:
+                return {_plain(name) for name in named} <= set(names)
+            return all(set(names) & set(usual) for usual in (_WORDS, _LABELS["tag"]))
+        if named:
             return True  # or else there is no such column
         if any(len(name) > _LONGEST_NAME for name in names):
             return False
         usual = {*_TEXTS, *_IDS, *_LABELS[self.task], *(name for pair in _PAIRS for name in pair)}
+        if self.task == "answer":
+            usual |= {*_QUESTIONS, *_CONTEXTS}
         num_usual = sum(name in usual for name in names)
         if not self.given and set(names) & set(_TEXTS) and all(map(_NAME.fullmatch, names)):
             return True
@@ -121,6 +134,8 @@ class Wanted:
         Raises:
             ValueError: A column that is named or needed is not there.
         """
+        if guessed := self._guess(table):
+            return guessed
         finder = _Finder(file, table)
         text, text_b = self._texts(finder)
         label: int | None = None
@@ -133,6 +148,36 @@ class Wanted:
             if not flags:
                 label = find("label", self.label, usual, besides=(text, text_b))
         return Columns(text, text_b, label, finder.one("id", self.id, _IDS), flags)
+
+    def _guess(self, table: Table) -> Columns | None:
+        """The columns of a table without names, where only one choice is likely.
+
+        Most cells of a text hold a space; beside one or two texts stands one column of labels.
+        """
+        if table.columns is not None or self.given or self.task not in ("classify", "regress"):
+            return None
+        rows = [[as_string(cell) for cell in row] for row in table.rows[:_LOOKED_AT]]
+        columns = list(itertools.zip_longest(*rows, fillvalue=""))
+        texts = [
+            place
+            for place, cells in enumerate(columns)
+            if 2 * sum(" " in cell.strip() for cell in cells) > len(rows)
+        ]
+        others = [place for place in range(len(columns)) if place not in texts]
+        # Without a space the first row may be one of names.
+        is_data = any(" " in cell.strip() for cell in table.first)
+        if len(texts) not in (1, 2) or len(others) > 1 or not is_data:
+            return None
+        label = others[0] if others and self.labelled is not False else None
+        if self.labelled if label is None else not self._may_be_labels(columns[label]):
+            return None
+        return Columns(texts[0], texts[1] if len(texts) == 2 else None, label, None)
+
+    def _may_be_labels(self, cells: Sequence[str]) -> bool:
+        """Whether cells are numbers, or names that come again, which those of examples do not."""
+        if self.task == "regress":
+            return all(map(_NUMBER.fullmatch, cells))
+        return 2 * len(set(cells)) <= len(cells)
 
     def _texts(self, finder: "_Finder") -> tuple[int, int | None]:
         if self.task == "tag":
@@ -177,6 +222,7 @@ class _Finder:
         raise ValueError(
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}{why}. "
             f"{self._what_exists()}"
+            + (f" Name one of them with {_option(role)}." if self.has_names else "")
         )
 
     def several(self, given: Column | None) -> tuple[int, ...]:
@@ -195,14 +241,14 @@ class _Finder:
         besides: Sequence[int | None] = (),
     ) -> int | None:
         if given is None:
-            places = (self.names.index(name) for name in usual if name in self.names)
+            places = (self._only(role, self.names, name) for name in usual if name in self.names)
             return next((place for place in places if place not in besides), None)
         if self.has_names:
             names = self.table.columns or ()
             if given in names:
-                return names.index(str(given))
+                return self._only(role, names, str(given))
             if isinstance(given, str) and _plain(given) in self.names:
-                return self.names.index(_plain(given))
+                return self._only(role, self.names, _plain(given))
         number = as_number(given)
         if number is not None and 1 <= number <= len(self.table.first):
             return number - 1
@@ -210,6 +256,17 @@ class _Finder:
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}. Received: "
             f"{role}={given!r}. {self._what_exists()}"
         )
+
+    def _only(self, role: str, names: Sequence[str], name: str) -> int:
+        """The place of a name, which no other column may have."""
+        places = [place for place, one in enumerate(names, 1) if one == name]
+        if len(places) > 1:
+            raise ValueError(
+                f"{os.fspath(self.file.path)!r} has {len(places)} columns named {name!r}, numbers "
+                f"{', '.join(map(str, places))}: say by its number which is meant, such as "
+                f"{_option(role)} {places[0]} (in Python {role}={places[0]})."
+            )
+        return places[0] - 1
 
     def _what_exists(self) -> str:
         if self.has_names:
@@ -219,13 +276,19 @@ class _Finder:
         )
         return (
             f"Its first line has no names of columns but {cells}. Name columns by their numbers, "
-            "such as 2 for `text` and 1 for `label`; or, if these are names, by them."
+            "such as --text 2 --label 1 (in Python text=2, label=1); or, if these are names, by "
+            "them."
         )
 
 
 def _plain(name: str) -> str:
     """A name as names are compared."""
-    return name.strip().lower().replace(" ", "_").replace("-", "_")
+    return _CAPITAL.sub("_", name.strip()).lower().replace(" ", "_").replace("-", "_")
+
+
+def _option(role: str) -> str:
+    """The option of the commands that names a column."""
+    return f"--{role.replace('_', '-')}"
 
 
 def _parts(column: Column | None) -> list[str]:

@@ -168,8 +168,8 @@ class WordExamples(TaskExamples):
         for name, words, labels in zip(self.ids, self.words, self.labels or (), strict=False):
             if len(words) != len(labels):
                 raise ValueError(
-                    f"Every word needs a label. Received: {len(words)} words but {len(labels)} "
-                    f"labels in example {name!r}."
+                    f"Every word needs a label. Received: {how_many(len(words), 'word')} but "
+                    f"{how_many(len(labels), 'label')} in example {name!r}."
                 )
 
     def label_counts(self) -> Counter[str]:
@@ -231,6 +231,11 @@ class QuestionExamples(TaskExamples):
                         f"character {answer.start} of example {name!r}, where the context has "
                         f"{context[answer.start : answer.end]!r:.60}."
                     )
+
+
+def how_many(count: int, noun: str) -> str:
+    """Returns a number of things in words, `"1 example"` or `"1,000 examples"`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def stands_in(answer: Answer, context: str) -> bool:

@@ -1,9 +1,10 @@
 """A file of examples in, its text and its table of named columns out.
 
-A table is tab-separated (quotes are text), comma-separated (quotes quote) or JSON objects, one a
-line or in one list.
+A table is tab-separated (quotes are text), comma-separated (quotes quote), JSON objects, one a
+line or in one list, or fastText's lines of `__label__x text`.
 """
 
+import ast
 import csv
 import dataclasses
 import gzip
@@ -13,6 +14,7 @@ import json
 import lzma
 import os
 import pathlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -20,8 +22,16 @@ from typing import Any
 from keras_bert_d2l.text.reading import read_lines
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+_DELIMITERS = ",;|"
+_QUOTED = re.compile(r'"(?:[^"]|"")*(?:"|$)')
 _LOOKED_AT = 50  # lines, to tell what separates columns
 _SHOWN = 60  # characters of a line in an error
+_SHOWN_KEYS = 6  # of a JSON object in an error
+_FASTTEXT = "__label__"
+_FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
+# A list as Python and NumPy write it: "['a', 'b']", "[3 7]"; "[OTHER]" is a name.
+_LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
+_ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +115,8 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
         file.suffix not in (".csv", ".tsv") and beginning.startswith(("{", "[{"))
     ):
         return _json_table(file)
+    if file.suffix not in (".csv", ".tsv") and beginning.startswith(_FASTTEXT):
+        return _fasttext_table(file)
     if file.suffix == ".csv" and (delimiter := _delimiter(file)) != "\t":
         rows = _quoted_rows(file, delimiter)
     else:
@@ -150,28 +162,58 @@ def _json_table(file: TextFile) -> Table:
         inner = values[0][1].get("data")
         if isinstance(inner, list):
             values = [(number, value) for number, value in enumerate(inner, 1)]
+        elif _is_nested(values[0][1]):
+            keys = ", ".join(map(repr, list(values[0][1])[:_SHOWN_KEYS]))
+            raise file.error(
+                1,
+                "there must be a list of objects, one for each example, or an object on each line. "
+                f"Received: one object of lists or objects, {keys}; put one of them, or its items, "
+                "into a file of its own.",
+            )
     for line, value in values:
         if not isinstance(value, dict):
             raise file.error(line, f"there must be a JSON object. Received: {value!r:.{_SHOWN}}.")
     columns = tuple(dict.fromkeys(name for _, value in values for name in value))
+    if not columns:
+        raise file.error(1, "there must be JSON objects with values. Received: none.")
     rows = [[value.get(name) for name in columns] for _, value in values]
     return Table(columns, rows, [line for line, _ in values], columns)
 
 
+def _is_nested(value: dict[str, Any]) -> bool:
+    """Whether an object is no example, but holds examples."""
+    inner = [next(iter(one), None) if isinstance(one, list) else one for one in value.values()]
+    return any(isinstance(one, list | dict) for one in inner) and all(
+        isinstance(one, list | dict) for one in value.values()
+    )
+
+
+def _fasttext_table(file: TextFile) -> Table:
+    rows, lines = [], []
+    for number, line in enumerate(file.lines(), 1):
+        if found := _FASTTEXT_LINE.match(line) if line.strip() else None:
+            labels = [word.removeprefix(_FASTTEXT) for word in found[1].split()]
+            rows.append([labels if len(labels) > 1 else "".join(labels), found[2]])
+            lines.append(number)
+    return Table(("label", "text"), rows, lines, ("label", "text"))
+
+
 def _delimiter(file: TextFile) -> str:
-    """What separates the columns of a `.csv`: some are tab-separated, some have semicolons."""
+    """What separates the columns of a `.csv`, which need not be a comma."""
     lines = [line for line in file.lines()[:_LOOKED_AT] if line.strip()]
     tabs = Counter(line.count("\t") for line in lines)
     if lines and 0 not in tabs and len(tabs) == 1:
         return "\t"
-    first = lines[0] if lines else ""
-    return ";" if first.count(";") > first.count(",") else ","
+    first = _QUOTED.sub("", lines[0]) if lines else ""
+    return max(_DELIMITERS, key=first.count)
 
 
 def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     # Strict: otherwise a quote that is never closed takes in the rest of the file.
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     line = 1
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, len(file.text)))  # a text may be as long as it likes
     try:
         for row in reader:
             yield line, row
@@ -183,6 +225,8 @@ def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str
             'written twice: "he said ""no"""; a file whose quotes are text must be tab-separated '
             "and named .tsv.",
         ) from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _table(
@@ -240,6 +284,31 @@ def as_string(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def listed(value: Any) -> list[Any] | None:
+    """Returns the items of a list, or of the text that JSON, Python or NumPy make of one.
+
+    Of anything else None.
+    """
+    if isinstance(value, list):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if not _LIST.fullmatch(text):
+        return None
+    try:
+        return list(json.loads(text))
+    except json.JSONDecodeError:
+        return [_unquoted(item) for item in _ITEM.findall(text[1:-1])]
+
+
+def _unquoted(item: str) -> str:
+    if item[0] not in "'\"":
+        return item
+    try:
+        return str(ast.literal_eval(item))
+    except (SyntaxError, ValueError):
+        return item[1:-1]
 
 
 def cell_string(row: Sequence[Any], column: int | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_bert_d2l.data.task_examples import TextExamples, WordExamples
+from keras_bert_d2l.data.task_examples import TextExamples, WordExamples, how_many
 
 
 def check_label_names(
@@ -35,10 +35,11 @@ def check_label_names(
     counts = examples.label_counts()
     unseen = sorted(set(counts) - set(names))
     if unseen:
+        num_unseen = sum(counts[name] for name in unseen)
         raise ValueError(
             f"The model's labels are {_listed(names)}. Received: {source} "
-            f"{_listed(unseen)} as well ({sum(counts[name] for name in unseen):,} times), first in "
-            f"example {_first_with(examples, set(unseen))!r}. Train on examples that have every "
+            f"{_listed(unseen)} as well ({how_many(num_unseen, 'time')}), first in example "
+            f"{_first_with(examples, set(unseen))!r}. Train on examples that have every "
             "label, or take these out."
         )
     return names

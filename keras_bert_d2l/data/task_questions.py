@@ -1,22 +1,29 @@
-"""A file in, questions about texts and their answers out: SQuAD 1.1 and 2.0, and JSON."""
+"""A file in, questions about texts and their answers out: SQuAD 1.1 and 2.0, and tables."""
 
+import ast
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_bert_d2l.data.task_columns import Wanted
+from keras_bert_d2l.data.task_columns import Columns, Wanted
 from keras_bert_d2l.data.task_examples import Answer, QuestionExamples, stands_in
 from keras_bert_d2l.data.task_files import (
     Dropped,
+    Table,
     TextFile,
     as_string,
     cell_string,
     json_values,
+    listed,
     read_table,
 )
+
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, as text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +53,7 @@ def question_examples(file: TextFile, wanted: Wanted) -> QuestionExamples:
     Raises:
         ValueError: The file is not what it should be, or a column is not there.
     """
-    questions = list(_read_questions(file, wanted))
+    questions, columns = _read_questions(file, wanted)
     has_answers = any(question.answers is not None for question in questions)
     has_titles = any(question.title for question in questions)
     dropped = Dropped()
@@ -73,24 +80,28 @@ def question_examples(file: TextFile, wanted: Wanted) -> QuestionExamples:
         contexts=tuple(question.context for question in kept),
         titles=tuple(question.title for question in kept) if has_titles else None,
         answers=tuple(question.answers or () for question in kept) if has_answers else None,
+        columns=columns,
         source=os.fspath(file.path),
         sha256=file.sha256,
         **dropped.fields(),
     )
 
 
-def _read_questions(file: TextFile, wanted: Wanted) -> Iterator[_Question]:
+def _read_questions(file: TextFile, wanted: Wanted) -> tuple[list[_Question], dict[str, str]]:
+    """The questions of a file, and which columns of a table they are."""
     if file.text.lstrip().startswith("{") and file.suffix not in (".jsonl", ".ndjson"):
         values = json_values(file)
         articles = values[0][1].get("data") if len(values) == 1 else None
         if isinstance(articles, list) and any(map(_is_article, articles)):
-            return _squad_questions(file, articles, wanted)
+            return list(_squad_questions(file, articles, wanted)), {}
     elif file.text.lstrip().startswith("{"):
         paragraphs = [value for _, value in json_values(file) if isinstance(value, Mapping)]
         if any("qas" in value for value in paragraphs):  # MRQA's, of which one may be a header
             article = {"paragraphs": [value for value in paragraphs if "header" not in value]}
-            return _squad_questions(file, [article], wanted)
-    return _table_questions(file, wanted)
+            return list(_squad_questions(file, [article], wanted)), {}
+    table = read_table(file, wanted.is_header)
+    columns = wanted.find(file, table)
+    return list(_table_questions(table, columns)), columns.named(table)
 
 
 def _is_article(value: Any) -> bool:
@@ -122,9 +133,7 @@ def _squad_questions(
                 )
 
 
-def _table_questions(file: TextFile, wanted: Wanted) -> Iterator[_Question]:
-    table = read_table(file, wanted.is_header)
-    columns = wanted.find(file, table)
+def _table_questions(table: Table, columns: Columns) -> Iterator[_Question]:
     names = table.columns or ()
     of_title = names.index("title") if "title" in names else None
     of_start = names.index("answer_start") if "answer_start" in names else None
@@ -144,14 +153,15 @@ def _table_questions(file: TextFile, wanted: Wanted) -> Iterator[_Question]:
 
 
 def _from_cell(found: Any, start: str) -> Any:
-    """The answers of a table's cell: JSON as text, or one answer as text."""
+    """The answers of a table's cell: what JSON or Python make a text of, or one answer as text."""
     if not isinstance(found, str) or not found.strip():
         return found
-    if found.lstrip().startswith(("{", "[")):
-        try:
-            return json.loads(found)
-        except json.JSONDecodeError:
-            pass
+    if (items := listed(found)) is not None:
+        return items
+    if found.lstrip().startswith(("{", "[{")):
+        for read, text in ((json.loads, found), (ast.literal_eval, _ARRAY.sub(r"\1", found))):
+            with contextlib.suppress(ValueError, SyntaxError):
+                return read(text)
     return [{"text": found, "answer_start": int(start) if start.isdecimal() else None}]
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import pathlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from keras_bert_d2l.data.task_files import (
     TextFile,
     as_string,
     cell_string,
+    listed,
     read_file,
     read_table,
     sha256_of_files,
@@ -22,8 +24,10 @@ from keras_bert_d2l.data.task_files import (
 from keras_bert_d2l.data.task_words import is_conllu
 
 _NOT_AGREED = "-"  # the label of a pair in SNLI and MultiNLI on which annotators did not agree
+_NO_NAME = "an object instead of a label"
 _FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 _ENOUGH = 20  # rows, of which a first one that is alone is conspicuous
+_WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # as pandas writes the label 1 beside a missing one
 _SHOWN = 6  # folders in an error
 _UNLABELLED_FOLDER = "unsup"  # of the IMDB reviews
 
@@ -116,12 +120,14 @@ def _unusable(
     row: Sequence[Any], table: Table, columns: Columns, text: str, text_b: str
 ) -> str | None:
     """Why a row cannot be used, if so."""
-    single = (columns.text, columns.text_b, columns.label)
-    used = [*columns.flags, *(place for place in single if place is not None)]
+    texts = [place for place in (columns.text, columns.text_b) if place is not None]
+    used = [*columns.flags, *texts, *([] if columns.label is None else [columns.label])]
     if not any(map(_filled, row)):
         return "empty line"
     if len(row) <= max(used):
         return "too few columns"
+    if any(isinstance(row[place], list | dict) for place in texts):
+        return "a list or an object instead of a text"
     if table.columns is not None and any(map(_filled, row[len(table.columns) :])):
         return "more columns than the header"
     if not text.strip():
@@ -162,14 +168,18 @@ def _label_maker(
     def several(value: Any) -> tuple[Any, str | None]:
         if value is None:
             return None, "no label"
-        parts = value if isinstance(value, list) else as_string(value).split(separator)
-        names = (as_string(part).strip() for part in parts)
+        if isinstance(value, dict):
+            return None, _NO_NAME
+        parts = listed(value)
+        names = map(_name, as_string(value).split(separator) if parts is None else parts)
         return tuple(dict.fromkeys(name for name in names if name)), None
 
     def single(value: Any) -> tuple[Any, str | None]:
-        if isinstance(value, list):
-            return None, "several labels (see `multi_label`)"
-        name = as_string(value).strip()
+        if listed(value) is not None:
+            return None, "several labels (see --multi-label, in Python `multi_label`)"
+        if isinstance(value, dict):
+            return None, _NO_NAME
+        name = _name(value)
         if not name:
             return None, "empty label"
         if is_pair and name == _NOT_AGREED:
@@ -177,6 +187,12 @@ def _label_maker(
         return name, None
 
     return score if task == "regress" else several if multi_label else single
+
+
+def _name(value: Any) -> str:
+    """The name of a label: 1.0 is "1" in tables as it is in JSON."""
+    name = as_string(value).strip()
+    return name.partition(".")[0] if _WHOLE_NUMBER.fullmatch(name) else name
 
 
 def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:

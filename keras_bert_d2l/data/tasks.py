@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from keras_bert_d2l.data.task_columns import Column, Wanted
-from keras_bert_d2l.data.task_examples import TASKS, TaskExamples
+from keras_bert_d2l.data.task_examples import TASKS, TaskExamples, how_many
 from keras_bert_d2l.data.task_files import read_file
 from keras_bert_d2l.data.task_questions import question_examples
 from keras_bert_d2l.data.task_texts import folder_examples, text_examples
@@ -29,16 +29,18 @@ def read_examples(
     """Reads the examples of a task from a file, which may be packed (`.gz`, `.xz`).
 
     - `"classify"`, `"regress"`: a table: `.tsv` (tabs separate, quotes are text), `.csv` (quotes
-      quote) or JSON objects, one a line or in a list; to classify also a folder with a folder of
-      `.txt` files for each label.
+      quote) or JSON objects, one a line or in a list; to classify also fastText's lines of
+      `__label__x text`, and a folder with a folder of `.txt` files for each label.
     - `"tag"`: CoNLL-U; CoNLL, that is a word and its labels in each line and a blank line after
-      each sentence; or JSON objects with lists of words and tags.
-    - `"answer"`: SQuAD 1.1 or 2.0; or JSON objects with a question, a context and answers.
+      each sentence; or a table with lists of words and tags.
+    - `"answer"`: SQuAD 1.1 or 2.0; or a table with a question, a context and answers.
 
     Columns are named, or counted from 1 on, as where a file has no header: `text=4, label=2`.
     Where none is named, one with a usual name is taken ("text", "sentence", "premise" and
-    "hypothesis", "label", "score", "tags" and the like). A file without labels has examples
-    without labels. Examples that cannot be used are counted by reason, `dropped` of the result.
+    "hypothesis", "label", "score", "tags" and the like); without a header the texts are the one or
+    two columns whose cells hold spaces, if one column is left for labels. A file without labels has
+    examples without labels. Examples that cannot be used are counted by reason, `dropped` of the
+    result.
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
@@ -48,7 +50,8 @@ def read_examples(
         label: That of the labels (scores; tags, in CoNLL-U by name such as `"UPOS"`; answers).
             With `multi_label` also several with commas between, `"toxic,obscene"`, each of which
             holds 1 or 0 for the label of its name.
-        id: That of names for the examples; otherwise these are lines.
+        id: That of names for the examples; otherwise these are lines. A table with a word in each
+            row has sentences where it changes, or empty rows between them.
         multi_label: Whether a text can have any number of labels: a list, or a string.
         separator: What stands between the labels in such a string.
         header: Whether a table's first line has the names of its columns; None: it is looked at.
@@ -94,7 +97,8 @@ def read_examples(
     if labelled and not examples.has_labels:
         column = examples.columns.get("label")
         raise ValueError(
-            f"There must be {_SOUGHT[task]} in {os.fspath(path)!r}. Received: {len(examples):,} "
-            "examples without any" + (f", column {column!r} is empty." if column else ".")
+            f"There must be {_SOUGHT[task]} in {os.fspath(path)!r}. Received: "
+            f"{how_many(len(examples), 'example')} without any"
+            + (f", column {column!r} holds none." if column else ".")
         )
     return examples

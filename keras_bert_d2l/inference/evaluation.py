@@ -15,6 +15,7 @@ from keras_bert_d2l.data.task_examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
+    how_many,
 )
 from keras_bert_d2l.inference import scores
 from keras_bert_d2l.inference.answers import FoundAnswer, answer, fitting_questions
@@ -304,7 +305,7 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     figures = Table("figure", Column("value", justify="right"))
     for name, value in evaluation.metrics.items():
         figures.add_row(name, f"{value:.4f}")
-    tables = [(f"{evaluation.task}: {evaluation.num_examples:,} examples", figures)]
+    tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", figures)]
     if evaluation.confusion is not None:
         tables.append(_confusion_table(evaluation.confusion))
     if evaluation.errors:

@@ -8,6 +8,7 @@ from keras_bert_d2l.data.task_examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
+    how_many,
 )
 from keras_bert_d2l.inference.scores import check_libraries
 from keras_bert_d2l.models.task_model import TaskModel
@@ -72,7 +73,9 @@ def _check_labels(model: Any, examples: TaskExamples, where: str) -> None:
     known = getattr(model, "labels", ())
     unknown = {n: count for n, count in examples.label_counts().items() if n not in known}
     if unknown:
-        named = ", ".join(f"{name!r} ({count:,} times)" for name, count in unknown.items())
+        named = ", ".join(
+            f"{name!r} ({how_many(count, 'time')})" for name, count in unknown.items()
+        )
         raise ValueError(
             f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; take a "
             "model of all labels, or take these examples out."

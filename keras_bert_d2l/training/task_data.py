@@ -8,7 +8,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples
+from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples, how_many
 from keras_bert_d2l.data.task_rows import TaskRows
 from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
 from keras_bert_d2l.inference.evaluation import evaluate
@@ -137,9 +137,9 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     parts = [[n for n, key in enumerate(keys) if (key in held_out) == is_in] for is_in in (0, 1)]
     if not all(parts):
         raise ValueError(
-            f"{examples.source or 'The examples'}: {len(examples):,} examples about "
-            f"{len(hashes):,} different texts are too few to hold out a share of {share:g}. Name a "
-            "file of development data."
+            f"{examples.source or 'The examples'}: {how_many(len(examples), 'example')} about "
+            f"{how_many(len(hashes), 'different text')} are too few to hold out a share of "
+            f"{share:g}. Name a file of development data."
         )
     larger, smaller = map(examples.subset, parts)
     # What was dropped from the file is told once.
@@ -254,7 +254,7 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
     of_rows = f" in {len(rows.examples):,} rows" if len(rows.examples) != len(examples) else ""
     title = {"train": "Training data", "dev": "Development data"}[name]
     lines = [
-        f"{title}: {len(examples):,} examples{of_rows} from {examples.source or 'memory'}"
+        f"{title}: {how_many(len(examples), 'example')}{of_rows} from {examples.source or 'memory'}"
         + (f"; labels {named}{more}" if counts else "")
     ]
     if rows.num_truncated:

@@ -13,7 +13,7 @@ import keras
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.checkpoints.task_fields import describe_task, task_fields
 from keras_bert_d2l.checkpoints.tasks import heads_of
-from keras_bert_d2l.data.task_examples import TaskExamples
+from keras_bert_d2l.data.task_examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.inference.task_examples import TASK_MODELS, check_examples
 from keras_bert_d2l.models.task_model import TaskModel
@@ -127,7 +127,7 @@ def read_data(
         named = ", ".join(map(repr, train.label_names)) or "no label"
         raise ValueError(
             f"{train.source}: there must be two labels or more to tell apart. Received: {named} "
-            f"in {len(train):,} examples."
+            f"in {how_many(len(train), 'example')}."
         )
     if options.dev is not None:
         return train, _read(options, options.dev)

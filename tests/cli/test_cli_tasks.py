@@ -131,9 +131,11 @@ def test_predict_takes_lines_of_equally_many_columns_for_a_table(run, error, rev
     (files / "table.txt").write_text("label\ttext\nbad\ta good film\n")
     assert json.loads(run("predict", "table.txt", *model).stdout)["text"] == "a good film"
     (files / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
+    for columns in ((), ("--text", 2)):  # guessed, and named
+        rows = run("predict", "bare.txt", *columns, *model).stdout.splitlines()
+        assert [json.loads(row)["text"] for row in rows] == ["a good film", "a bad film"]
+    (files / "bare.txt").write_text("bad\tx\ta good film\ngood\ty\ta bad film\n")
     assert "by their numbers" in error("predict", "bare.txt", *model)
-    rows = run("predict", "bare.txt", "--text", 2, *model).stdout.splitlines()
-    assert [json.loads(row)["text"] for row in rows] == ["a good film", "a bad film"]
     read = CliRunner().invoke(
         app, ["predict", "-", "--text", "body", *model], input='x,body\n1,"a ""bad"" dog"\n'
     )
@@ -180,7 +182,7 @@ def test_the_other_tasks_go_from_a_file_to_predictions(run, error, files, task, 
             False,
             True,
         ]
-        assert "1 questions are too long for a row" in told.stderr
+        assert "Too long for a row, and answered by null: 1 question, first" in told.stderr
         (files / "ask.txt").write_text(text)
         assert row["answer"] == "it is a dog"[row["start"] : row["end"]]
         assert "--context" in error("predict", "ask.txt", "--model", folder)
@@ -252,7 +254,7 @@ def test_bad_input_is_one_line(error, files, reviews):
     given = ("--model", "bert", "--run-dir", "x")
     classify = ("finetune", "classify", "--train")
     assert "two labels or more" in error(*classify, "one.tsv", *given)
-    assert "'fine' (1 times)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
+    assert "'fine' (1 time)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
     assert "pooler" in error(*classify, "few.tsv", "--model", "plain", "--run-dir", "x")
     assert "TokenClassifier" in error(
         *("finetune", "tag", "--train", "words.conll", "--model", "runs/reviews", "--run-dir", "x")
@@ -269,6 +271,12 @@ def test_bad_input_is_one_line(error, files, reviews):
         *classify, "few.tsv", "--dev", "few.tsv", *given, "--monitor", "f2"
     )
     assert "epochs=5" in error("finetune", "--resume", "runs/reviews", "--epochs", 2)
+    (files / "pretrained").mkdir()
+    for name in ("run.yaml", "config.json"):
+        (files / "pretrained" / name).touch()
+    assert "is a run of pretraining" in error("finetune", "--resume", "pretrained")
+    missing = error(*classify, "few.tsv", *given, "--config", "none.yaml")
+    assert missing == "error: No such file or directory: 'none.yaml'.\n"
     assert "is not empty" in error(
         *classify, "few.tsv", "--model", "bert", "--run-dir", "runs/reviews"
     )

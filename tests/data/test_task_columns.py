@@ -49,7 +49,9 @@ def test_labels_that_have_to_be_there_are_missed_by_name(write):
     with pytest.raises(ValueError, match="`label` must.*no names of columns but 1: 'a', 2: '1'"):
         read_examples("classify", bare, text=1, labelled=True)
     empty = write("empty.tsv", "text\tlabel\na\t\n")
-    with pytest.raises(ValueError, match="must be labels in.*1 examples.*column 'label' is empty"):
+    with pytest.raises(
+        ValueError, match="must be labels in.*1 example without any, column 'label' holds none"
+    ):
         read_examples("classify", empty, labelled=True)
     words = write("words.conll", "a\ncrane\n")
     with pytest.raises(ValueError, match="must be labels in"):
@@ -81,3 +83,51 @@ def test_a_first_label_that_is_alone_may_be_a_header(write):
     assert read_examples("classify", path, text=1, label=2, header=True).label_names == ("n", "p")
     assert len(read_examples("classify", path, text=1, label=2, header=False)) == 21
     assert len(read_examples("classify", write("b.csv", "a,x\nb,y\nc,z\n"), text=1, label=2)) == 3
+
+
+def test_without_a_header_cells_with_spaces_are_texts_beside_one_column_of_labels(write):
+    news = '"3","Wall St. Bears","Short-sellers, again; and; more"\n"4","Net","It is fast"\n'
+    path = write("news.csv", news + '"3","So it is","Yes, it is"\n"4","The Net","No more of it"\n')
+    examples = read_examples("classify", path, labelled=True)
+    assert examples.columns == {"text": "2", "text_b": "3", "label": "1"}
+    assert examples.texts_b[0] == "Short-sellers, again; and; more"
+    assert examples.labels == ("3", "4", "3", "4")
+    asked = read_examples("classify", path, labelled=False)
+    assert (asked.texts, asked.labels) == (examples.texts, None)
+    scores = write("scores.tsv", "a man\ta boy\t2.5\none dog\ta cat\t.5\n")
+    assert read_examples("regress", scores).labels == (2.5, 0.5)
+    pairs = read_examples("classify", write("pairs.tsv", "a man\ta boy\na b\tc d\n"))
+    assert (pairs.texts_b, pairs.labels) == (("a boy", "c d"), None)
+
+
+def test_what_is_not_plain_without_a_header_is_asked_for(write):
+    files = {
+        "cola.tsv": "gj\t1\t\tIt is so.\ngj\t0\t*\tSo is it it.\n",  # labels or sources
+        "names.tsv": "a text\tid1\nthe text\tid2\n",  # names of examples
+        "header.tsv": "Inhalt\tArt\nes ist gut\tp\nes ist gut\tp\n",  # perhaps a header
+    }
+    for name, content in files.items():
+        with pytest.raises(
+            ValueError, match=r"`text` must.*such as --text 2 --label 1 \(in Python"
+        ):
+            read_examples("classify", write(name, content), labelled=True)
+    with pytest.raises(ValueError, match="are 'text', 'mood'. Name one of them with --label"):
+        read_examples("classify", write("mood.tsv", "text\tmood\na\tx\n"), labelled=True)
+
+
+def test_a_name_that_two_columns_have_is_no_name(write):
+    path = write("twice.csv", "text,Label,label\na,x,1\nb,y,2\n")
+    with pytest.raises(ValueError, match="2 columns named 'label', numbers 2, 3.*--label 2"):
+        read_examples("classify", path)
+    assert read_examples("classify", path, label=2).labels == ("x", "y")
+    assert read_examples("classify", path, label="label").labels == ("1", "2")
+    same = write("same.csv", "text,label,label\na,x,1\n")
+    with pytest.raises(ValueError, match="2 columns named 'label'"):
+        read_examples("classify", same, label="label")
+
+
+def test_a_capital_within_a_name_begins_a_word(write):
+    path = write("movies.tsv", "PhraseId\tPhrase\tSentiment\n1\tA series\t1\n2\tof\t2\n")
+    assert read_examples("classify", path).texts == ("A series", "of")
+    books = write("books.jsonl", '{"reviewText": "It is so.", "overall": 4.0}')
+    assert read_examples("regress", books).labels == (4.0,)

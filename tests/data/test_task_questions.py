@@ -53,3 +53,19 @@ def test_lines_may_hold_a_context_with_its_questions_as_mrqa(write):
     assert sum(examples.dropped.values()) == 1
     with pytest.raises(ValueError, match="every paragraph.*must have 'qas'"):
         read_examples("answer", write("b.jsonl", content + '{"context": "b"}\n'))
+
+
+def test_a_cell_may_hold_answers_as_python_and_numpy_write_them(write):
+    plain = "{'text': ['crane'], 'answer_start': [2]}"
+    arrays = "{'text': array(['crane', 'A crane'], dtype=object), 'answer_start': array([2, 0])}"
+    none = "{'text': array([], dtype=object), 'answer_start': array([], dtype=int32)}"
+    rows = "".join(f'What?,{CONTEXT},"{cell}"\n' for cell in (plain, arrays, none, "['crane']"))
+    examples = read_examples("answer", write("a.csv", "question,context,answers\n" + rows))
+    crane = Answer("crane", 2)
+    assert examples.answers == ((crane,), (crane, Answer("A crane", 0)), (), (crane,))
+    assert examples.columns == {"text": "question", "text_b": "context", "label": "answers"}
+
+
+def test_the_answer_may_be_the_text_beside_its_place(write):
+    path = write("a.csv", f"context,question,answer_start,text\n{CONTEXT},What?,2,crane\n")
+    assert read_examples("answer", path).answers == ((Answer("crane", 2),),)

@@ -395,7 +395,7 @@ def test_examples_in_memory_check_themselves():
     assert examples.without_labels().labels is None
     with pytest.raises(ValueError, match="equally long.*2 texts, 1 labels"):
         TextExamples(texts=["a", "b"], labels=["x"])
-    with pytest.raises(ValueError, match="2 words but 1 labels in example '0'"):
+    with pytest.raises(ValueError, match="2 words but 1 label in example '0'"):
         WordExamples(words=[["a", "b"]], labels=[["X"]])
     with pytest.raises(ValueError, match="must stand in its context.*'c' at character 0"):
         QuestionExamples(questions=["a"], contexts=["b"], answers=[[Answer("c", 0)]])
@@ -416,3 +416,90 @@ def test_real_files_are_read_whole(data_dir):
     assert sum(map(len, pos.words)) == 25_147
     squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
     assert (len(squad), len(set(squad.titles)), dict(squad.dropped)) == (10_570, 48, {})
+
+
+def test_lines_of_fasttext_begin_with_their_labels(write):
+    path = write("cooking.train", "__label__sauce __label__cheese How much?\n\n__label__tea Why\n")
+    examples = read_examples("classify", path, multi_label=True)
+    assert (examples.texts, examples.ids) == (("How much?", "Why"), ("1", "3"))
+    assert examples.labels == (("sauce", "cheese"), ("tea",))
+    single = read_examples("classify", path)
+    assert single.labels == ("tea",)
+    assert single.dropped == {"several labels (see --multi-label, in Python `multi_label`)": 1}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["['it''s', 'b c']", '["it\'s", "b c"]', "['it\\'s' \"b c\"]", "[ 3\n 7]", "[3, 7]", "[]"],
+)
+def test_a_cell_may_hold_a_list_as_json_python_or_numpy_write_it(write, cell):
+    quoted = cell.replace("''", "\\'").replace('"', '""')
+    path = write("emotions.csv", f'text,labels\na,"{quoted}"\nb,"[OTHER]"\n')
+    names = () if cell == "[]" else ("3", "7") if "3" in cell else ("it's", "b c")
+    assert read_examples("classify", path, multi_label=True).labels == (names, ("[OTHER]",))
+    assert read_examples("classify", path).labels == ("[OTHER]",)
+
+
+def test_a_whole_number_is_a_label_without_its_point(write):
+    examples = read_examples("classify", write("a.csv", "text,label\na,1.0\nb,0.0\nc,1\nd,4.5\n"))
+    assert examples.labels == ("1", "0", "1", "4.5")
+
+
+def test_what_separates_columns_is_not_sought_within_quotes(write):
+    path = write("yelp.csv", '"5","good; and; cheap | nice | new"\n"2","not so"\n"5","a b"\n')
+    assert read_examples("classify", path, text=2, label=1).labels == ("5", "2", "5")
+    bars = read_examples("classify", write("bars.csv", "text|label\na, b|x\nc|y\n"))
+    assert (bars.texts, bars.labels) == (("a, b", "c"), ("x", "y"))
+
+
+def test_a_text_of_a_csv_may_be_long(write):
+    text = "word " * 30_000
+    examples = read_examples("classify", write("long.csv", f"text,label\n{text},x\nb,y\n"))
+    assert examples.texts == (text, "b")
+
+
+def test_json_that_holds_examples_deeper_is_refused(write):
+    inner = {"text": "a", "label": "x"}
+    for content in ({"train": [inner], "test": [inner]}, {"0": inner, "1": inner}):
+        with pytest.raises(ValueError, match="one object of lists or objects, '"):
+            read_examples("classify", write("a.json", json.dumps(content)))
+    for name, content in (("c.json", "[]"), ("d.jsonl", "{}")):
+        with pytest.raises(ValueError, match="must be JSON objects with values"):
+            read_examples("classify", write(name, content))
+    with pytest.raises(ValueError, match="1 dropped: an object instead of a label"):
+        read_examples("classify", write("e.jsonl", '{"text": "a", "label": {"name": "x"}}'))
+    columns = {"text": ["a", "b"], "label": ["x", "y"]}
+    with pytest.raises(ValueError, match="1 dropped: a list or an object instead of a text"):
+        read_examples("classify", write("b.json", json.dumps(columns)))
+
+
+def test_words_may_stand_in_a_table(write):
+    lists = "tokens,ner_tags\n\"['EU' 'rejects']\",[3 0]\n['Peter'],[1]\n"
+    spaced = "sentence\ttags\nEU rejects\tB O\nPeter\tB\n"
+    rows = "Sentence #,Word,POS,Tag\nS 1,EU,X,B\n,rejects,V,O\nS 2,Peter,X,B\n"
+    lines = "word\ttag\nEU\tB\nrejects\tO\n\nPeter\tB\n"
+    for name, content, label in (
+        ("lists.csv", lists, "ner_tags"),
+        ("spaced.tsv", spaced, "tags"),
+        ("rows.csv", rows, "Tag"),
+        ("lines.conll", lines, "tag"),
+        ("spaces.txt", lines.replace("\t", " ") + "\n\n", "tag"),
+    ):
+        examples = read_examples("tag", write(name, content))
+        assert examples.words == (("EU", "rejects"), ("Peter",))
+        assert examples.labels in ((("3", "0"), ("1",)), (("B", "O"), ("B",)))
+        assert examples.columns["label"] == label
+    assert read_examples("tag", write("rows.csv", rows), label="POS").labels == (("X", "V"), ("X",))
+    with pytest.raises(ValueError, match="a word in each row.*with --id"):
+        read_examples("tag", write("flat.csv", "word,tag\nEU,B\nPeter,B\n"))
+    with pytest.raises(ValueError, match="words and labels of different counts"):
+        read_examples("tag", write("texts.tsv", "sentence\tlabel\nnot so good\t0\nbad it is\t1\n"))
+
+
+def test_a_column_that_counts_the_words_is_not_that_of_the_words(write):
+    path = write("germeval.tsv", "# a\n1\tBerlin\tB-LOC\tO\n2\tist\tO\tO\n\n1\tJa\tO\tO\n")
+    examples = read_examples("tag", path, label=3)
+    assert examples.words == (("Berlin", "ist"), ("Ja",))
+    assert examples.columns == {"text": "2", "label": "3"}
+    numbers = write("numbers.tsv", "1\tO\n2\tO\n")
+    assert read_examples("tag", numbers).words == (("1", "2"),)

@@ -191,7 +191,7 @@ def test_questions_that_are_too_long_count_as_left_without_an_answer(reader):
         (TextExamples(texts=(), labels=()), "The examples: there is no example"),
         (
             TextExamples(texts=("a", "b"), labels=("fair", "good")),
-            r"has the labels .*'fair' \(1 times",
+            r"has the labels .*'fair' \(1 time\)",
         ),
         (TextExamples(texts=("a",), labels=(("good",),)), "gives one label .*any number of labels"),
         (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "takes a SequenceRegressor"),
