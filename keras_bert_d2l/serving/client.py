@@ -233,12 +233,7 @@ class ServingClient:
         self, reader: Reader, inputs: Mapping[str, Any], signature: str = DEFAULT_SIGNATURE
     ) -> Any:
         """An object for each row, or, where the inputs are single strings, the only one."""
-        outputs = self._interface(signature).outputs
-        if not outputs.keys() >= set(reader.needs):
-            raise ValueError(
-                f"A model whose signature {signature!r} returns {', '.join(reader.needs)} is "
-                f"expected. Received: one that returns {', '.join(outputs)}."
-            )
+        reader.check(self._interface(signature).outputs, signature)
         is_one = all(isinstance(value, str) for value in inputs.values())
         rows = {name: [value] for name, value in inputs.items()} if is_one else inputs
         found = [one for batch in self._batches(rows, signature) for one in reader.read(batch)]
@@ -261,6 +256,8 @@ class ServingClient:
             yield {name: _decoded(array) for name, array in answer.items()}
 
     def _interface(self, signature: str) -> Interface:
+        if not isinstance(signature, str):
+            raise ValueError(f"`signature` must be a string. Received: {signature!r:.80}.")
         known = self._known
         if known is None or signature not in known.signatures:
             known = self.metadata()

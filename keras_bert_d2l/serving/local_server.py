@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from keras_bert_d2l.serving.classify_regress import ask_method
 from keras_bert_d2l.serving.rest_json import (
@@ -36,6 +36,7 @@ from keras_bert_d2l.serving.tensors import find_interface
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 MAX_BODY = 16 * 2**20  # bytes
+_MAX_PORT = 2**16 - 1
 _POLL_SECONDS = 1.0
 _GRACE_SECONDS = 5  # for what is being answered when the server is stopped
 _NAME = re.compile(r"[^/:]+")
@@ -73,7 +74,7 @@ class LocalServer:
     def app(self) -> Starlette:
         """Returns the ASGI application."""
         model = "/v1/models/{name}"
-        routes = [
+        routes: list[BaseRoute] = [
             route
             for place in (f"{model}/versions/{{version:int}}", model)
             for route in (
@@ -82,18 +83,21 @@ class LocalServer:
                 Route(place, self._status),
             )
         ]
+        routes.append(Route("/v1/{rest:path}", _malformed, methods=["GET", "POST"]))
         handlers: dict[Any, Any] = {
             HTTPException: _failed,
             ClientDisconnect: _refused,
             ValueError: _refused,
             Exception: _broke,
         }
-        return Starlette(routes=routes, exception_handlers=handlers, lifespan=self._polling)
+        app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._polling)
+        app.router.redirect_slashes = False  # TensorFlow Serving has no such redirections
+        return app
 
     async def _ask(self, request: Request) -> Response:
         version, method = self._version(request), request.path_params["method"]
         if method != _PREDICT and method not in _METHODS:
-            raise HTTPException(400, f"Malformed request: POST {request.url.path}")
+            raise _malformation(request)
         body = await self._body(request)
         answer = _predict if method == _PREDICT else ask_method
         return await run_in_threadpool(lambda: _json(answer(version, body, method)))
@@ -135,8 +139,10 @@ class LocalServer:
         )
 
     def _known(self, request: Request) -> ServedVersions:
-        if request.path_params["name"] != self.name:
-            name = request.path_params["name"]
+        name = request.path_params["name"]
+        if ":" in name:  # a method that is asked by GET
+            raise _malformation(request)
+        if name != self.name:
             raise HTTPException(404, f"Could not find any versions of model {name}")
         return self.versions
 
@@ -237,8 +243,11 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     """Returns a socket on which nobody else listens.
 
     Raises:
+        ValueError: The port is out of range.
         OSError: The port is taken, or the host is not this machine.
     """
+    if not 0 <= port <= _MAX_PORT:
+        raise ValueError(f"`port` must be from 0 to {_MAX_PORT}. Received: port={port!r}.")
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         if os.name != "nt":  # there the option would share a port that is taken
@@ -283,6 +292,14 @@ def _predict(version: Version, body: bytes, method: str) -> dict[str, Any]:
 def _json(document: Any, status: int = 200) -> Response:
     # Not starlette's JSONResponse: TensorFlow Serving writes NaN and Infinity as they are.
     return Response(json.dumps(document), status, media_type="application/json")
+
+
+async def _malformed(request: Request) -> Response:
+    raise _malformation(request)
+
+
+def _malformation(request: Request) -> HTTPException:
+    return HTTPException(400, f"Malformed request: {request.method} {request.url.path}")
 
 
 async def _failed(request: Request, error: HTTPException) -> Response:

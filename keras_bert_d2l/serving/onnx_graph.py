@@ -22,9 +22,7 @@ from keras_bert_d2l.layers.transformer import (
     activation_function,
 )
 
-INSTALL = (
-    'Writing ONNX needs onnx, and for int8 onnxruntime: `pip install "keras-bert-d2l[onnx]"`.'
-)
+INSTALL = 'Writing ONNX needs onnx, and for int8 onnxruntime: `pip install "keras-bert-d2l[onnx]"`.'
 
 _FLOAT, _INT32, _INT64 = 1, 6, 7  # the format's numbers of dtypes
 _HIDDEN_SCORE = -1e6  # as `masked_softmax` in float32

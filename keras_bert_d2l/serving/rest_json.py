@@ -2,12 +2,14 @@
 
 Requests come by rows, `{"instances": [{"text": "one"}, {"text": "two"}]}`, or by columns,
 `{"inputs": {"text": ["one", "two"]}}`; where there is one input its name may be left out. Answers
-are `{"predictions": [...]}` and `{"outputs": {...}}` in the same way. Strings that are no UTF-8
-travel as `{"b64": "..."}`. See tensorflow.org/tfx/serving/api_rest.
+are `{"predictions": [...]}` and `{"outputs": {...}}` in the same way. Strings that are no UTF-8,
+and those of outputs whose names end in `_bytes`, travel as `{"b64": "..."}`. See
+tensorflow.org/tfx/serving/api_rest.
 """
 
 import base64
 import binascii
+import contextlib
 import json
 import reprlib
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from keras_bert_d2l.serving.tensors import to_arrays
 
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
+_BINARY = "_bytes"  # how the names of outputs end that always travel so
 _ROWS, _COLUMNS = "instances", "inputs"
 
 
@@ -86,7 +89,7 @@ def response(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]
     Raises:
         ValueError: There are no such rows.
     """
-    columns = {name: to_json(array) for name, array in outputs.items()}
+    columns = {name: to_json(x, name.endswith(_BINARY)) for name, x in outputs.items()}
     single = next(iter(columns.values())) if len(columns) == 1 else None
     if not by_rows:
         return {"outputs": columns if single is None else single}
@@ -99,12 +102,17 @@ def response(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]
     return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-def to_json(array: np.ndarray) -> Any:
-    """Returns an array as nested lists; bytes as strings, or as base64 where they are no UTF-8."""
+def to_json(array: np.ndarray, binary: bool = False) -> Any:
+    """Returns an array as nested lists.
+
+    Args:
+        array: The array.
+        binary: Whether all bytes become base64; else those that are no UTF-8, others strings.
+    """
     if array.dtype != object:
         return array.tolist()
     values = np.empty(array.size, object)
-    values[:] = [_from_bytes(value) for value in array.ravel()]
+    values[:] = [_from_bytes(value, binary) for value in array.ravel()]
     return values.reshape(array.shape).tolist()
 
 
@@ -128,11 +136,11 @@ def encode(value: Any) -> bytes:
     raise ValueError(f'A string, or {{"b64": "..."}}, is expected. Received: {shown}.')
 
 
-def _from_bytes(value: bytes) -> Any:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return {_BASE64: base64.b64encode(value).decode("ascii")}
+def _from_bytes(value: bytes, binary: bool) -> Any:
+    if not binary:
+        with contextlib.suppress(UnicodeDecodeError):
+            return value.decode("utf-8")
+    return {_BASE64: base64.b64encode(value).decode("ascii")}
 
 
 def _columns(rows: Any, specs: Mapping[str, tf.TensorSpec]) -> Any:

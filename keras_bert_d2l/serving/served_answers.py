@@ -4,7 +4,7 @@ B texts in a batch, C labels, M (most) masks and W (most) words in a text, k pre
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,10 +40,35 @@ class Reader(NamedTuple):
     Attributes:
         needs: The outputs that are read.
         read: A batch of them in, an object for each row out.
+        one_of: Outputs of which it needs one more; empty: none.
+        none_of: Outputs that tell of another task, which has those of `needs` as well.
     """
 
     needs: tuple[str, ...]
     read: Callable[[Arrays], list[Any]]
+    one_of: tuple[str, ...] = ()
+    none_of: tuple[str, ...] = ()
+
+    def check(self, outputs: Iterable[str], signature: str) -> None:
+        """Refuses a signature of another task.
+
+        Args:
+            outputs: What the signature returns.
+            signature: Its name.
+
+        Raises:
+            ValueError: These are not the outputs that are read.
+        """
+        names = set(outputs)
+        has_one = not self.one_of or not names.isdisjoint(self.one_of)
+        if names.issuperset(self.needs) and has_one and names.isdisjoint(self.none_of):
+            return
+        one_of = f" and {' or '.join(self.one_of)}" if self.one_of else ""
+        none_of = f" without {', '.join(self.none_of)}" if self.none_of else ""
+        raise ValueError(
+            f"A model whose signature {signature!r} returns {', '.join(self.needs)}{one_of}"
+            f"{none_of} is expected. Received: one that returns {', '.join(sorted(names))}."
+        )
 
 
 def _vectors(answer: Arrays) -> list[np.ndarray]:
@@ -106,7 +131,8 @@ def _answers(answer: Arrays) -> list[ServedAnswer]:
 VECTORS = Reader(("embedding",), _vectors)
 NEXT_SENTENCE_SCORES = Reader(("nsp",), _next_sentence_scores)
 MASKS = Reader(("positions", "tokens", "ids", "scores"), _masks)
-CLASSIFICATIONS = Reader(("labels", "scores"), _classifications)
-REGRESSIONS = Reader(("labels", "scores"), _regressions)
+# A classifier, a regressor and a tagger all return labels and scores.
+CLASSIFICATIONS = Reader(("labels", "scores"), _classifications, one_of=("label", "is_label"))
+REGRESSIONS = Reader(("labels", "scores"), _regressions, none_of=("label", "is_label", "words"))
 TAGS = Reader(("words", "labels", "scores", "starts", "ends"), _tags)
 ANSWERS = Reader(("answer", "score", "start", "end", "null_score"), _answers)

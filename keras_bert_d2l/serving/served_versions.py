@@ -111,9 +111,9 @@ class ServedVersions:
             self._states[number] = (_END, str(error))
             print(f"Version {number} is left out: {error}", file=sys.stderr, flush=True)
             return
-        self._states[self.newest.number] = (_END, "")
-        self.newest = version  # requests that run keep the version that they have
+        before, self.newest = self.newest, version  # what runs keeps the version that it has
         self._states[number] = (_AVAILABLE, "")
+        self._states[before.number] = (_END, "")
         print(f"Version {number} is loaded.", flush=True)
 
     def _folders(self) -> dict[int, pathlib.Path]:
@@ -128,7 +128,10 @@ class ServedVersions:
 
     @staticmethod
     def _is_version(path: pathlib.Path) -> bool:
-        return (path / GRAPH_FILE).is_file()
+        try:
+            return (path / GRAPH_FILE).is_file()
+        except PermissionError:  # it is told when it is loaded, and hides no other version
+            return True
 
 
 def _load(folder: pathlib.Path, number: int) -> Version:
@@ -137,9 +140,9 @@ def _load(folder: pathlib.Path, number: int) -> Version:
     definitions = read_saved_model(folder).meta_graphs[0].signature_def
     try:
         model = tf.saved_model.load(os.fspath(folder))
+        return Version(number, definitions, interfaces(definitions), model)
     except Exception as error:  # TensorFlow tells a damaged folder in many ways
         raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {_reason(error)}") from error
-    return Version(number, definitions, interfaces(definitions), model)
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 _INITIALIZER = "__saved_model_init_op"  # TensorFlow's own among the signatures
+_BEYOND = "a number beyond its range"
 _LEAVES: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, float), "b": (bool,)}
 
 
@@ -68,6 +69,11 @@ def to_arrays(
     Raises:
         ValueError: A name is missing or unknown, or a value is not what its spec says.
     """
+    if not isinstance(inputs, Mapping):
+        raise ValueError(
+            f"The inputs must be a dictionary with {', '.join(specs)}. Received: "
+            f"{reprlib.repr(inputs)}."
+        )
     if inputs.keys() != specs.keys():
         names = ", ".join(sorted(map(str, inputs))) or "none"
         raise ValueError(f"The inputs must be {', '.join(specs)}. Received: {names:.200}.")
@@ -141,10 +147,15 @@ def _numbers(leaves: list[Any], spec: tf.TensorSpec) -> np.ndarray:
         if type(leaf) not in allowed:
             raise _wrong(spec, reprlib.repr(leaf))
     try:
-        with np.errstate(over="ignore"):  # as TensorFlow: beyond the range is infinite
-            return np.array(leaves, np.float64 if spec.dtype.is_floating else dtype).astype(dtype)
+        wide = np.array(leaves, np.float64 if spec.dtype.is_floating else dtype)
     except OverflowError as error:
-        raise _wrong(spec, "a number beyond its range") from error
+        raise _wrong(spec, _BEYOND) from error
+    with np.errstate(over="ignore"):
+        array = wide.astype(dtype)
+    # Infinity may be meant; a finite number that becomes it, TensorFlow Serving refuses as well.
+    if spec.dtype.is_floating and (np.isinf(array) & ~np.isinf(wide)).any():
+        raise _wrong(spec, _BEYOND)
+    return array
 
 
 def _wrong(spec: tf.TensorSpec, received: str) -> ValueError:

@@ -4,9 +4,10 @@ The exceptions are the same for both: `ConnectionError` (no server), `TimeoutErr
 (no such model or version), `ValueError` (the server refuses the request), else `RuntimeError`.
 """
 
+import contextlib
 import json
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from keras_bert_d2l.serving.rest_json import encode, to_json
 from keras_bert_d2l.serving.tensors import Interface, interfaces, to_array
 
 _CALLERS_FAULT = (400, 413)
-_NOT_FOUND = 404
+_NOT_FOUND, _UNAVAILABLE, _GATEWAY_TIMEOUT = 404, 503, 504
 _NO_LIMIT = -1  # of a message's size; gRPC's own is 4 MiB
 
 
@@ -73,18 +74,20 @@ class Rest:
 
     def status(self) -> dict[int, str]:
         document = self._ask("GET", "")
-        return {int(one["version"]): one["state"] for one in document["model_version_status"]}
+        with self._understanding():
+            return {int(one["version"]): one["state"] for one in document["model_version_status"]}
 
     def metadata(self) -> Metadata:
         document = self._ask("GET", "/metadata")
-        definitions = document["metadata"]["signature_def"]["signature_def"]
-        found = {
-            name: json_format.ParseDict(
-                definition, meta_graph_pb2.SignatureDef(), ignore_unknown_fields=True
-            )
-            for name, definition in definitions.items()
-        }
-        return Metadata(int(document["model_spec"]["version"]), interfaces(found))
+        with self._understanding():
+            definitions = document["metadata"]["signature_def"]["signature_def"]
+            found = {
+                name: json_format.ParseDict(
+                    definition, meta_graph_pb2.SignatureDef(), ignore_unknown_fields=True
+                )
+                for name, definition in definitions.items()
+            }
+            return Metadata(int(document["model_spec"]["version"]), interfaces(found))
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, tf.TensorSpec]
@@ -93,14 +96,27 @@ class Rest:
             "signature_name": signature,
             "inputs": {name: to_json(array) for name, array in inputs.items()},
         }
-        answer = self._ask("POST", ":predict", body)["outputs"]
-        if len(outputs) == 1:  # a single output has no name
-            answer = dict.fromkeys(outputs, answer)
-        _check_names(answer, outputs)
-        return {name: to_array(answer[name], spec, encode) for name, spec in outputs.items()}
+        document = self._ask("POST", ":predict", body)
+        with self._understanding():
+            answer = document["outputs"]
+            if len(outputs) == 1:  # a single output has no name
+                answer = dict.fromkeys(outputs, answer)
+            _check_names(answer, outputs)
+            return {name: to_array(answer[name], spec, encode) for name, spec in outputs.items()}
 
     def close(self) -> None:
         self._pool.clear()
+
+    @contextlib.contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """Tells what cannot be read as the fault of the server, not of the caller."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, ValueError, json_format.Error) as error:
+            raise RuntimeError(
+                f"{self._url} does not answer as a model server does: {error!r:.200}. Check the "
+                "address; it may also have loaded another version meanwhile: then ask again."
+            ) from error
 
     def _ask(self, method: str, ending: str, body: Any = None) -> Any:
         reply = self._send(method, self._url + ending, body)
@@ -118,6 +134,10 @@ class Rest:
             raise ValueError(f"The server refuses the request. {what}")
         if reply.status == _NOT_FOUND:
             raise LookupError(f"The server has no such model, or not this version. {what}")
+        if reply.status == _UNAVAILABLE:
+            raise _unreachable(self._server, told)
+        if reply.status == _GATEWAY_TIMEOUT:
+            raise _late(self._server, told)
         raise RuntimeError(f"The server fails, or is no model server. {what}")
 
     def _send(self, method: str, url: str, body: Any, again: bool = True) -> Any:
@@ -126,7 +146,7 @@ class Rest:
         except urllib3.exceptions.NewConnectionError as error:  # a TimeoutError, too
             raise _unreachable(self._server, error) from error
         except urllib3.exceptions.TimeoutError as error:
-            raise _late(self._server, self._timeout) from error
+            raise _late(self._server, f"not within {self._timeout:g} s") from error
         except urllib3.exceptions.ProtocolError as error:
             if again:  # a server may close an idle connection in the moment it is used again
                 return self._send(method, url, body, again=False)
@@ -223,9 +243,11 @@ class GRPC:
         if error.code() is codes.UNAVAILABLE:
             raise _unreachable(self._url, error.details()) from error
         if error.code() is codes.DEADLINE_EXCEEDED:
-            raise _late(self._url, self._timeout) from error
+            raise _late(self._url, f"not within {self._timeout:g} s") from error
         if error.code() is codes.NOT_FOUND:
-            raise LookupError(f"The server has no such model, or not this version. {what}")
+            raise LookupError(
+                f"The server has no such model, or not this version. {what}"
+            ) from error
         if error.code() in (codes.INVALID_ARGUMENT, codes.FAILED_PRECONDITION, codes.OUT_OF_RANGE):
             raise ValueError(f"The server refuses the request. {what}") from error
         raise RuntimeError(f"The server fails. {what}") from error
@@ -241,13 +263,13 @@ def _check_names(answer: Any, outputs: Mapping[str, tf.TensorSpec]) -> None:
 
 def _unreachable(url: str, reason: object) -> ConnectionError:
     return ConnectionError(
-        f"No model server answers at {url} ({reason}). Start one, for instance with "
-        "`keras-bert-d2l serve saved_models/NAME`, or check the address and the port."
+        f"No model server answers at {url}, or it is too busy ({reason}). Start one, for instance "
+        "with `keras-bert-d2l serve saved_models/NAME`, or check the address and the port."
     )
 
 
-def _late(url: str, timeout: float) -> TimeoutError:
+def _late(url: str, reason: str) -> TimeoutError:
     return TimeoutError(
-        f"The server at {url} gave no answer within {timeout:g} s. Raise `timeout`, or send fewer "
-        "texts at once (`batch_size`)."
+        f"The server at {url} gave no answer in time ({reason}). Raise `timeout`, and the limit "
+        "that the server itself may have, or send fewer texts at once (`batch_size`)."
     )

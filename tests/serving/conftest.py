@@ -1,8 +1,11 @@
 """Small models of each kind, and versions of them that are exported once."""
 
+import json
+
 import keras
 import pytest
 import tensorflow as tf
+import urllib3
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
@@ -14,6 +17,7 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 from keras_bert_d2l.serving.export import export_saved_model
+from keras_bert_d2l.serving.served_versions import ServedVersions
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -29,6 +33,7 @@ SMALL = {
     "max_len": MAX_LEN,
 }
 PAIRS = "pairs of any labels"  # the model of pairs among the `task_models`
+HTTP_SECONDS = 60
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +85,21 @@ def served(exported):
 
 
 @pytest.fixture(scope="session")
+def http():
+    """A function: URL and body in, status and document out; NaN and Infinity are failures."""
+    with urllib3.PoolManager(retries=False, timeout=HTTP_SECONDS, maxsize=8) as pool:
+
+        def http(url, body=None):
+            method = "GET" if body is None else "POST"
+            data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            reply = pool.request(method, url, body=data)
+            assert reply.headers["content-type"] == "application/json"
+            return reply.status, json.loads(reply.data, parse_constant=pytest.fail)
+
+        yield http
+
+
+@pytest.fixture(scope="session")
 def task_models(make_model, tokenizer):
     """A model of each task, by name, with scores far apart."""
     bert = make_model()
@@ -106,3 +126,9 @@ def task_folders(task_models, tmp_path_factory):
         name: export_saved_model(model, path / name, pairs=name == PAIRS, top_k=TOP_K)
         for name, model in task_models.items()
     }
+
+
+@pytest.fixture(scope="session")
+def task_versions(task_folders):
+    """The exported versions of the `task_models`, loaded as the local server does."""
+    return {name: ServedVersions(folder) for name, folder in task_folders.items()}

@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import random
-import socket
 
 import grpc
 import numpy as np
@@ -26,6 +25,7 @@ from keras_bert_d2l.serving.served_answers import ServedAnswer
 from keras_bert_d2l.serving.served_versions import ServedVersions
 
 TOLERANCE = 1e-5
+PAIRS = "pairs of any labels"
 NUM_HOSTILE = 250  # by each transport
 SECONDS = 60
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, 日本 🙂\t", "red green " * 20]
@@ -168,11 +168,11 @@ def test_what_is_split_is_answered_as_a_whole(connect, answers):
 
 
 @pytest.mark.slow
-def test_every_task_is_answered_as_in_this_process(task_models, task_folders):
+def test_every_task_is_answered_as_in_this_process(task_models, task_versions):
     """Of the same texts with one client after the other, by REST."""
     ask = {
         "classifier": lambda client, bert: (client.classify(TEXTS), classify(bert, TEXTS)),
-        "pairs of any labels": lambda client, bert: (
+        PAIRS: lambda client, bert: (
             client.classify(TEXTS, TEXTS[::-1]),
             classify(bert, TEXTS, TEXTS[::-1]),
         ),
@@ -187,12 +187,16 @@ def test_every_task_is_answered_as_in_this_process(task_models, task_folders):
             bert(bert.tokenizer(TEXTS, max_len=24)).numpy(),
         ),
     }
-    for name, folder in task_folders.items():
-        server = LocalServer(ServedVersions(folder), "demo")
+    for name, versions in task_versions.items():
+        server = LocalServer(versions, "demo")
         with running(server) as url, ServingClient(url, "demo", batch_size=2) as client:
             given, right = ask[name](client, task_models[name])
             for one, other in zip(given, right, strict=True):
                 assert_alike(one, other)
+            for other in ask.keys() - {name, "embedder"}:  # each model describes texts
+                if {name, other} != {"classifier", PAIRS}:
+                    with pytest.raises(ValueError, match="is expected. Received: one that returns"):
+                        ask[other](client, task_models[other])
 
 
 def assert_alike(one, other):
@@ -274,8 +278,10 @@ def test_the_server_is_described(client, exported):
         ("embed", {"text": None}, "shape"),
         ("embed", {"texts": ["red"]}, "must be text. Received: texts"),
         ("embed", {}, "Received: none"),
+        ("embed", ["red"], "must be a dictionary with text"),
         ("nsp", {"text": ["red"], "text_b": ["red", "blue"]}, "equally many rows"),
         ("unknown", {"text": ["red"]}, "must be one of embed, fill_mask"),
+        ({}, {"text": ["red"]}, "`signature` must be a string"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_sent(unasked, signature, inputs, message):
@@ -313,21 +319,6 @@ def test_the_servers_refusals_are_told(connect, client):
         other.embed("red")
     with connect(version=1) as same:
         assert same.metadata().version == 1
-
-
-@pytest.mark.parametrize("transport", ["rest", "grpc"])
-def test_a_server_that_is_not_there_or_silent_is_told(transport):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        url = address if transport == "grpc" else f"http://{address}"
-        nobody = ServingClient(url, "demo", transport=transport)
-        with nobody, pytest.raises(ConnectionError, match="keras-bert-d2l serve"):
-            nobody.status()
-        silent.listen()
-        late = ServingClient(url, "demo", transport=transport, timeout=0.2)
-        with late, pytest.raises(TimeoutError, match="within 0.2 s"):
-            late.embed("red")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""Requests that nobody should send, and many at once, to the models of all tasks."""
+
+import collections
+import concurrent.futures
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.serving.client import ServingClient
+from keras_bert_d2l.serving.local_server import LocalServer, running
+from keras_bert_d2l.serving.served_versions import ServedVersions
+
+NUM_HOSTILE, NUM_OF_A_TASK = 500, 100
+NUM_REQUESTS, NUM_THREADS = 1000, 8
+MAX_BODY = 3 * 2**20
+TOLERANCE = 1e-5
+TASKS = ("classifier", "pairs of any labels", "regressor", "tagger", "answerer", "embedder")
+
+
+def test_hostile_requests_get_an_answer_or_a_clear_error(exported, http):
+    huge = [" " * (MAX_BODY + 1), *(json.dumps({"inputs": [text]}) for text in MEGABYTES)]
+    counts = ask_hostile(ServedVersions(exported), http, NUM_HOSTILE, huge)
+    assert counts.keys() == {200, 400, 413}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_hostile_requests_to_a_task_get_an_answer_or_a_clear_error(task, task_versions, http):
+    names = inputs_of(task_versions[task], "serving_default")
+    huge = json.dumps({"inputs": {name: [MEGABYTES[0]] for name in names}})
+    counts = ask_hostile(task_versions[task], http, NUM_OF_A_TASK, [huge])
+    assert counts.keys() == {200, 400}
+    assert counts[200] > NUM_OF_A_TASK // 10
+
+
+def ask_hostile(versions, http, number, huge):
+    """How many hostile requests have each status."""
+    draw = random.Random(0)
+    normal = {"inputs": {name: ["red [MASK]"] for name in inputs_of(versions, "serving_default")}}
+    with running(LocalServer(versions, "demo", max_body=MAX_BODY)) as url:
+        ask = f"{url}/v1/models/demo"
+        before = http(f"{ask}:predict", normal)
+        assert before[0] == 200
+        bodies = [*BODIES, *(body.encode() for body in huge)]
+        answers = [http(f"{ask}:predict", body) for body in bodies]
+        for _ in range(number - len(bodies)):
+            method = draw.choice(["predict"] * 8 + ["classify", "regress"])
+            kind = hostile if method == "predict" else hostile_examples
+            answers.append(http(f"{ask}:{method}", json.dumps(kind(draw, versions)).encode()))
+        with ServingClient(url, "demo") as client:
+            ask_hostile_values(client, versions, draw, number // 10)
+        assert http(f"{ask}:predict", normal) == before
+    for status, answer in answers:
+        assert status in (200, 400, 413), answer
+        if status != 200:
+            assert set(answer) == {"error"}
+            assert 5 < len(answer["error"]) < 1500
+    counts = collections.Counter(status for status, _ in answers)
+    print(dict(counts))
+    return counts
+
+
+def ask_hostile_values(client, versions, draw, number):
+    """The client raises `ValueError`, or has an answer of numbers."""
+    refusals = []
+    for _ in range(number):
+        document = hostile(draw, versions)
+        inputs = document.get("inputs", document.get("instances"))
+        try:
+            answer = client.predict(inputs, document["signature_name"])
+        except ValueError as error:
+            refusals.append(str(error))
+        else:
+            floats = [array for array in answer.values() if array.dtype == np.float32]
+            assert all(np.isfinite(array).all() for array in floats)
+    assert all(10 < len(refusal) < 1500 for refusal in refusals)
+
+
+def inputs_of(versions, signature):
+    return versions.newest.interfaces[signature].inputs
+
+
+BODIES = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"{}",
+    b"\xff\xfe{",
+    b'{"inputs": ["\xff"]}',
+    b'{"inputs": ["\\ud800"]}',
+    b'{"inputs": ["red\\u0000green"]}',
+    b'{"\\ud800": 1, "inputs": {"\\ud800": ["red"]}}',
+    b'{"signature_name": "tokens", "inputs": ' + b"[" * 900 + b"]" * 900 + b"}",
+    b'{"inputs": ' + b"[" * 100_000,
+    b'{"signature_name": "tokens", "inputs": {"tokens": [[' + b"9" * 5000 + b"]]}}",
+]
+MEGABYTES = ["a" * 2**20, "\0" * 2**20, " " * 2**20, "[MASK]" * 170_000]
+
+
+def hostile(draw, versions):
+    signature = draw.choice(list(versions.newest.interfaces))
+    specs = inputs_of(versions, signature)
+    columns = {
+        name: column(draw, spec.dtype.is_integer)
+        for name, spec in specs.items()
+        if draw.random() < 0.95
+    }
+    if draw.random() < 0.3:
+        columns = anything(draw, 3)
+    document = {"signature_name": signature, "inputs": columns}
+    if draw.random() < 0.4:
+        is_one = len(specs) == 1 and isinstance(columns, dict)
+        document["instances"] = next(iter(columns.values()), []) if is_one else columns
+        del document["inputs"]
+    if draw.random() < 0.1:
+        document[draw.choice(["inputs", "instances", "signature_name"])] = anything(draw, 2)
+    return document
+
+
+def hostile_examples(draw, versions):
+    """For `:classify` and `:regress`."""
+    names = [*inputs_of(versions, "serving_default"), "context"]
+    examples = [
+        {name: draw.choice(TEXTS)() for name in names if draw.random() < 0.9}
+        if draw.random() < 0.7
+        else anything(draw, 2)
+        for _ in range(draw.choice([0, 1, 1, 2]))
+    ]
+    return {"signature_name": "tf_example", "examples": examples, "context": anything(draw, 1)}
+
+
+def column(draw, integers):
+    size = draw.choice([0, 1, 1, 2])
+    if not integers:
+        return [draw.choice(TEXTS)() if draw.random() < 0.7 else anything(draw, 2)] * size
+    width = draw.choice([0, 1, 3, 3, 40])
+    value = draw.choice([0, 1, 2, 5, -1, 10**6, 2**31, 1.0, True, "1"])
+    return [[value] * width] * size if draw.random() < 0.6 else [value] * size
+
+
+TEXTS = [
+    lambda: "",
+    lambda: " ",
+    lambda: "\0",
+    lambda: "[MASK]",
+    lambda: "[MASK] " * 100,
+    lambda: "[CLS][SEP][PAD]",
+    lambda: "red " * 2000,
+    lambda: "\u202e\u200d\ufeff\uffff",
+    lambda: "日本" * 300,
+    lambda: "a\u0300" * 500,
+    lambda: {"b64": "/w=="},
+    lambda: {"b64": "no base64"},
+]
+
+
+def anything(draw, depth):
+    leaves = [None, True, 0, -1, 1.5, 1e308, math.nan, math.inf, "", "red", "\ud800", 10**30]
+    if depth == 0 or draw.random() < 0.4:
+        return draw.choice(leaves)
+    values = [anything(draw, depth - 1) for _ in range(draw.choice([0, 1, 2]))]
+    if draw.random() < 0.5:
+        return values
+    return dict(zip(["text", "b64"], values, strict=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_requests_from_many_threads_to_a_task_are_answered_alike(task, task_versions):
+    version = task_versions[task].newest
+    names = inputs_of(task_versions[task], "serving_default")
+    texts = [f"red {'green ' * number}blueish" for number in range(5)]
+    requests = [{name: [text] for name in names} for text in texts]
+    right = [version.ask("serving_default", request) for request in requests]
+    with concurrent.futures.ThreadPoolExecutor(NUM_THREADS) as pool:
+        asked = [requests[number % len(requests)] for number in range(NUM_REQUESTS)]
+        answers = list(pool.map(lambda request: version.ask("serving_default", request), asked))
+    for number, answer in enumerate(answers):
+        expected = right[number % len(right)]
+        assert answer.keys() == expected.keys()
+        for name, array in answer.items():
+            if array.dtype == np.float32:
+                np.testing.assert_allclose(array, expected[name], rtol=0, atol=TOLERANCE)
+            else:
+                np.testing.assert_array_equal(array, expected[name])
