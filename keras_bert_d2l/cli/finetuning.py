@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
-from keras_bert_d2l.cli.options import OF_RUN, Config, Resume, RunDir, plain
+from keras_bert_d2l.cli.options import (
+    OF_DEVICES,
+    OF_RUN,
+    OF_TRAINING,
+    Config,
+    PrecisionOption,
+    Resume,
+    RunDir,
+    Seed,
+    WeightDecay,
+    folder_of_run,
+    plain,
+)
 from keras_bert_d2l.cli.task_options import (
     OF_DATA,
     Header,
@@ -21,11 +33,10 @@ from keras_bert_d2l.cli.task_options import (
 from keras_bert_d2l.data.peek import peek
 from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
 from keras_bert_d2l.training.finetuning_options import Task, TaskRunOptions, read_task_options
-from keras_bert_d2l.training.options import Precision
 from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder
 from keras_bert_d2l.training.task_run import finetune_files, read_data
 
-_TRAINING, _TRAINED, _DEVICES = "Training", "What is trained", "Devices"
+_TRAINED = "What is trained"
 
 
 def run_finetuning(
@@ -101,31 +112,29 @@ def run_finetuning(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Times through the data.  [default: 3]", rich_help_panel=_TRAINING),
+        typer.Option(help="Times through the data.  [default: 3]", rich_help_panel=OF_TRAINING),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Rows in a step.  [default: 32]", rich_help_panel=_TRAINING)
+        int | None, typer.Option(help="Rows in a step.  [default: 32]", rich_help_panel=OF_TRAINING)
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="At its peak.  [default: 5e-05]", rich_help_panel=_TRAINING),
+        typer.Option(help="At its peak.  [default: 5e-05]", rich_help_panel=OF_TRAINING),
     ] = None,
     warmup: Annotated[
         float | None,
         typer.Option(
             help="Share of the steps until the peak; then it falls to 0.  [default: 0.1]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(help="Of AdamW.  [default: 0.01]", rich_help_panel=_TRAINING)
-    ] = None,
+    weight_decay: WeightDecay = None,
     class_weight: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LABEL=WEIGHT",
             help="Weight of a label in the loss; may be given for several.  [default: 1]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
     monitor: Annotated[
@@ -133,20 +142,17 @@ def run_finetuning(
         typer.Option(
             help="Figure by which an epoch is the best, such as val_matthews.  [default: accuracy, "
             "F1 of spans and answers, Pearson's r]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
     patience: Annotated[
         int | None,
         typer.Option(
             help="End after so many epochs that are not better.  [default: do all]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Decides all that is random.  [default: 0]", rich_help_panel=_TRAINING),
-    ] = None,
+    seed: Seed = None,
     layer_decay: Annotated[
         float | None,
         typer.Option(
@@ -178,20 +184,13 @@ def run_finetuning(
             rich_help_panel=_TRAINED,
         ),
     ] = None,
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="mixed_bfloat16 for new GPUs and CPUs with AVX512_BF16 or AMX, mixed_float16 for "
-            "older GPUs.  [default: float32]",
-            rich_help_panel=_DEVICES,
-        ),
-    ] = None,
+    precision: PrecisionOption = None,
     jit: Annotated[
         bool | None,
         typer.Option(
             "--jit/--no-jit",
             help="Compile the step with XLA, anew for each length of a batch.  [default: no-jit]",
-            rich_help_panel=_DEVICES,
+            rich_help_panel=OF_DEVICES,
         ),
     ] = None,
 ) -> None:
@@ -220,14 +219,13 @@ def run_finetuning(
     if show_peek:
         _peek(TaskRunOptions.from_dict(options))
         return
-    if folders.count(None) != 1:
-        raise ValueError("Give --run-dir for a new run, or --resume for one to go on with.")
+    folder = folder_of_run(*folders)
     if resume is not None and RunFolder(resume).config_file.is_file():
         raise ValueError(
             f"{str(resume)!r} is a run of pretraining: go on with it by `keras-bert-d2l pretrain "
             f"--resume {resume}`, or fine-tune its model with --model {resume} --run-dir FOLDER."
         )
-    finetune_files(folders[0] or folders[1], resume=resume is not None, **options)
+    finetune_files(folder, resume=resume is not None, **options)
 
 
 def _class_weights(pairs: list[str]) -> dict[str, float]:

@@ -12,10 +12,11 @@ import typer
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.pretrained import HEADS, Pretrained, load_pretrained
 from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.training.options import Layout
+from keras_bert_d2l.training.options import Layout, Precision
 from keras_bert_d2l.training.run_folder import checkpoint_folder
 
-OF_TEXT, OF_RUN = "Text", "Run"  # groups of options on a page of help
+# Groups of options on a page of help.
+OF_TEXT, OF_RUN, OF_TRAINING, OF_DEVICES = "Text", "Run", "Training", "Devices"
 
 Texts = Annotated[
     list[str],
@@ -62,6 +63,22 @@ Config = Annotated[
         rich_help_panel=OF_RUN,
     ),
 ]
+WeightDecay = Annotated[
+    float | None, typer.Option(help="Of AdamW.  [default: 0.01]", rich_help_panel=OF_TRAINING)
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Decides all that is random.  [default: 0]", rich_help_panel=OF_TRAINING),
+]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(
+        "--precision",
+        help="mixed_bfloat16 for new GPUs, TPUs and CPUs with AVX512_BF16 or AMX, mixed_float16 "
+        "for older GPUs.  [default: float32]",
+        rich_help_panel=OF_DEVICES,
+    ),
+]
 NullThreshold = Annotated[
     float | None,
     typer.Option(
@@ -76,6 +93,14 @@ def load(model: pathlib.Path | None, heads: Collection[str] = HEADS) -> Pretrain
     folder = checkpoint_folder(model or quickstart.newest_run())
     with contextlib.redirect_stdout(sys.stderr):
         return load_pretrained(folder, heads=heads, verbose=False)
+
+
+def folder_of_run(run_dir: str | None, resume: str | None) -> str:
+    """Returns the folder of a run, which only one of the two options may name."""
+    folders = [folder for folder in (run_dir, resume) if folder is not None]
+    if len(folders) != 1:
+        raise ValueError("Give --run-dir for a new run, or --resume for one to go on with.")
+    return folders[0]
 
 
 def open_corpus(texts: list[str], layout: Layout | None) -> Corpus:

@@ -7,25 +7,30 @@ import typer
 
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.cli.options import (
+    OF_DEVICES,
     OF_TEXT,
+    OF_TRAINING,
     Config,
     LayoutOption,
+    PrecisionOption,
     Resume,
     RunDir,
+    Seed,
+    WeightDecay,
+    folder_of_run,
     one_or_many,
     plain,
 )
 from keras_bert_d2l.training.options import (
     MaskingName,
     Objective,
-    Precision,
     Rows,
     Strategy,
     read_options,
 )
 from keras_bert_d2l.training.pretraining import pretrain
 
-_MODEL, _EXAMPLES, _TRAINING, _DEVICES = "Model", "Examples", "Training", "Devices"
+_MODEL, _EXAMPLES = "Model", "Examples"
 
 
 def run_quickstart(
@@ -67,30 +72,31 @@ def run_pretraining(
     config: Config = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Optimizer steps.  [default: 10000]", rich_help_panel=_TRAINING),
+        typer.Option(help="Optimizer steps.  [default: 10000]", rich_help_panel=OF_TRAINING),
     ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Rows in a step, over all devices.  [default: 64]", rich_help_panel=_TRAINING
+            help="Rows in a step, over all devices.  [default: 64]", rich_help_panel=OF_TRAINING
         ),
     ] = None,
     max_len: Annotated[
-        int | None, typer.Option(help="Tokens in a row.  [default: 128]", rich_help_panel=_TRAINING)
+        int | None,
+        typer.Option(help="Tokens in a row.  [default: 128]", rich_help_panel=OF_TRAINING),
     ] = None,
     short_steps: Annotated[
         int | None,
         typer.Option(
             help="First steps that train on shorter rows, as many tokens in a batch: word order "
             "is learned sooner.  [default: 0]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
     short_len: Annotated[
         int | None,
         typer.Option(
             help="Tokens in a shorter row.  [default: an eighth of --max-len]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
     objective: Annotated[
@@ -125,27 +131,22 @@ def run_pretraining(
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="At its peak.  [default: 0.001]", rich_help_panel=_TRAINING),
+        typer.Option(help="At its peak.  [default: 0.001]", rich_help_panel=OF_TRAINING),
     ] = None,
     warmup_steps: Annotated[
         int | None,
         typer.Option(
             help="Steps until the peak; then it falls to 0.  [default: a tenth of the steps]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(help="Of AdamW.  [default: 0.01]", rich_help_panel=_TRAINING)
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Decides all that is random.  [default: 0]", rich_help_panel=_TRAINING),
-    ] = None,
+    weight_decay: WeightDecay = None,
+    seed: Seed = None,
     held_out: Annotated[
         float | None,
         typer.Option(
             help="Share of the documents kept for evaluation.  [default: 0.05]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
     evaluate_every: Annotated[
@@ -153,7 +154,7 @@ def run_pretraining(
         typer.Option(
             help="Steps between evaluations, each with a checkpoint.  [default: a twentieth of the "
             "steps, at most 500]",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=OF_TRAINING,
         ),
     ] = None,
     vocab: Annotated[
@@ -203,32 +204,27 @@ def run_pretraining(
             rich_help_panel=_MODEL,
         ),
     ] = None,
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="mixed_bfloat16 for new GPUs, TPUs and CPUs with AVX512_BF16 or AMX, "
-            "mixed_float16 for older GPUs.  [default: float32]",
-            rich_help_panel=_DEVICES,
-        ),
-    ] = None,
+    precision: PrecisionOption = None,
     jit: Annotated[
         bool | None,
         typer.Option(
             "--jit/--no-jit",
             help="Compile the step with XLA, for GPUs.  [default: no-jit]",
-            rich_help_panel=_DEVICES,
+            rich_help_panel=OF_DEVICES,
         ),
     ] = None,
     strategy: Annotated[
         Strategy | None,
         typer.Option(
             help="All GPUs of this machine, or a TPU.  [default: one device]",
-            rich_help_panel=_DEVICES,
+            rich_help_panel=OF_DEVICES,
         ),
     ] = None,
     tpu: Annotated[
         str | None,
-        typer.Option(help="Name of the TPU.  [default: this machine's]", rich_help_panel=_DEVICES),
+        typer.Option(
+            help="Name of the TPU.  [default: this machine's]", rich_help_panel=OF_DEVICES
+        ),
     ] = None,
 ) -> None:
     """Pretrains a BERT on text: masked tokens and next sentences.
@@ -246,11 +242,9 @@ def run_pretraining(
     - `keras-bert-d2l pretrain --resume runs/mine`
     """
     given = {name: plain(value) for name, value in locals().items() if value is not None}
-    folders = [given.pop(name, None) for name in ("run_dir", "resume")]
-    if folders.count(None) != 1:
-        raise ValueError("Give --run-dir for a new run, or --resume for one to go on with.")
+    folder = folder_of_run(given.pop("run_dir", None), given.pop("resume", None))
     if "texts" in given:
         given["corpus"] = one_or_many(given.pop("texts"))
     from_file = read_options(given.pop("config")) if config else {}
     options = {"corpus": None, **from_file, **given}
-    pretrain(run_dir=folders[0] or folders[1], resume=resume is not None, **options)
+    pretrain(run_dir=folder, resume=resume is not None, **options)
