@@ -1,13 +1,27 @@
 """A contestant as a process of its own: a line goes in, a line of JSON comes back."""
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+
+def add_only(parser: argparse.ArgumentParser, contestants: Iterable[str]) -> None:
+    """Adds `--only`: some of the contestants, of which the first is the base."""
+    names = list(contestants)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="CONTESTANT",
+        help=f"of {', '.join(names)}; the first of them in this order is the base",
+    )
 
 
 class Contestant:

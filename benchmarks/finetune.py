@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from contest import Contestant
+from contest import Contestant, add_only
 from train_step import ENVIRONMENT, NUM_QUIET_CORES, busy_cpu_seconds, wait_until_quiet
 
 BASE = "huggingface-float32"
@@ -153,19 +153,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=5.0, help="aim of one turn")
     parser.add_argument("--accuracy-steps", type=int, metavar="STEPS")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=CONTESTANTS,
-        metavar="CONTESTANT",
-        help=f"of {', '.join(CONTESTANTS)}; the first of them in this order is the base",
-    )
+    add_only(parser, CONTESTANTS)
     parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.prepare:
         prepare(options.checkpoint, options.prepare)
         return
-    names = [name for name in CONTESTANTS if not options.only or name in options.only]
+    names = [name for name in CONTESTANTS if name in options.only]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(  # in a process of its own, which leaves its memory
             [sys.executable, __file__, f"--checkpoint={options.checkpoint}", f"--prepare={folder}"],

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from contest import Contestant
+from contest import Contestant, add_only
 from train_step import NUM_QUIET_CORES, busy_cpu_seconds, wait_until_quiet
 
 ENVIRONMENT = {
@@ -179,19 +179,13 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, help="a BERT with a pooler, such as MiniLM")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a turn")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=CONTESTANTS,
-        metavar="CONTESTANT",
-        help=f"of {', '.join(CONTESTANTS)}; the first of them in this order is the base",
-    )
+    add_only(parser, CONTESTANTS)
     parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.prepare:
         prepare(options.checkpoint, options.prepare)
         return
-    names = [name for name in CONTESTANTS if not options.only or name in options.only]
+    names = [name for name in CONTESTANTS if name in options.only]
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         subprocess.run(  # in a process of its own, which leaves its memory

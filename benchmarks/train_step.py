@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from contest import Contestant
+from contest import Contestant, add_only
 from contestants import workload
 
 BASE = "huggingface-tuned-float32"
@@ -189,16 +189,10 @@ def main() -> None:
     parser.add_argument("--size", choices=workload.SIZES, default="mini")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3.0, help="aim of one turn")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=CONTESTANTS,
-        metavar="CONTESTANT",
-        help=f"of {', '.join(CONTESTANTS)}; the first of them in this order is the base",
-    )
+    add_only(parser, CONTESTANTS)
     options = parser.parse_args()
 
-    names = [name for name in CONTESTANTS if not options.only or name in options.only]
+    names = [name for name in CONTESTANTS if name in options.only]
     turns, contestants = collections.defaultdict(list), {}
     with tempfile.TemporaryDirectory() as folder:
         for heat in heats(names, options.size):
