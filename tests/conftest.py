@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,9 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+# Tests press Ctrl-C, which a shell has its background jobs ignore, and they their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FRESH_PROCESS_SECONDS = 300
 
