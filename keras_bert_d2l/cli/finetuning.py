@@ -31,9 +31,9 @@ from keras_bert_d2l.cli.task_options import (
     TextB,
 )
 from keras_bert_d2l.data.peek import peek
-from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
+from keras_bert_d2l.models.tasks import WINDOW_LEN
 from keras_bert_d2l.training.finetuning_options import Task, TaskRunOptions, read_task_options
-from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 from keras_bert_d2l.training.task_run import finetune_files, read_data
 
 _TRAINED = "What is trained"
@@ -219,13 +219,7 @@ def run_finetuning(
     if show_peek:
         _peek(TaskRunOptions.from_dict(options))
         return
-    folder = folder_of_run(*folders)
-    if resume is not None and RunFolder(resume).config_file.is_file():
-        raise ValueError(
-            f"{str(resume)!r} is a run of pretraining: go on with it by `keras-bert-d2l pretrain "
-            f"--resume {resume}`, or fine-tune its model with --model {resume} --run-dir FOLDER."
-        )
-    finetune_files(folder, resume=resume is not None, **options)
+    finetune_files(folder_of_run(*folders), resume=resume is not None, **options)
 
 
 def _class_weights(pairs: list[str]) -> dict[str, float]:
@@ -249,7 +243,7 @@ def _peek(options: TaskRunOptions) -> None:
     tokenizer, config = load_pretrained(folder, heads=(), verbose=False)[1:]
     if tokenizer is None:
         raise ValueError(f"{str(folder)!r} has no vocabulary, without which no text can be read.")
-    longest = min(config.max_len, QUESTION_LEN) if options.task == "answer" else config.max_len
+    longest = min(config.max_len, WINDOW_LEN) if options.task == "answer" else config.max_len
     typer.echo(peek(train, tokenizer, options.max_len or longest, batch_size=options.batch_size))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:

@@ -12,11 +12,10 @@ import numpy as np
 
 from keras_bert_d2l.inference.batching import check_batch_size, predict_rows
 from keras_bert_d2l.inference.labels import Texts, check_task, checked_max_len, softmax
+from keras_bert_d2l.models.answer_labels import longest_question
 from keras_bert_d2l.models.tasks import QuestionAnswerer
-from keras_bert_d2l.text.framing import ADDED_TO_PAIR
 
-MAX_LEN = 384  # that of google-research/bert, run_squad.py
-N_BEST = 20  # answers among which probability is shared out, as there
+N_BEST = 20  # answers among which probability is shared out: google-research/bert, run_squad.py
 _QUESTIONS_AT_ONCE = 512  # of which the windows are held in memory
 
 
@@ -243,25 +242,20 @@ def fitting_questions(
         overlap: As for `answer`.
     """
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    return _num_tokens(model, questions) <= _room(max_len, overlap)
+    return _num_tokens(model, questions) <= longest_question(max_len, overlap)
 
 
 def _window_sizes(
     model: QuestionAnswerer, max_len: int | None, overlap: int | None
 ) -> tuple[int, int]:
     if max_len is None:
-        max_len = min(MAX_LEN, model.bert_config.max_len)
+        max_len = model.window_sizes[0]
     max_len = checked_max_len(model, max_len, at_least=6)
     return max_len, max_len // 3 if overlap is None else overlap
 
 
 def _num_tokens(model: QuestionAnswerer, texts: Sequence[str]) -> np.ndarray:
     return model.tokenizer.tokenize(list(texts)).row_lengths().numpy()
-
-
-def _room(max_len: int, overlap: int) -> int:
-    """How many tokens of a question leave a window more of the context than the overlap."""
-    return max_len - ADDED_TO_PAIR - overlap - 1
 
 
 def _windows(
@@ -271,7 +265,7 @@ def _windows(
     max_len: int,
     overlap: int,
 ) -> dict[str, np.ndarray]:
-    lengths, most = _num_tokens(model, questions), _room(max_len, overlap)
+    lengths, most = _num_tokens(model, questions), longest_question(max_len, overlap)
     if lengths.max() > most:
         question = questions[int(lengths.argmax())]
         raise ValueError(

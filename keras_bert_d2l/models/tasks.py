@@ -31,7 +31,7 @@ from keras_bert_d2l.models.losses import (
 from keras_bert_d2l.models.metrics import binary_metrics, label_metrics, score_metrics
 from keras_bert_d2l.models.task_model import TaskModel, check_bert, dense_head, precise_policy
 
-_WINDOW_LEN = 384  # of google-research/bert, run_squad.py
+WINDOW_LEN = 384  # tokens of a question and its context: google-research/bert, run_squad.py
 IGNORED = -100  # the label of a token that has none; any number below 0 is as good
 
 
@@ -269,7 +269,7 @@ class QuestionAnswerer(TaskModel):
     @property
     def window_sizes(self) -> tuple[int, int]:
         """Tokens of a window, and those it has in common with the next, as `answer` has them."""
-        max_len = min(_WINDOW_LEN, self.bert_config.max_len)
+        max_len = min(WINDOW_LEN, self.bert_config.max_len)
         return max_len, max_len // 3
 
     def label_ids(self, y: Any) -> Any:

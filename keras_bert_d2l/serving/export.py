@@ -89,7 +89,8 @@ def export_saved_model(
             the first, where its `null_score` is above this. `None`: what was best for the
             development data of the fine-tuning in `run_dir`; where there is no such figure, there
             always is an answer.
-        run_dir: The folder of the run that trained the model, for the summary in its card.
+        run_dir: The folder of the run that trained the model, for the summary in its card and for
+            the threshold.
 
     Returns: the folder of the version, `path/version`.
 

@@ -62,7 +62,8 @@ def export_onnx(
 
     With `int8` the dense layers of the encoder's blocks multiply integers: their kernels have a
     scale for each column, and what comes in has one for each call (onnxruntime's dynamic
-    quantisation). Answers then differ in the second digit; embeddings and heads stay float32.
+    quantisation). Most answers stay what they are and some change: score them before they are
+    served. Embeddings and heads stay float32.
 
     The folder appears as a whole: `model.onnx`; `config.json`, which tells the architecture, the
     labels, the tokenizer's options and the inputs and outputs; and `vocab.txt`, where there is a

@@ -8,12 +8,12 @@ import math
 
 import tensorflow as tf
 
-from keras_bert_d2l.inference.answers import MAX_LEN, N_BEST
+from keras_bert_d2l.inference.answers import N_BEST
+from keras_bert_d2l.models.answer_labels import longest_question
 from keras_bert_d2l.serving.characters import Characters
 from keras_bert_d2l.serving.requests import CONTEXT, PREDICT, QUESTION
 from keras_bert_d2l.serving.task_signatures import TaskTokenSignatures
 from keras_bert_d2l.serving.text_batches import TextBatches
-from keras_bert_d2l.text.framing import ADDED_TO_PAIR
 from keras_bert_d2l.text.windows import sliding_windows
 
 MAX_ANSWER_LEN = 30
@@ -72,8 +72,7 @@ class SpanAnswers:
         self._batches = batches
         self._top_k = top_k
         self._num_best = max(top_k, N_BEST)
-        self._max_len = min(MAX_LEN, batches.max_len)
-        self._overlap = self._max_len // 3
+        self._max_len, self._overlap = of_tokens.model.window_sizes
 
     def __call__(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         question, context = self._batches.equally_many(*texts)
@@ -113,8 +112,8 @@ class SpanAnswers:
         self, question: tf.Tensor, context: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """What `Tokenizer.windows` returns, cut, and which questions lost their ends."""
-        pieces, most = self._batches.pieces(question), self._max_len - ADDED_TO_PAIR
-        most -= self._overlap + 1
+        pieces = self._batches.pieces(question)
+        most = longest_question(self._max_len, self._overlap)
         truncated = pieces[0].row_lengths() > most
         tokens, starts, ends = (piece[:, :most] for piece in pieces)
         windows = sliding_windows(

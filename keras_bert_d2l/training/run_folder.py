@@ -67,7 +67,7 @@ class RunFolder:
             OSError: The folder cannot be written.
         """
         name = os.fspath(self.path)
-        if self._holds_run():
+        if self.holds_run():
             raise FileExistsError(
                 f"{name!r} holds a run already, at step {self._read_state()['step']:,}: resume it, "
                 "or name another folder for the new one."
@@ -97,7 +97,7 @@ class RunFolder:
             FileNotFoundError: The folder holds no run of pretraining.
             ValueError: `run.yaml` is damaged.
         """
-        if not self._holds_run():
+        if not self.holds_run():
             raise FileNotFoundError(
                 f"{os.fspath(self.path)!r} holds no run that could be resumed: it must have the "
                 f"{OPTIONS_FILE} and the {CONFIG_FILE} that `pretrain` writes."
@@ -155,7 +155,7 @@ class RunFolder:
         lines = [json.loads(line) for line in self._metrics_lines()]
         return [{k: math.nan if v is None else v for k, v in line.items()} for line in lines]
 
-    def _holds_run(self) -> bool:
+    def holds_run(self) -> bool:
         """Whether the folder holds a run of pretraining; fine-tuning writes a `run.yaml`, too."""
         return self.options_file.is_file() and self.config_file.is_file()
 

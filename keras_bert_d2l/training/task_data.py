@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples, how_many
 from keras_bert_d2l.data.task_rows import TaskRows
-from keras_bert_d2l.inference.answers import MAX_LEN as QUESTION_LEN
 from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.inference.task_examples import check_examples
 from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.models.tasks import WINDOW_LEN
 from keras_bert_d2l.training.finetuning_options import FinetuningOptions
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
@@ -218,7 +218,7 @@ def _of_examples(
 def _max_len(model: TaskModel, task: str, max_len: int | None) -> int:
     longest = model.bert_config.max_len
     if max_len is None:
-        return min(longest, QUESTION_LEN) if task == "answer" else longest
+        return min(longest, WINDOW_LEN) if task == "answer" else longest
     if max_len > longest:
         raise ValueError(
             f"`max_len` must be at most {longest}, the longest sequence of the model. Received: "

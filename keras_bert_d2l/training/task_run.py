@@ -31,7 +31,7 @@ from keras_bert_d2l.training.finetuning_options import (
     normal_form,
     read_task_options,
 )
-from keras_bert_d2l.training.run_folder import BEST, OPTIONS_FILE, checkpoint_folder
+from keras_bert_d2l.training.run_folder import BEST, OPTIONS_FILE, RunFolder, checkpoint_folder
 from keras_bert_d2l.training.seeding import seeded
 from keras_bert_d2l.training.task_data import split_examples
 from keras_bert_d2l.training.task_state import has_state
@@ -203,6 +203,11 @@ def _options_of(run: pathlib.Path, given: dict[str, Any]) -> TaskRunOptions:
     if not file.is_file():
         raise FileNotFoundError(
             f"{os.fspath(run)!r} holds no run that could be resumed: it has no {OPTIONS_FILE}."
+        )
+    if RunFolder(run).holds_run():
+        raise ValueError(
+            f"{os.fspath(run)!r} is a run of pretraining: go on with it by `keras-bert-d2l "
+            f"pretrain --resume {run}`, or fine-tune its model with --model {run} --run-dir FOLDER."
         )
     settings = TaskRunOptions.from_dict(read_task_options(file))
     for name, value in given.items():
