@@ -152,18 +152,37 @@ class BERTAdamW(keras.optimizers.Optimizer):
         first, second = self._first_moments[index], self._second_moments[index]
         dtype = variable.dtype
         gradient = ops.cast(gradient, dtype)
-        learning_rate = ops.cast(learning_rate, dtype) * self._shares[index]
-        self.assign(first, first + (gradient - first) * (1 - self.beta_1))
-        self.assign(second, second + (ops.square(gradient) - second) * (1 - self.beta_2))
-        rate, root = learning_rate, ops.sqrt(second)
+        rate = ops.cast(learning_rate, dtype) * self._shares[index]
+        if self._decayed[index]:
+            self.assign_sub(variable, rate * self.decay * variable)
+        beta_1, beta_2 = (ops.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
+        power_1 = power_2 = ops.zeros((), dtype)
         if self.bias_correction:
             step = ops.cast(self.iterations + 1, dtype)
-            rate = learning_rate / (1 - ops.power(ops.cast(self.beta_1, dtype), step))
-            root = root / ops.sqrt(1 - ops.power(ops.cast(self.beta_2, dtype), step))
-        update = rate * first / (root + self.epsilon)
-        if self._decayed[index]:
-            update = update + learning_rate * self.decay * variable
-        self.assign_sub(variable, update)
+            power_1, power_2 = ops.power(beta_1, step), ops.power(beta_2, step)
+        # The second moment's correction, taken out of its root, meets epsilon and the rate.
+        correction = ops.sqrt(1 - power_2)
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            # One operation: each of those below would read and write all the weights again.
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=first.value.handle,
+                v=second.value.handle,
+                beta1_power=power_1,
+                beta2_power=power_2,
+                lr=rate,
+                beta1=beta_1,
+                beta2=beta_2,
+                epsilon=self.epsilon * correction,
+                grad=gradient,
+            )
+            return
+        self.assign(first, first + (gradient - first) * (1 - beta_1))
+        self.assign(second, second + (ops.square(gradient) - second) * (1 - beta_2))
+        root = ops.sqrt(second) + self.epsilon * correction
+        self.assign_sub(variable, rate * correction / (1 - power_1) * first / root)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

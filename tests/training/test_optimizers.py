@@ -31,7 +31,8 @@ def test_five_steps_follow_the_equations(bias_correction, clip_norm):
     for gradient in gradients:
         optimizer.apply([gradient.astype("float32")], [weight])
     expected = adamw_in_numpy(start, gradients, 1e-2, 0.01, 1e-6, clip_norm, bias_correction)
-    np.testing.assert_allclose(weight.numpy(), expected, atol=1e-6)
+    # In float32 1 - 0.999 is off by 1.3e-5 of itself, of which the root leaves half.
+    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_biases_and_layer_normalisation_are_not_decayed():
@@ -64,7 +65,7 @@ def test_slices_of_one_row_of_an_embedding_are_added_up_before_anything_is_squar
     model.fit(np.array([[2, 2]]), np.array([[8.0, 8.0]]), verbose=0)  # each slice -1/2, the row -1
     first, second = (variable.numpy()[2, 0] for variable in model.optimizer.variables[2:])
     assert first == pytest.approx(-0.5)  # the norm of the slices, 0.71, would have left -0.71
-    assert second == pytest.approx(0.001 * 0.5**2)
+    assert second == pytest.approx(0.001 * 0.5**2, rel=1e-4)
     assert embedding.embeddings.numpy()[2, 0] == pytest.approx(0.5e-3, rel=1e-3)
 
 
