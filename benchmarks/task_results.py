@@ -197,8 +197,8 @@ def pretrained_on(options: argparse.Namespace) -> Path:
             steps=options.pretraining_steps,
             batch_size=64,
             max_len=64,
-            short_steps=options.pretraining_steps // 2,
-            short_len=16,
+            short_steps=options.pretraining_steps * 4 // 5,
+            short_len=32,
             precision=options.precision,
             verbose=2,
         )
@@ -265,7 +265,7 @@ def main() -> None:
     of_proof = commands.add_parser("proof", help="pretrained here, or untrained")
     of_proof.add_argument("text", type=Path, nargs="+", help="what to pretrain on")
     of_proof.add_argument("--run-dir", type=Path, required=True, help="a run to make, or made")
-    of_proof.add_argument("--pretraining-steps", type=int, default=10_000)
+    of_proof.add_argument("--pretraining-steps", type=int, default=9000)
     of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--seeds", type=int, default=3)
@@ -277,7 +277,9 @@ def main() -> None:
         command.add_argument("--epochs", type=int, default=epochs)
         command.add_argument("--max-steps", type=int, help="of all epochs together")
         command.add_argument("--batch-size", type=int, default=32)
-        command.add_argument("--learning-rate", type=float, default=1e-4)
+        # `mini` takes a higher rate; a net that was not pretrained needs one.
+        rate = 3e-4 if command is of_proof else 1e-4
+        command.add_argument("--learning-rate", type=float, default=rate)
         command.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
         command.add_argument(
             "--precision", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16"
