@@ -13,15 +13,18 @@ from keras_bert_d2l.serving.client import ServingClient
 
 @pytest.mark.parametrize("transport", ["rest", "grpc"])
 def test_a_server_that_is_not_there_or_silent_is_told(transport):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        url = address if transport == "grpc" else f"http://{address}"
-        nobody = ServingClient(url, "demo", transport=transport)
+    scheme = "" if transport == "grpc" else "http://"
+    with socket.socket() as absent, socket.socket() as silent:
+        for listener in (absent, silent):
+            listener.bind(("127.0.0.1", 0))
+        silent.listen()
+        absent_url, silent_url = (
+            f"{scheme}127.0.0.1:{listener.getsockname()[1]}" for listener in (absent, silent)
+        )
+        nobody = ServingClient(absent_url, "demo", transport=transport)
         with nobody, pytest.raises(ConnectionError, match="keras-bert-d2l serve"):
             nobody.status()
-        silent.listen()
-        late = ServingClient(url, "demo", transport=transport, timeout=0.2)
+        late = ServingClient(silent_url, "demo", transport=transport, timeout=0.2)
         with late, pytest.raises(TimeoutError, match="not within 0.2 s"):
             late.embed("red")
 
