@@ -269,7 +269,7 @@ def main() -> None:
     of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--seeds", type=int, default=3)
-    for command, max_len, epochs in ((of_nli, 128, 3), (of_squad, 384, 2), (of_proof, 64, 2)):
+    for command, max_len, epochs in ((of_nli, 128, 3), (of_squad, 384, 2), (of_proof, 64, 1)):
         if command is not of_proof:
             command.add_argument("--checkpoint", type=Path, required=True)
             command.add_argument("--seed", type=int, default=0)
