@@ -31,9 +31,9 @@ from keras_bert_d2l.cli.task_options import (
     TextB,
 )
 from keras_bert_d2l.data.peek import peek
-from keras_bert_d2l.models.tasks import WINDOW_LEN
 from keras_bert_d2l.training.finetuning_options import Task, TaskRunOptions, read_task_options
 from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.training.task_data import row_len
 from keras_bert_d2l.training.task_run import finetune_files, read_data
 
 _TRAINED = "What is trained"
@@ -243,8 +243,8 @@ def _peek(options: TaskRunOptions) -> None:
     tokenizer, config = load_pretrained(folder, heads=(), verbose=False)[1:]
     if tokenizer is None:
         raise ValueError(f"{str(folder)!r} has no vocabulary, without which no text can be read.")
-    longest = min(config.max_len, WINDOW_LEN) if options.task == "answer" else config.max_len
-    typer.echo(peek(train, tokenizer, options.max_len or longest, batch_size=options.batch_size))
+    max_len = row_len(config, options.task, options.max_len)
+    typer.echo(peek(train, tokenizer, max_len, batch_size=options.batch_size))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:
         typer.echo(

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples, how_many
 from keras_bert_d2l.data.task_rows import TaskRows
 from keras_bert_d2l.inference.evaluation import evaluate
@@ -146,6 +147,28 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     return larger, dataclasses.replace(smaller, dropped={}, first_dropped={})
 
 
+def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
+    """Tokens in a row at most.
+
+    Args:
+        config: Of the model that will read the rows.
+        task: A name of `data.task_examples`, such as `"classify"`.
+        max_len: What the user asked for. `None` is what the model can read, of questions 384 at
+            most.
+
+    Raises:
+        ValueError: The model cannot read as many as were asked for.
+    """
+    if max_len is None:
+        return min(config.max_len, WINDOW_LEN) if task == "answer" else config.max_len
+    if max_len > config.max_len:
+        raise ValueError(
+            f"`max_len` must be at most {config.max_len}, the longest sequence of the model. "
+            f"Received: max_len={max_len}."
+        )
+    return max_len
+
+
 def _with_rare_labels(
     examples: TaskExamples, keys: Sequence[str], held_out: Collection[str]
 ) -> set[str]:
@@ -185,7 +208,7 @@ def _of_examples(
 ) -> TaskData:
     for examples in (train, dev):
         check_examples(model, examples)
-    max_len = _max_len(model, train.task, options.max_len)
+    max_len = row_len(model.bert_config, train.task, options.max_len)
     rows, facts = {}, {}
     for name, examples in (("train", train), ("dev", dev)):
         rows[name] = TaskRows.encode(
@@ -213,18 +236,6 @@ def _of_examples(
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[_fingerprint(examples) for examples in (train, dev)],
     )
-
-
-def _max_len(model: TaskModel, task: str, max_len: int | None) -> int:
-    longest = model.bert_config.max_len
-    if max_len is None:
-        return min(longest, WINDOW_LEN) if task == "answer" else longest
-    if max_len > longest:
-        raise ValueError(
-            f"`max_len` must be at most {longest}, the longest sequence of the model. Received: "
-            f"max_len={max_len}."
-        )
-    return max_len
 
 
 def _fingerprint(examples: TaskExamples) -> str:

@@ -260,6 +260,8 @@ def test_bad_input_is_one_line(error, files, reviews):
         *("finetune", "tag", "--train", "words.conll", "--model", "runs/reviews", "--run-dir", "x")
     )
     assert "--run-dir" in error(*classify, "few.tsv", "--model", "bert")
+    too_long = ("--model", "bert", "--peek", "--max-len", 25)
+    assert "`max_len` must be at most 24" in error(*classify, "few.tsv", *too_long)
     assert "`model` is missing" in error(*classify, "few.tsv", "--run-dir", "x")
     assert "`task` must be" in error("finetune", "--train", "few.tsv", *given)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)
