@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert_d2l.models.losses import label_weights, sum_over_replicas
+from keras_bert_d2l.models.losses import label_weights, weighted_mean
 
 _EXCLUDED = -1e9  # the logit of a vector with itself
 
@@ -53,9 +53,7 @@ class ContrastiveLoss(keras.losses.Loss):
         partners = _partners(groups)
         has_partner = ops.cast(ops.any(partners, axis=1), "float32")
         weights = label_weights(groups, sample_weight) * has_partner
-        total = ops.sum(self.call(groups, y_pred) * weights)
-        # Each replica returns its share of the global mean; gradients and logs are summed.
-        return ops.divide_no_nan(total, sum_over_replicas(ops.sum(weights)))
+        return weighted_mean(self.call(groups, y_pred), weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Returns the loss of each vector, float32 `(B,)`, 0 without a partner."""

@@ -31,13 +31,15 @@ def cross_entropy(y_true: Any, y_pred: Any) -> Any:
     """Cross entropy of each prediction, in float32 whatever the dtype of the logits.
 
     Args:
-        y_true: Labels, int `(...)`; one below 0 means that there is none, and counts as class 0.
+        y_true: Labels, int `(...)` or `(..., 1)`; one below 0 means that there is none, and counts
+            as class 0.
         y_pred: Logits, `(..., C)`.
 
     Returns: float32 `(...)`.
     """
+    labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(y_pred)[:-1])
     return ops.sparse_categorical_crossentropy(
-        ops.maximum(ops.cast(y_true, "int32"), 0), ops.cast(y_pred, "float32"), from_logits=True
+        ops.maximum(labels, 0), ops.cast(y_pred, "float32"), from_logits=True
     )
 
 
@@ -46,12 +48,14 @@ def binary_cross_entropy(y_true: Any, y_pred: Any) -> Any:
     """Cross entropy of each yes-or-no decision, in float32 whatever the dtype of the logits.
 
     Args:
-        y_true: 1 (yes) or 0 (no); one below 0 means that it is not known, and counts as 0. `(...)`.
-        y_pred: Logits, `(...)`.
+        y_true: 1 (yes) or 0 (no); one below 0 means that it is not known, and counts as 0.
+            `(..., C)`, or `(...)` where C is 1.
+        y_pred: Logits, `(..., C)`.
 
-    Returns: float32 `(...)`.
+    Returns: float32 `(..., C)`.
     """
-    labels, logits = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+    logits = ops.cast(y_pred, "float32")
+    labels = ops.reshape(ops.cast(y_true, "float32"), ops.shape(logits))
     return ops.softplus(logits) - ops.maximum(labels, 0.0) * logits
 
 
@@ -60,30 +64,39 @@ def label_weights(y_true: Any, sample_weight: Any = None) -> Any:
 
     Args:
         y_true: Labels, `(...)`.
-        sample_weight: `(...)`, or `(B,)` for those of whole rows; `None` for ones.
+        sample_weight: `(...)`, or `(B,)` or `(B, 1)` for those of whole rows; `None` for ones.
 
     Returns: float32 `(...)`.
+
+    Raises:
+        ValueError: The weights are not those of these labels.
     """
     weights = ops.cast(ops.cast(y_true, "float32") >= 0, "float32")
     if sample_weight is None:
         return weights
     sample_weight = ops.cast(sample_weight, "float32")
+    if len(sample_weight.shape) > len(weights.shape) and sample_weight.shape[-1] == 1:
+        sample_weight = ops.squeeze(sample_weight, axis=-1)
+    _check_shapes(weights, sample_weight)
     missing = len(weights.shape) - len(sample_weight.shape)
     return weights * ops.reshape(sample_weight, (*ops.shape(sample_weight), *[1] * missing))
 
 
-def _mean(losses: Any, weights: Any) -> Any:
-    """The mean over the weights of the global batch, or 0 where there are none."""
+def weighted_mean(losses: Any, weights: Any) -> Any:
+    """Returns the mean over the weights of the global batch, or 0 where there are none."""
     # Each replica returns its share of the global mean; gradients and logs are summed.
     return ops.divide_no_nan(ops.sum(losses * weights), sum_over_replicas(ops.sum(weights)))
 
 
-def _check_shapes(y_true: Any, sample_weight: Any) -> None:
-    of_labels, of_weights = tuple(y_true.shape), tuple(sample_weight.shape)
-    if of_weights != of_labels and None not in (*of_weights, *of_labels):
+def _check_shapes(labels: Any, sample_weight: Any) -> None:
+    of_labels, of_weights = tuple(labels.shape), tuple(sample_weight.shape)
+    fits = all(
+        None in pair or pair[0] in (1, pair[1]) for pair in zip(of_weights, of_labels, strict=False)
+    )
+    if not fits or len(of_weights) > len(of_labels):
         raise ValueError(
-            "The weights must have the shape of the labels, one for each prediction. "
-            f"Received: sample_weight.shape={of_weights}, labels' shape={of_labels}."
+            "The weights must have the shape of the labels, one for each prediction, or be one for "
+            f"each row. Received: sample_weight.shape={of_weights}, labels' shape={of_labels}."
         )
 
 
@@ -104,9 +117,9 @@ class WeightedCrossEntropy(keras.losses.Loss):
             as those of PyTorch's `CrossEntropyLoss`; `None`: ones.
 
     Call arguments:
-        y_true: Labels, int `(...)`.
+        y_true: Labels, int `(...)` or `(..., 1)`.
         y_pred: Logits, `(..., C)`.
-        sample_weight: `(...)`, or `None` for ones.
+        sample_weight: `(...)`, or `(B,)` for those of whole rows; `None` for ones.
     """
 
     def __init__(
@@ -120,15 +133,12 @@ class WeightedCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         losses = self.call(y_true, y_pred)
-        if sample_weight is not None:
-            _check_shapes(losses, sample_weight)
-        weights = label_weights(y_true, sample_weight)
+        labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(losses))
+        weights = label_weights(labels, sample_weight)
         if self.class_weights is not None:
-            labels = ops.maximum(ops.cast(y_true, "int32"), 0)
-            weights = weights * ops.take(
-                ops.convert_to_tensor(self.class_weights, "float32"), labels
-            )
-        return _mean(losses, weights)
+            of_classes = ops.convert_to_tensor(self.class_weights, "float32")
+            weights = weights * ops.take(of_classes, ops.maximum(labels, 0))
+        return weighted_mean(losses, weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return cross_entropy(y_true, y_pred)
@@ -149,7 +159,7 @@ class WeightedBinaryCrossEntropy(keras.losses.Loss):
         class_weights: A weight for each class, a column of the labels; `None`: ones.
 
     Call arguments:
-        y_true: 1 (yes) or 0 (no), `(B, C)`.
+        y_true: 1 (yes) or 0 (no), `(B, C)`, or `(B,)` where C is 1.
         y_pred: Logits, `(B, C)`.
         sample_weight: `(B,)` or `(B, C)`, or `None` for ones.
     """
@@ -164,10 +174,11 @@ class WeightedBinaryCrossEntropy(keras.losses.Loss):
         self.class_weights = None if class_weights is None else list(class_weights)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        weights = label_weights(y_true, sample_weight)
+        losses = self.call(y_true, y_pred)
+        weights = label_weights(ops.reshape(y_true, ops.shape(losses)), sample_weight)
         if self.class_weights is not None:
             weights = weights * ops.convert_to_tensor(self.class_weights, "float32")
-        return _mean(self.call(y_true, y_pred), weights)
+        return weighted_mean(losses, weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return binary_cross_entropy(y_true, y_pred)
@@ -196,7 +207,7 @@ class WeightedSquaredError(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         errors = self.call(y_true, y_pred)
-        return _mean(errors, label_weights(ops.zeros_like(errors), sample_weight))
+        return weighted_mean(errors, label_weights(ops.zeros_like(errors), sample_weight))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         y_pred = ops.cast(y_pred, "float32")

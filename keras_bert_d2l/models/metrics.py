@@ -51,14 +51,16 @@ def score_metrics() -> list[keras.metrics.Metric]:
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def accuracy(y_true: Any, y_pred: Any) -> Any:
     """Whether the largest logit of `(..., C)` is the label's, float32 `(...)`."""
-    is_right = ops.cast(y_true, "int32") == ops.cast(ops.argmax(y_pred, axis=-1), "int32")
-    return ops.cast(is_right, "float32")
+    predicted = ops.cast(ops.argmax(y_pred, axis=-1), "int32")
+    labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(predicted))
+    return ops.cast(labels == predicted, "float32")
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def binary_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Whether a logit is positive where the label is 1, and only there, float32 `(...)`."""
-    return ops.cast((ops.cast(y_true, "float32") > 0.5) == (y_pred > 0), "float32")
+    labels = ops.reshape(ops.cast(y_true, "float32"), ops.shape(y_pred))
+    return ops.cast((labels > 0.5) == (y_pred > 0), "float32")
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -78,9 +80,8 @@ class LabelMean(keras.metrics.Mean):
         self.fn = fn
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        weights = label_weights(y_true, sample_weight)
         values = self.fn(y_true, y_pred)
-        weights = ops.broadcast_to(weights, ops.shape(values))
+        weights = label_weights(ops.reshape(y_true, ops.shape(values)), sample_weight)
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:

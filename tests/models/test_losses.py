@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import WeightedCrossEntropy
+from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy
 
 LOGITS = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
 LABELS = np.array([[0, 4, 2], [1, 1, 3]])
@@ -49,8 +50,37 @@ def test_half_precision_logits_are_summed_in_float32():
 
 
 def test_weights_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"sample_weight.shape=\(2,\), labels' shape=\(2, 3\)"):
-        WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=np.ones(2))
+    with pytest.raises(ValueError, match=r"sample_weight.shape=\(3,\), labels' shape=\(2, 3\)"):
+        WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=np.ones(3))
+
+
+def test_weights_of_rows_are_those_of_all_their_labels():
+    expected = (cross_entropies(LABELS, LOGITS) * [[1], [3]]).sum() / 12
+    for weights in (np.array([1, 3]), np.array([[1], [3]])):
+        got = WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=weights)
+        assert float(got) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
+@pytest.mark.parametrize("class_weights", [None, [1, 2, 1, 1, 3]])
+def test_a_column_of_labels_is_a_label_for_each_row(weights, class_weights):
+    loss = WeightedCrossEntropy(class_weights=class_weights)
+    logits, labels = LOGITS[:, 0], LABELS[:, 1]
+    flat = None if weights is None else weights.ravel()
+    shares = (1 if flat is None else flat) * np.take(class_weights or np.ones(5), labels)
+    expected = np.average(cross_entropies(labels, logits), weights=shares)
+    assert float(loss(labels, logits, flat)) == pytest.approx(expected, rel=1e-6)
+    assert float(loss(labels[:, None], logits, weights)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
+def test_labels_of_one_decision_need_no_axis_of_their_own(weights):
+    logits, labels = LOGITS[:, 0, :1], np.array([1, 0])
+    each = np.log1p(np.exp(logits[:, 0].astype("float64"))) - labels * logits[:, 0]
+    expected = np.average(each, weights=None if weights is None else weights.ravel())
+    for y_true in (labels, labels[:, None]):
+        got = WeightedBinaryCrossEntropy()(y_true, logits, weights)
+        assert float(got) == pytest.approx(expected, rel=1e-6)
 
 
 def test_loss_survives_its_config():

@@ -238,6 +238,18 @@ def test_several_labels_are_independent_decisions():
     assert model.evaluate(batch, hot, verbose=0)[0] == pytest.approx(without_b, rel=1e-5)
 
 
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0, 2, 1, 3, 1])])
+def test_labels_may_be_a_column(weights):
+    batch, labels = make_batch(), make_labels("SequenceClassifier")
+    model = make_task("SequenceClassifier")
+    compile_eagerly(model)
+    flat, column = (
+        model.evaluate(batch, y, batch_size=4, sample_weight=weights, return_dict=True, verbose=0)
+        for y in (labels, labels[:, np.newaxis])
+    )
+    assert column == pytest.approx(flat, rel=1e-6)
+
+
 def test_one_score_takes_labels_without_an_axis_for_it():
     model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
     compile_eagerly(model)
