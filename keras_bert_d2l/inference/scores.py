@@ -80,11 +80,15 @@ def multi_label_scores(
         np.array([[label in row for label in labels] for row in map(set, rows)], "int32")
         for rows in (gold, predicted)
     )
+    # Of a single column scikit-learn would score having the label and not having it as two classes.
+    columns = [1] if len(labels) == 1 else None
     return {
         "subset_accuracy": float((of_gold == of_predicted).all(axis=1).mean()),
         **{
             f"{average}_f1": float(
-                metrics.f1_score(of_gold, of_predicted, average=average, zero_division=0.0)
+                metrics.f1_score(
+                    of_gold, of_predicted, labels=columns, average=average, zero_division=0.0
+                )
             )
             for average in ("micro", "macro")
         },

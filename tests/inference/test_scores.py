@@ -56,6 +56,17 @@ def test_several_labels_are_scored_as_by_hand():
     }
 
 
+def test_of_one_label_that_texts_may_have_f1_is_that_of_having_it():
+    scores = multi_label_scores([("a",), ("a",), (), ()], [("a",), (), ("a",), ()], ["a"])
+    # 1 found, 1 missed, 1 too many
+    assert scores == {
+        "subset_accuracy": pytest.approx(1 / 2),
+        "micro_f1": pytest.approx(1 / 2),
+        "macro_f1": pytest.approx(1 / 2),
+    }
+    assert multi_label_scores([("a",), ()], [(), ()], ["a"])["micro_f1"] == 0
+
+
 def test_scores_are_correlated_as_by_hand():
     assert regression_scores([1, 2, 3, 4], [1, 3, 2, 4]) == {
         "pearson": pytest.approx(0.8),
