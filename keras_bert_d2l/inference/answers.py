@@ -14,6 +14,7 @@ from keras_bert_d2l.inference.batching import check_batch_size, predict_rows
 from keras_bert_d2l.inference.labels import Texts, check_task, checked_max_len, softmax
 from keras_bert_d2l.models.answer_labels import longest_question
 from keras_bert_d2l.models.tasks import QuestionAnswerer
+from keras_bert_d2l.text.offsets import behind_accents
 
 N_BEST = 20  # answers among which probability is shared out: google-research/bert, run_squad.py
 _QUESTIONS_AT_ONCE = 512  # of which the windows are held in memory
@@ -25,8 +26,8 @@ class FoundAnswer:
 
     Attributes:
         text: `context[start:end]`; `""` for no answer.
-        score: Its probability among the 20 best answers, no answer being one of them where there
-            is a threshold.
+        score: Its probability among the best answers, 20 or `top_k` if that is more, no answer
+            being one more where there is a threshold.
         start: The answer's first character in its context; 0 for no answer.
         end: Its last character plus one; 0 for no answer.
         logit: The logit of its first token as start plus that of its last as end.
@@ -164,17 +165,16 @@ class _Candidates:
             self._null[row] = min(self._null[row], float(nulls[window]))
             spans = self._spans[row]
             for first, last, score in best_spans(joint[window], self._num_best):
-                place = (int(windows["starts"][window, first]), int(windows["ends"][window, last]))
+                end = behind_accents(self._contexts[row], int(windows["ends"][window, last]))
+                place = (int(windows["starts"][window, first]), end)
                 spans[place] = max(score, spans.get(place, -np.inf))
 
     def answers(self, row: int, top_k: int, null_threshold: float | None) -> list[FoundAnswer]:
         """Returns the best answers of a context."""
         context, null = self._contexts[row], self._null[row]
         spans = heapq.nlargest(self._num_best, self._spans[row].items(), key=lambda item: item[1])
-        if not spans:
-            raise ValueError(
-                f"A context must have words to answer with. Received: the context {context!r:.80}."
-            )
+        if not spans:  # the context has no token, as a character without width
+            return [FoundAnswer("", 0.0, 0, 0, null, null)]
         candidates = [(context[slice(*place)], *place, logit) for place, logit in spans]
         if null_threshold is not None:
             nothing = ("", 0, 0, null)

@@ -5,7 +5,6 @@ T tokens of a row, C labels. A long text is several rows.
 
 import dataclasses
 import itertools
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.framing import ADDED_TO_ONE, frame
+from keras_bert_d2l.text.offsets import behind_accents
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -150,7 +150,5 @@ def _parts(num_tokens: int, room: int) -> list[tuple[int, int]]:
 
 
 def _word(text: str, start: int, end: int) -> Word:
-    # The tokenizer drops accents of their own, which belong to the letter before.
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
+    end = behind_accents(text, end)
     return Word(text[start:end], start, end)

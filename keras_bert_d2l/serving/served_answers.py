@@ -21,7 +21,7 @@ class ServedAnswer:
 
     Attributes:
         text: `context[start:end]`; `""` where the context has nothing to answer with.
-        score: Its probability among the 20 best answers.
+        score: Its probability among the best answers, 20 or k if that is more.
         start: The answer's first character in its context.
         end: Its last character plus one.
         null_score: By how much the logits of no answer are above its own.

@@ -44,10 +44,11 @@ class SpanAnswers:
         context: Strings `(B,)`.
 
     Returns: each `(B,)`: `answer`, strings, parts of the contexts; `score`, float32, its
-        probability among the 20 best answers, no answer being one more where there is a
-        threshold; `start` and `end`, int32, its first character in the context and its last one
-        plus one; `null_score`, float32, by how much the logits of no answer are above those of
-        the best part of the context; and `truncated`, bool, whether the question lost its end.
+        probability among the best answers, 20 or k if that is more, no answer being one more where
+        there is a threshold; `start` and `end`, int32, its first character in the context and its
+        last one plus one; `null_score`, float32, by how much the logits of no answer are above
+        those of the best part of the context; and `truncated`, bool, whether the question lost its
+        end.
         `answers`, `scores`, `starts` and `ends` `(B, k)` are the k best. No answer is the empty
         string from 0 to 0, and has a score. Where a context has fewer than k, there are empty
         strings and zeros.
@@ -80,7 +81,8 @@ class SpanAnswers:
         logits = self._logits(windows)
         num_rows = tf.shape(context)[0]
         rows = tf.cast(windows["rows"], tf.int64)
-        best, starts, ends = self._best(windows, logits, num_rows)
+        characters = Characters(context)
+        best, starts, ends = self._best(windows, logits, num_rows, characters)
         nulls = logits["start"][:, 0] + logits["end"][:, 0]
         null = tf.math.unsorted_segment_min(nulls, rows, num_rows)
         margin = tf.where(best[:, 0] > _NEVER, null - best[:, 0], 0.0)
@@ -96,9 +98,7 @@ class SpanAnswers:
                 tf.gather(x, columns, batch_dims=1) for x in (_shares(best), starts, ends)
             )
         owners = tf.repeat(tf.range(num_rows), k)
-        flat = Characters(context).stretches(
-            owners, tf.reshape(starts, [-1]), tf.reshape(ends, [-1])
-        )
+        flat = characters.stretches(owners, tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
         answers = {
             "answers": tf.reshape(flat, [num_rows, k]),
             "scores": scores,
@@ -154,7 +154,11 @@ class SpanAnswers:
         return {name: array.concat() for name, array in found.items()}
 
     def _best(
-        self, windows: dict[str, tf.Tensor], logits: dict[str, tf.Tensor], num_rows: tf.Tensor
+        self,
+        windows: dict[str, tf.Tensor],
+        logits: dict[str, tf.Tensor],
+        num_rows: tf.Tensor,
+        characters: Characters,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The logits of the n best spans of each context, where they start, and where they end.
 
@@ -165,10 +169,10 @@ class SpanAnswers:
             tf.gather_nd(windows[name], tf.stack([window, token], axis=1))
             for name, token in (("starts", first), ("ends", last))
         )
+        row = tf.gather(windows["rows"], window)
+        end = characters.behind_accents(row, end)
         # Windows have tokens in common, and tokens characters: the same span is found repeatedly.
-        row, start, end = (
-            tf.cast(x, tf.int64) for x in (tf.gather(windows["rows"], window), start, end)
-        )
+        row, start, end = (tf.cast(x, tf.int64) for x in (row, start, end))
         size = tf.reduce_max(tf.concat([end, [0]], axis=0)) + 1
         different, number = tf.unique((row * size + start) * size + end)
         spans = tf.math.unsorted_segment_max(spans, number, tf.size(different))

@@ -4,6 +4,7 @@ B: texts in the batch, T: tokens in a row. Offsets count characters (code points
 strings do) of the original text; an end is that of the last character plus one.
 """
 
+import unicodedata
 from typing import Any
 
 import tensorflow as tf
@@ -91,6 +92,20 @@ def token_spans(starts: Any, ends: Any, first: Any, end: Any) -> tf.Tensor:
     none = tf.reduce_max(shared, axis=1) == 0
     span = tf.stack([first_token, last_token], axis=1) - 1
     return tf.where(none[:, tf.newaxis], -1, span)
+
+
+def behind_accents(text: str, end: int) -> int:
+    """Returns the end of a stretch with the accents of their own that follow.
+
+    Normalisation may drop them, so that no token has them; they belong to the letter before.
+
+    Args:
+        text: The text.
+        end: The stretch's last character plus one.
+    """
+    while end < len(text) and unicodedata.category(text[end]) == "Mn":
+        end += 1
+    return end
 
 
 def _is_of_the_text(codes: tf.Tensor) -> tf.Tensor:

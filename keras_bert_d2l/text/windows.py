@@ -52,7 +52,7 @@ def answer_spans(windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
     """Finds answers that are given by characters of the contexts in the windows.
 
     Args:
-        windows: What `Tokenizer.windows` returned.
+        windows: What `Tokenizer.windows` returned, all of it.
         starts: First character of the answer in each context, int `(B,)`.
         ends: Its last character plus one, int `(B,)`.
 
@@ -62,11 +62,18 @@ def answer_spans(windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
     in_context = tf.convert_to_tensor(windows["segments"]) == 1
     token_starts = tf.where(in_context, windows["starts"], 0)
     token_ends = tf.where(in_context, windows["ends"], 0)
-    starts = tf.gather(tf.convert_to_tensor(starts, tf.int32), windows["rows"])
-    ends = tf.gather(tf.convert_to_tensor(ends, tf.int32), windows["rows"])
+    rows = tf.convert_to_tensor(windows["rows"])
+    starts = tf.gather(tf.convert_to_tensor(starts, tf.int32), rows)
+    ends = tf.gather(tf.convert_to_tensor(ends, tf.int32), rows)
     is_text = token_starts < token_ends
     window_start = tf.reduce_min(tf.where(is_text, token_starts, tf.int32.max), axis=1)
     window_end = tf.reduce_max(token_ends, axis=1)
+    # The first window of a context and the last reach to its ends, where characters of no token
+    # may stand: white space, or an accent of its own.
+    is_other = rows[1:] != rows[:-1]
+    window_start = tf.where(tf.pad(is_other, [[1, 0]], constant_values=True), 0, window_start)
+    is_last = tf.pad(is_other, [[0, 1]], constant_values=True)
+    window_end = tf.where(is_last, tf.int32.max, window_end)
     spans = token_spans(token_starts, token_ends, starts, ends)
     is_whole = (window_start <= starts) & (ends <= window_end) & (spans[:, 0] >= 0)
     return tf.where(is_whole[:, tf.newaxis], spans, 0)

@@ -123,6 +123,15 @@ def test_a_context_of_any_length_is_searched_whole(ask, task_models):
     assert answers["answers"][1].tolist() == [b"blue", b"", b""]
 
 
+def test_an_accent_of_its_own_belongs_to_its_answer(ask, task_models):
+    context = "gre\u0301en red\u0301 blue\u0301\u0308"
+    answers = ask("answerer", question=["red"], context=[context])
+    found = answer(task_models["answerer"], "red", context, top_k=3)
+    assert [text.decode() for text in answers["answers"][0]] == [one.text for one in found]
+    assert answers["ends"][0].tolist() == [one.end for one in found]
+    assert all(one.text.endswith("\u0301") or one.text.endswith("\u0308") for one in found)
+
+
 def test_a_question_that_is_too_long_loses_its_end(ask):
     long, cut = "red " * 50, "red " * MOST_OF_A_QUESTION
     answers = ask("answerer", question=[long, cut], context=["green blue red"] * 2)

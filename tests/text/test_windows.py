@@ -63,6 +63,20 @@ def test_an_answer_is_where_the_window_holds_it_whole(tokenizer):
     assert answer_spans(windows, [2], [11]).numpy().tolist() == [[0, 0]] * 3
 
 
+@pytest.mark.parametrize("tail", ["\u0301", " ", "\u200b", " \u0301 "], ids=ascii)
+def test_an_answer_may_begin_and_end_with_characters_of_no_token(tail, tokenizer):
+    context = tail + " ".join(WORDS[:8]) + tail
+    windows = tokenizer.windows(["a"] * 3, [context] * 3, max_len=8, overlap=2)
+    last = len(context) - len(tail) - 1
+    spans = answer_spans(windows, [0, last, 0], [len(tail) + 1, len(context), len(context)])
+    nowhere = [0, 0]
+    assert spans.numpy().reshape(3, 3, 2).tolist() == [
+        [[3, 3], nowhere, nowhere],
+        [nowhere, nowhere, [6, 6]],
+        [nowhere] * 3,
+    ]
+
+
 def test_a_graph_gives_the_same(tokenizer):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
     def windows(questions, contexts):
