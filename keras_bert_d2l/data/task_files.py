@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from keras_bert_d2l.text.reading import read_lines
+from keras_bert_d2l.text.reading import bare_suffix, read_lines
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 _DELIMITERS = ",;|"
@@ -51,8 +51,7 @@ class TextFile:
     @property
     def suffix(self) -> str:
         """The ending of its name before that of a packed file, as `".csv"`."""
-        path = self.path.with_suffix("") if self.path.suffix in _UNPACK else self.path
-        return path.suffix.lower()
+        return bare_suffix(self.path)
 
     def lines(self) -> list[str]:
         """Its lines, without their ends."""
@@ -96,7 +95,7 @@ def read_file(path: pathlib.Path) -> TextFile:
     for _ in read_lines(path):  # says what is wrong with it, in words
         pass
     packed = path.read_bytes()
-    content = _UNPACK.get(path.suffix, bytes)(packed)
+    content = _UNPACK.get(path.suffix.lower(), bytes)(packed)
     return TextFile(path, content.decode("utf-8-sig"), hashlib.sha256(packed).hexdigest())
 
 

@@ -18,7 +18,12 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 def is_packed(path: pathlib.Path) -> bool:
     """Whether the file can only be read from its beginning."""
-    return path.suffix in _PACKED
+    return path.suffix.lower() in _PACKED
+
+
+def bare_suffix(path: pathlib.Path) -> str:
+    """The ending of a file's name before that of a packed file, in small letters: `".csv"`."""
+    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
 
 
 def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
@@ -81,9 +86,9 @@ def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]
 
 
 def _open(path: pathlib.Path) -> BinaryIO:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
-    if path.suffix == ".xz":
+    if path.suffix.lower() == ".xz":
         return cast(BinaryIO, lzma.open(path, "rb"))
     return open(path, "rb")
 

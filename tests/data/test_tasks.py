@@ -169,6 +169,7 @@ def test_packed_files_are_unpacked(write):
     for name, packed in (
         ("a.tsv.gz", gzip.compress(content)),
         ("a.tsv.xz", lzma.compress(content)),
+        ("A.TSV.GZ", gzip.compress(content)),
     ):
         assert read_examples("classify", write(name, packed)).texts == ("a",)
 

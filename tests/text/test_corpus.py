@@ -111,7 +111,10 @@ def test_wrapped_verse_of_one_width_is_prose(write):
     assert len(document) == 1
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [(".gz", gzip.compress), (".xz", lzma.compress), (".GZ", gzip.compress)],
+)
 def test_packed_files_are_unpacked(write, suffix, pack):
     path = write(f"text.tokens{suffix}", pack(WIKITEXT.encode()))
     assert list(Corpus.open(path)) == DOCUMENTS["wikitext"]
