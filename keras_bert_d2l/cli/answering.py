@@ -6,7 +6,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import typer
 from rich.console import Console
@@ -20,23 +20,26 @@ from keras_bert_d2l.data.task_examples import (
     WordExamples,
     how_many,
 )
+from keras_bert_d2l.data.task_files import Dropped, TextFile, read_file
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.answers import answer, fitting_questions
 from keras_bert_d2l.inference.labels import classify, regress, tag
-from keras_bert_d2l.text.reading import read_lines
+from keras_bert_d2l.text.reading import bare_suffix
 
 _AT_ONCE = 1024  # examples, after which what was found is written
 _LINES = (".txt", ".text")  # endings of files of texts, one a line
-_PACKED = (".gz", ".xz")
 
 
-@dataclasses.dataclass(frozen=True)
-class Lines:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lines(TaskExamples):
     """Texts that are to be split into words, which examples of tags are not."""
 
-    ids: tuple[str, ...]
+    sequences: ClassVar[tuple[str, ...]] = ("texts",)
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
+
     texts: tuple[str, ...]
+    task: str = "tag"
 
 
 def write_answers(
@@ -50,6 +53,8 @@ def write_answers(
     options: Mapping[str, Any],
 ) -> None:
     """Asks a model for every text of a file, and writes a JSON object a line.
+
+    What of the file was dropped is said on stderr.
 
     Args:
         model: The model, with its tokenizer.
@@ -65,6 +70,8 @@ def write_answers(
         ValueError: A file is not of the task, or has no text.
     """
     examples = _read(task, source, columns, context, getattr(model, "labels", ()))
+    for remark in examples.dropped_in_words():
+        typer.echo(f"{source}: {remark}", err=True)
     console = Console(stderr=True)
     with _writable(out) as file:
         for start in track(
@@ -87,7 +94,7 @@ def _read(
     columns: Mapping[str, Any],
     context: pathlib.Path | None,
     labels: Sequence[str],
-) -> TaskExamples | Lines:
+) -> TaskExamples:
     if source == "-":
         content = sys.stdin.buffer.read()
         is_json = content.lstrip()[:1] in (b"{", b"[")
@@ -107,43 +114,49 @@ def _read_file(
     columns: Mapping[str, Any],
     context: pathlib.Path | None,
     labels: Sequence[str],
-) -> TaskExamples | Lines:
+) -> TaskExamples:
     if not path.exists():
         raise FileNotFoundError(f"No file {str(path)!r}.")
-    bare = path.with_suffix("") if path.suffix in _PACKED else path
-    is_lines = bare.suffix in _LINES and not _has_columns(path, columns, labels, task)
-    if context is None and not is_lines:
-        examples = read_examples(task, path, **columns, labelled=False)
-        for line in examples.dropped_in_words():
-            typer.echo(f"{path}: {line}", err=True)
-        return examples
-    numbered = [(str(n), line) for n, line in enumerate(read_lines(path), 1) if line.strip()]
-    if not numbered:
-        raise ValueError(f"{str(path)!r} has no text.")
-    ids, texts = map(tuple, zip(*numbered, strict=True))
+    is_lines = context is not None or bare_suffix(path) in _LINES
+    file = read_file(path) if is_lines else None
+    if file is None or (context is None and _is_table(file, columns, labels, task)):
+        return read_examples(task, path, **columns, labelled=False)
+    return _line_examples(task, file, context)
+
+
+def _line_examples(task: str, file: TextFile, context: pathlib.Path | None) -> TaskExamples:
+    """A text in each line of a file, named by the line's number; of questions one."""
+    lines = file.lines()
+    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
+    if not filled:
+        raise ValueError(f"{str(file.path)!r} has no text.")
+    dropped = Dropped()
+    for number in range(filled[0], filled[-1]):
+        if not lines[number - 1].strip():
+            dropped.add("empty line", f"line {number:,}")
+    texts = tuple(lines[number - 1] for number in filled)
+    fields: dict[str, Any] = {"ids": tuple(map(str, filled)), **dropped.fields()}
     if task == "tag":
-        return Lines(ids, texts)
+        return Lines(texts=texts, **fields)
     if task == "answer":
         if context is None:
             raise ValueError(
                 "Questions are about a text: name its file with --context, or give a file of "
                 "questions with their contexts, as JSONL, TSV or SQuAD's JSON."
             )
-        about = "\n".join(read_lines(context))
-        return QuestionExamples(ids=ids, questions=texts, contexts=(about,) * len(texts))
-    return TextExamples(task=task, ids=ids, texts=texts)
+        about = read_file(context).text
+        return QuestionExamples(questions=texts, contexts=(about,) * len(texts), **fields)
+    return TextExamples(task=task, texts=texts, **fields)
 
 
-def _has_columns(
-    path: pathlib.Path, columns: Mapping[str, Any], labels: Sequence[str], task: str
-) -> bool:
+def _is_table(file: TextFile, columns: Mapping[str, Any], labels: Sequence[str], task: str) -> bool:
     """Whether a file of lines is a table: columns are named, or each line has the same tabs.
 
     Of tags also: each line ends with a label of the model, as in CoNLL's files.
     """
     if any(column is not None for column in columns.values()):
         return True
-    lines = [line for line in read_lines(path) if line.strip()]
+    lines = [line for line in file.lines() if line.strip()]
     tabs = {line.count("\t") for line in lines}
     if len(tabs) == 1 and tabs != {0}:
         return True
@@ -152,7 +165,7 @@ def _has_columns(
 
 
 def _lines_of(
-    model: Any, examples: TaskExamples | Lines, chosen: range, options: Mapping[str, Any]
+    model: Any, examples: TaskExamples, chosen: range, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yields what is written of some of the examples."""
     some = slice(chosen.start, chosen.stop)

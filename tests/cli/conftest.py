@@ -38,8 +38,8 @@ def run(folder, monkeypatch):
     """A function that runs the command in `folder`, and checks its exit code."""
     monkeypatch.chdir(folder)
 
-    def run(*arguments, exit_code=0):
-        result = CliRunner().invoke(app, list(map(str, arguments)))
+    def run(*arguments, exit_code=0, input=None):
+        result = CliRunner().invoke(app, list(map(str, arguments)), input=input)
         assert result.exit_code == exit_code, result.output
         return result
 

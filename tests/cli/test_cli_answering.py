@@ -1,0 +1,84 @@
+import json
+from types import SimpleNamespace
+
+import keras
+import pytest
+
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    QuestionAnswerer,
+    SequenceClassifier,
+    TokenClassifier,
+    Tokenizer,
+    Vocab,
+    save_pretrained,
+)
+from keras_bert_d2l.cli import answering
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()
+
+
+@pytest.fixture(scope="session")
+def models(folder):
+    """Models that have learned nothing: `reviews`, `tags` and `answers`."""
+    keras.utils.set_random_seed(0)
+    config = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
+    kinds = {
+        "reviews": lambda bert, **given: SequenceClassifier(bert, ["bad", "good"], **given),
+        "tags": lambda bert, **given: TokenClassifier(bert, ["NOUN", "VERB", "O", "."], **given),
+        "answers": QuestionAnswerer,
+    }
+    for name, make in kinds.items():
+        tokenizer = Tokenizer(Vocab(WORDS))
+        model = make(BERTModel.from_bert_config(config), tokenizer=tokenizer)
+        save_pretrained(model, folder / name, tokenizer)
+    return folder
+
+
+def rows(result):
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_line_of_any_length_is_one_text(run, models):
+    text = "a good film " * 12_000
+    (models / "long.txt").write_text(f"{text}\na film\n")
+    found = rows(run("predict", "long.txt", "--model", "reviews"))
+    assert [(row["id"], row["text"]) for row in found] == [("1", text), ("2", "a film")]
+
+
+def test_a_context_is_the_text_of_its_file(run, models, monkeypatch):
+    context = "a film is\r\n" + "it " * 50_000
+    (models / "about.txt").write_bytes(context.encode())
+    (models / "ask.txt").write_bytes(b"what is it\r\nwhat is a dog\r\n")
+    asked = []
+
+    def answer(model, questions, contexts, **options):
+        asked.extend(zip(questions, contexts, strict=True))
+        return [[SimpleNamespace(text="it", score=0.5, start=0, end=2)] for _ in questions]
+
+    monkeypatch.setattr(answering, "answer", answer)
+    run("predict", "ask.txt", "--context", "about.txt", "--model", "answers")
+    assert asked == [("what is it", context), ("what is a dog", context)]
+
+
+def test_lines_may_end_as_on_windows(run, models):
+    content = b"a good film\r\na film\r\n"
+    (models / "crlf.txt").write_bytes(content)
+    for result in (
+        run("predict", "crlf.txt", "--model", "reviews"),
+        run("predict", "-", "--model", "reviews", input=content),
+    ):
+        assert [row["text"] for row in rows(result)] == ["a good film", "a film"]
+
+
+@pytest.mark.parametrize("model", ["reviews", "tags", "answers"])
+def test_empty_lines_between_texts_are_told(run, models, model):
+    (models / "gaps.txt").write_text("\nwhat is it\n\n \nwhat is a dog\n\n")
+    (models / "short.txt").write_text("it is a dog")
+    context = ("--context", "short.txt") if model == "answers" else ()
+    told = run("predict", "gaps.txt", "--model", model, *context)
+    assert "gaps.txt: 2 dropped: empty line (first: line 3)\n" in told.stderr
+    assert [row["id"] for row in rows(told)] == ["2", "5"]
+    (models / "plain.txt").write_text("what is it\nwhat is a dog\n\n")
+    assert "dropped" not in run("predict", "plain.txt", "--model", model, *context).stderr
