@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from keras_bert_d2l.text.reading import bare_suffix
 
 _AT_ONCE = 1024  # examples, after which what was found is written
 _LINES = (".txt", ".text")  # endings of files of texts, one a line
+_STDIN = "standard input"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ def write_answers(
     """
     examples = _read(task, source, columns, context, getattr(model, "labels", ()))
     for remark in examples.dropped_in_words():
-        typer.echo(f"{source}: {remark}", err=True)
+        typer.echo(f"{_STDIN if source == '-' else source}: {remark}", err=True)
     console = Console(stderr=True)
     with _writable(out) as file:
         for start in track(
@@ -95,17 +97,31 @@ def _read(
     context: pathlib.Path | None,
     labels: Sequence[str],
 ) -> TaskExamples:
-    if source == "-":
-        content = sys.stdin.buffer.read()
-        is_json = content.lstrip()[:1] in (b"{", b"[")
-        is_table = any(column is not None for column in columns.values())
-        has_tabs = b"\t" in content.partition(b"\n")[0]
-        ending = ".json" if is_json else ".txt" if not is_table else ".tsv" if has_tabs else ".csv"
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, f"stdin{ending}")
-            path.write_bytes(content)
+    if source != "-":
+        return _read_file(task, pathlib.Path(source), columns, context, labels)
+    content = sys.stdin.buffer.read()
+    is_table = any(column is not None for column in columns.values())
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, f"stdin{_ending(content, is_table)}")
+        path.write_bytes(content)
+        try:
             return _read_file(task, path, columns, context, labels)
-    return _read_file(task, pathlib.Path(source), columns, context, labels)
+        except ValueError as error:
+            raise ValueError(str(error).replace(repr(str(path)), _STDIN)) from error
+
+
+def _ending(content: bytes, is_table: bool) -> str:
+    """What the name of a file would end in that holds what came on standard input."""
+    text = content.decode("utf-8-sig", errors="replace").lstrip()
+    first = text.partition("\n")[0]
+    for part, ending in ((text, ".json"), (first, ".jsonl")):
+        with contextlib.suppress(ValueError):  # a text may begin with a bracket, too
+            value = json.loads(part)
+            if isinstance(value[0] if isinstance(value, list) and value else value, dict):
+                return ending
+    if is_table:
+        return ".tsv" if "\t" in first else ".csv"
+    return ".txt"
 
 
 def _read_file(

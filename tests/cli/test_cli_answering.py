@@ -82,3 +82,37 @@ def test_empty_lines_between_texts_are_told(run, models, model):
     assert [row["id"] for row in rows(told)] == ["2", "5"]
     (models / "plain.txt").write_text("what is it\nwhat is a dog\n\n")
     assert "dropped" not in run("predict", "plain.txt", "--model", model, *context).stderr
+
+
+@pytest.mark.parametrize("text", ["[laughs] a good film", "{a film}", "[1] a film", "[]", "3"])
+def test_a_text_on_standard_input_may_begin_with_a_bracket(run, models, text):
+    found = rows(run("predict", "-", "--model", "reviews", input=f"{text}\nit is bad\n"))
+    assert [row["text"] for row in found] == [text, "it is bad"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"text": "a film"}\n{"text": "a dog"}\n',
+        '\ufeff{"text": "a film"}\r\n\r\n{"text": "a dog"}',
+        '[{"text": "a film"}, {"text": "a dog"}]',
+        '[\n  {"text": "a film"},\n  {"text": "a dog"}\n]\n',
+        '{\n"data": [{"text": "a film"}, {"text": "a dog"}]\n}',
+    ],
+)
+def test_objects_on_standard_input_are_json(run, models, text):
+    found = rows(run("predict", "-", "--model", "reviews", input=text))
+    assert [row["text"] for row in found] == ["a film", "a dog"]
+
+
+def test_errors_about_standard_input_call_it_so(run, models):
+    for text, error in (
+        ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is no JSON"),
+        (b"a \xff film\n", "error: standard input must be UTF-8"),
+        ("\n", "error: standard input has no text."),
+    ):
+        told = run("predict", "-", "--model", "reviews", input=text, exit_code=2).stderr
+        assert error in told
+        assert "stdin" not in told
+    told = run("predict", "-", "--model", "reviews", input='{"text": "it"}\n{"text": " "}\n').stderr
+    assert told == "standard input: 1 dropped: empty line (first: line 2)\n"
