@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, ClassVar
 
@@ -22,6 +23,7 @@ from keras_bert_d2l.data.task_examples import (
     how_many,
 )
 from keras_bert_d2l.data.task_files import Dropped, TextFile, read_file
+from keras_bert_d2l.data.task_words import is_conllu
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.answers import answer, fitting_questions
@@ -30,6 +32,7 @@ from keras_bert_d2l.text.reading import bare_suffix
 
 _AT_ONCE = 1024  # examples, after which what was found is written
 _LINES = (".txt", ".text")  # endings of files of texts, one a line
+_DOCUMENTS = ("-DOCSTART-", "#begin document")  # of CoNLL-2003 and -2012
 _STDIN = "standard input"
 
 
@@ -56,7 +59,7 @@ def write_answers(
 ) -> None:
     """Asks a model for every text of a file, and writes a JSON object a line.
 
-    What of the file was dropped is said on stderr.
+    What is in doubt of how the file was read, and what of it was dropped, is said on stderr.
 
     Args:
         model: The model, with its tokenizer.
@@ -72,7 +75,7 @@ def write_answers(
         ValueError: A file is not of the task, or has no text.
     """
     examples = _read(task, source, columns, context, getattr(model, "labels", ()))
-    for remark in examples.dropped_in_words():
+    for remark in _how_read(examples, columns):
         typer.echo(f"{_STDIN if source == '-' else source}: {remark}", err=True)
     console = Console(stderr=True)
     with _writable(out) as file:
@@ -168,16 +171,34 @@ def _line_examples(task: str, file: TextFile, context: pathlib.Path | None) -> T
 def _is_table(file: TextFile, columns: Mapping[str, Any], labels: Sequence[str], task: str) -> bool:
     """Whether a file of lines is a table: columns are named, or each line has the same tabs.
 
-    Of tags also: each line ends with a label of the model, as in CoNLL's files.
+    Of tags also: it is CoNLL-U, or begins documents as CoNLL's files do, or most of its lines have
+    equally many words and a tag of the model as their last.
     """
     if any(column is not None for column in columns.values()):
         return True
     lines = [line for line in file.lines() if line.strip()]
+    if task == "tag":
+        if is_conllu(file) or any(line.startswith(_DOCUMENTS) for line in lines):
+            return True
+        lines = [line for line in lines if not line.startswith("#")]  # comments
     tabs = {line.count("\t") for line in lines}
     if len(tabs) == 1 and tabs != {0}:
         return True
-    ends = [line.split()[1:][-1:] for line in lines if not line.startswith("-DOCSTART-")]
-    return task == "tag" and bool(ends) and all(end and end[0] in labels for end in ends)
+    # Not "." and the like, which are tags of the Penn Treebank: texts end with them as well.
+    tags = {label for label in labels if any(map(str.isalnum, label))}
+    rows = [line.split() for line in lines] if task == "tag" else []
+    tagged = Counter(len(row) for row in rows if len(row) > 1 and row[-1] in tags)
+    return 2 * max(tagged.values(), default=0) > len(lines)
+
+
+def _how_read(examples: TaskExamples, columns: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what there is to say of how a file was read: what is in doubt, and what is lost."""
+    if isinstance(examples, Lines):
+        yield (
+            f"read as {how_many(len(examples), 'text')}, one a line; if it has words in columns, "
+            "say which holds them, as --text 1"
+        )
+    yield from examples.dropped_in_words()
 
 
 def _lines_of(

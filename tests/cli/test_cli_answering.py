@@ -17,6 +17,7 @@ from keras_bert_d2l import (
 from keras_bert_d2l.cli import answering
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()
+WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
 
 
 @pytest.fixture(scope="session")
@@ -116,3 +117,52 @@ def test_errors_about_standard_input_call_it_so(run, models):
         assert "stdin" not in told
     told = run("predict", "-", "--model", "reviews", input='{"text": "it"}\n{"text": " "}\n').stderr
     assert told == "standard input: 1 dropped: empty line (first: line 2)\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "-DOCSTART- -X- O\n\nthe DT B-NEW\ndog NN B-NEW\n\nit PRP B-NEW\n",  # none is known
+        "#begin document (a); part 000\na 0 0 the DT\na 0 1 dog NN *\n\na 0 0 it PRP\n",
+        "the DET\ndog NOUN\nruns VERB\n\nthe NOUN\ndog NEW\nruns VERB\n",  # most are known
+        "# id 1\nthe O\ndog NOUN \n\n# id 2\nruns VERB\n",
+        "# text = the dog\n"
+        + WORD_OF_CONLLU.format(1, "the")
+        + WORD_OF_CONLLU.format(2, "dog")
+        + "\n"
+        + WORD_OF_CONLLU.format(1, "it"),
+        "# id 1\nthe\tNEW\ndog\tNEW\n\nruns\tNEW\n",  # equally many tabs
+    ],
+)
+def test_words_in_columns_are_no_texts(run, models, content):
+    (models / "columns.txt").write_text(content)
+    for result in (
+        run("predict", "columns.txt", "--model", "tags"),
+        run("predict", "-", "--model", "tags", input=content),
+    ):
+        assert len(rows(result)) == 2
+        assert all("words" in row for row in rows(result))
+        assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the dog runs .\nit runs .\n",  # "." is a tag
+        "the dog runs .\n",
+        "the dog\nthe good NOUN\nit is a dog\n",
+        "NOUN\nVERB\n",
+    ],
+)
+def test_texts_to_tag_are_lines_and_it_is_told(run, models, text):
+    told = run("predict", "-", "--model", "tags", input=text)
+    texts = text.splitlines()
+    assert [row["text"] for row in rows(told)] == texts
+    assert f"standard input: read as {len(texts)} text" in told.stderr
+    assert "say which holds them, as --text 1" in told.stderr
+
+
+def test_words_of_one_column_are_asked_for(run, models):
+    (models / "words.txt").write_text("the\ndog\n\nruns\n")
+    said = rows(run("predict", "words.txt", "--text", 1, "--model", "tags"))
+    assert [row["words"] for row in said] == [["the", "dog"], ["runs"]]
