@@ -198,6 +198,13 @@ def _how_read(examples: TaskExamples, columns: Mapping[str, Any]) -> Iterator[st
             f"read as {how_many(len(examples), 'text')}, one a line; if it has words in columns, "
             "say which holds them, as --text 1"
         )
+    is_pair = isinstance(examples, TextExamples) and examples.texts_b is not None
+    first, second = (examples.columns.get(name, "") for name in ("text", "text_b"))
+    if is_pair and columns["text"] is None and first.isdecimal():  # there are no names of columns
+        yield (
+            f"read as pairs of texts, columns {first} and {second}; if one holds labels, say which "
+            f"holds the texts, as --text {first}"
+        )
     yield from examples.dropped_in_words()
 
 

@@ -119,6 +119,18 @@ def test_errors_about_standard_input_call_it_so(run, models):
     assert told == "standard input: 1 dropped: empty line (first: line 2)\n"
 
 
+def test_pairs_of_a_table_without_names_are_told(run, models):
+    (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
+    told = run("predict", "kinds.tsv", "--model", "reviews").stderr
+    assert told.startswith(
+        "kinds.tsv: read as pairs of texts, columns 1 and 2; if one holds labels"
+    )
+    for columns in (("--text", 1), ("--text", 1, "--text-b", 2)):
+        assert run("predict", "kinds.tsv", "--model", "reviews", *columns).stderr == ""
+    (models / "named.tsv").write_text("premise\thypothesis\na film\tit is\n")
+    assert run("predict", "named.tsv", "--model", "reviews").stderr == ""
+
+
 @pytest.mark.parametrize(
     "content",
     [
