@@ -93,7 +93,9 @@ def finetune(
         facts: What is to stand in `metrics.json` as well.
         resume: Whether to go on with the run in `run_dir`. The model has to be made as it was,
             and the options and the data have to be the same.
-        callbacks: Further Keras callbacks; each epoch is a call of `fit`.
+        callbacks: Further Keras callbacks; each epoch is a call of `fit`. One that sets
+            `model.stop_training` ends the run: its last epoch counts as far as it got, and
+            `resume` goes on with the next one.
         verbose: As in `keras.Model.fit`.
         **options: The fields of `FinetuningOptions`: `epochs`, `learning_rate`, `warmup`,
             `weight_decay`, `layer_decay`, `batch_size`, `max_len`, `seed`, `class_weights`,
@@ -146,12 +148,14 @@ def finetune(
         contextlib.closing(RunLog(run, progress)) as log,
         interruptible() as interrupt,
     ):
-        steps = _Steps(run, model, state, fixed, interrupt)
+        steps, ending = _Steps(run, model, state, fixed, interrupt), _EpochEnd()
         if resume:  # an epoch that is to be done again may have left its line
             lines = [json.dumps(line) + "\n" for line in state.history]
             write_text(log.path, "".join(lines))
-        while not state.is_over(settings.epochs, settings.patience):
-            figures, scores = _train_epoch(model, data, settings.epochs, steps, callbacks, verbose)
+        while not (ending.is_asked_for or state.is_over(settings.epochs, settings.patience)):
+            figures, scores = _train_epoch(
+                model, data, settings.epochs, steps, [*callbacks, ending], verbose
+            )
             figures |= scores
             progress.step = int(model.optimizer.iterations)
             state.monitor = _monitor(settings, data, figures)
@@ -166,6 +170,8 @@ def finetune(
             if interrupt.is_set() and not state.is_over(settings.epochs, settings.patience):
                 done = f"Stopped after epoch {len(state.history)} of {settings.epochs}, and saved."
                 raise TrainingInterrupted(done + RESUME_HINT)
+    if ending.is_asked_for and not state.is_over(settings.epochs, settings.patience):
+        say(f"A callback ended the run after epoch {len(state.history)} of {settings.epochs}.")
     if state.best_epoch is None:
         raise ValueError(
             f"The training diverged: {state.monitor} was never a number. Received: learning_rate="
@@ -207,9 +213,6 @@ class _Steps(keras.callbacks.Callback):
         if self.state.batch:
             restore_metrics(self.run, self.trained)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.stop_training = True  # the next epoch has batches of its own
-
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         state = self.state
         state.batch += 1
@@ -226,6 +229,16 @@ class _Steps(keras.callbacks.Callback):
             )
         if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self.save()
+
+
+class _EpochEnd(keras.callbacks.Callback):
+    """Ends a call of `fit` after an epoch, and notes whether a callback before it wants the end."""
+
+    is_asked_for = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.is_asked_for = self.model.stop_training
+        self.model.stop_training = True  # the next epoch has batches of its own
 
 
 def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
@@ -255,7 +268,7 @@ def _train_epoch(
     history = model.fit(
         train.skip(done) if done else train,
         initial_epoch=epoch,
-        epochs=epochs,  # `_Steps` ends the call after one
+        epochs=epochs,  # `_EpochEnd` ends the call after one
         validation_data=data.dev,
         callbacks=[steps, *callbacks],
         verbose=verbosity(verbose),

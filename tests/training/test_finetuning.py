@@ -229,6 +229,45 @@ def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):
     assert metrics["best"]["val_loss"] < metrics["history"][0]["loss"]
 
 
+class StopTraining(keras.callbacks.Callback):
+    """Ends the training after a batch of an epoch, or after the epoch."""
+
+    def __init__(self, epoch, batch=None):
+        super().__init__()
+        self.place = (epoch, batch)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = self.place == (self.epoch, batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = self.model.stop_training or self.place == (epoch, None)
+
+
+@pytest.mark.parametrize(
+    ("callback", "steps", "resumed"),
+    [(StopTraining(0, 1), [2], [2, 10, 18]), (StopTraining(1), [8, 16], [8, 16, 24])],
+)
+def test_a_callback_that_stops_training_ends_the_run_which_can_go_on(
+    callback, steps, resumed, tmp_path, capsys
+):
+    options = {**OPTIONS, "verbose": 2}
+    run = tmp_path / "run"
+    model, metrics = finetune(
+        make_model(), in_small_batches, DEV, run, callbacks=[callback], **options
+    )
+    assert [figures["step"] for figures in metrics["history"]] == steps
+    assert f"ended the run after epoch {len(steps)} of 3." in capsys.readouterr().out
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == len(steps)
+    batch = next(iter(DEV))[0]
+    best = load_pretrained(run / "best").model
+    np.testing.assert_array_equal(best(batch), model(batch))
+    _, metrics = finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)
+    assert [figures["step"] for figures in metrics["history"]] == resumed
+
+
 def test_training_that_diverges_is_said(tmp_path):
     options = {**OPTIONS, "learning_rate": 1e30, "epochs": 1, "warmup": 0.0, "monitor": "val_loss"}
     with pytest.raises(ValueError, match="diverged"):
