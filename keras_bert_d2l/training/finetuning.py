@@ -89,7 +89,7 @@ def finetune(
         dev: The development data, as examples or as batches.
         run_dir: The folder of the run, new or empty; with `resume` that of the run.
         score: Called after each epoch for further figures of the development data, by name,
-            which get `val_` in front.
+            which get `val_` in front; and before the first, where `monitor` may be one of them.
         facts: What is to stand in `metrics.json` as well.
         resume: Whether to go on with the run in `run_dir`. The model has to be made as it was,
             and the options and the data have to be the same.
@@ -135,7 +135,8 @@ def finetune(
     if score is not None:
         data = data.with_score(score)
     _compile(model, settings, int(batches_of(data.train, 0).cardinality()))
-    _check_monitor(model, data, settings)
+    if not resume:
+        _check_monitor(model, data, settings)
     fixed = {**dataclasses.asdict(settings), "data": data.fingerprint}
     state = restore_state(run, model, fixed) if resume else TaskState()
     if not resume:
@@ -279,10 +280,12 @@ def _train_epoch(
 
 def _check_monitor(model: TaskModel, data: TaskData, options: FinetuningOptions) -> None:
     """Refuses a figure that there will not be, before an epoch is trained."""
-    if options.monitor is None or data.sample is None:
+    if options.monitor is None:
         return
     of_batch = model.evaluate(data.dev.take(1), verbose=0, return_dict=True)
-    known = {f"val_{name}" for name in (*of_batch, *data.sample(model))}
+    known = {f"val_{name}" for name in of_batch}
+    if options.monitor not in known:  # the scores may take long
+        known |= {f"val_{name}" for name in data.sample(model)}
     if options.monitor not in known:
         raise _unknown_monitor(options.monitor, known)
 

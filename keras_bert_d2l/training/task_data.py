@@ -38,7 +38,7 @@ class TaskData:
         train: Batches of the training data, of each epoch.
         dev: Batches of the development data.
         score: From the model to figures of the development data, by name.
-        sample: The same of a few examples, to see which figures there are; `None`: not known.
+        sample: The same of a few examples where it can be, to see which figures there are.
         monitors: Figures that an epoch may be the best by, the preferred one first.
         facts: What `metrics.json` says of the data.
         fingerprint: What has to be the same for a run to go on.
@@ -47,16 +47,18 @@ class TaskData:
     train: Batches
     dev: tf.data.Dataset
     score: Score
-    sample: Score | None
+    sample: Score
     monitors: tuple[str, ...]
     facts: dict[str, Any]
     fingerprint: list[str]
 
     def with_score(self, further: Score) -> Self:
         """Returns the data with more figures."""
-        score = self.score
+        score, sample = self.score, self.sample
         return dataclasses.replace(
-            self, score=lambda model: {**score(model), **further(model)}, sample=None
+            self,
+            score=lambda model: {**score(model), **further(model)},
+            sample=lambda model: {**sample(model), **further(model)},
         )
 
 
@@ -91,7 +93,11 @@ def prepare(
         )
     if not callable(train):
         train = counted(train)
-    return TaskData(train, counted(dev), lambda _: {}, None, ("val_accuracy",), {}, [])
+
+    def nothing(model: TaskModel) -> dict[str, float]:
+        return {}
+
+    return TaskData(train, counted(dev), nothing, nothing, ("val_accuracy",), {}, [])
 
 
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
@@ -231,11 +237,19 @@ def _of_examples(
         train=of_epoch,
         dev=counted(rows["dev"].batches(options.batch_size)),
         score=score_of(scored),
-        sample=score_of(scored.subset(range(min(len(scored), options.batch_size)))),
+        sample=score_of(_sample(scored, options.batch_size)),
         monitors=_MONITORS[train.task],
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[_fingerprint(examples) for examples in (train, dev)],
     )
+
+
+def _sample(examples: TaskExamples, size: int) -> TaskExamples:
+    """Returns a few examples that have all figures which the whole has."""
+    if isinstance(examples, QuestionExamples):  # some are of questions without an answer alone
+        kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
+        return examples.subset(kinds.values())
+    return examples.subset(range(min(len(examples), size)))
 
 
 def _fingerprint(examples: TaskExamples) -> str:

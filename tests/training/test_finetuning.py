@@ -57,7 +57,7 @@ def weights_of(model):
 
 
 def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
-    values = iter([0.5, 0.9, 0.7])
+    values = iter([0.1, 0.5, 0.9, 0.7])  # the first before the training: is there an f1?
     seen = []
 
     def score(model):
@@ -76,7 +76,7 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     )
     assert (metrics["best_epoch"], metrics["best"]["val_f1"], metrics["seed"]) == (2, 0.9, 7)
     assert [figures["step"] for figures in metrics["history"]] == [2, 4, 6]
-    for weight, best in zip(model.weights, seen[1], strict=True):
+    for weight, best in zip(model.weights, seen[2], strict=True):
         np.testing.assert_array_equal(weight, best)
     assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
@@ -207,7 +207,7 @@ def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
 
 def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
-    errors = iter([2.0, 1.0, 1.5, 0.5])
+    errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])
     _, metrics = finetune(
         make_model(),
         of_epoch,
@@ -217,6 +217,21 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
         **options,
     )
     assert (metrics["best_epoch"], len(metrics["history"])) == (2, 3)
+
+
+@pytest.mark.parametrize("score", [None, lambda model: {"f1": 0.5}])
+def test_a_figure_that_there_is_not_is_refused_before_anything_is_trained(score, tmp_path):
+    run, seen = tmp_path / "run", []
+    options = {**OPTIONS, "score": score, "monitor": "val_f2"}
+
+    def train(epoch):
+        seen.append(epoch)
+        return of_epoch(epoch)
+
+    with pytest.raises(ValueError, match=r"`monitor` must be one of .*val_loss\. Received.*val_f2"):
+        finetune(make_model(), train, DEV, run, **options)
+    assert not run.exists()
+    assert seen == [0]  # to count its batches
 
 
 def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):

@@ -157,3 +157,13 @@ def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
     (reason,) = data.facts["data"]["dev"]["dropped"]
     assert said[1] == f"  1 left out: {reason}"
     assert set(data.score(model)) >= {"f1", "exact_match"}
+
+
+def test_a_sample_has_the_figures_of_the_rare_kind_of_questions(tokenizer):
+    questions = QuestionExamples(
+        questions=["a"] * 6, contexts=["b c"] * 6, answers=[[Answer("c", 2)]] * 5 + [[]]
+    )
+    model = make_model(QuestionAnswerer, tokenizer)
+    options = FinetuningOptions(batch_size=4)
+    data = prepare(model, questions, questions, options, lambda line: None)
+    assert data.sample(model).keys() == data.score(model).keys() >= {"no_answer_accuracy"}
