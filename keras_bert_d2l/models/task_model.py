@@ -12,7 +12,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.models import features, text_batches
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.freezing import add_lora, freeze_lower_part
+from keras_bert_d2l.models.freezing import add_lora, freeze_lower_part, num_frozen_blks
 
 FEATURES = ("tokens", "segments", "valid_lens")
 _HALF_PRECISION = ("float16", "bfloat16")
@@ -64,7 +64,6 @@ class TaskModel(features.BatchModel):
         super().__init__(autocast=False, dtype=bert.dtype_policy, **kwargs)
         self.bert_config = bert.bert_config
         self.dropout_rate = dropout
-        self.frozen_blks: int | None = None
         self.has_lora = False
         self.encoder = bert.encoder
         self.hidden = bert.hidden if self.has_pooler else None
@@ -273,24 +272,29 @@ class TaskModel(features.BatchModel):
         """Returns labels as the loss takes them, for names of labels too."""
         return y
 
+    @property
+    def frozen_blks(self) -> int | None:
+        """How many blocks are frozen with the embeddings below them; `None`: not even these."""
+        return num_frozen_blks(self.encoder)
+
     def freeze_encoder(self, num_blks: int | None = None) -> None:
         """Keeps the encoder, or its lower part, as it is during training.
 
-        To be called before `compile`. The head and the pooler are trained on.
+        To be called before `compile`. The head, the pooler and the blocks above are trained on,
+        also where they were frozen before.
 
         Args:
             num_blks: The embeddings and so many of the lowest blocks are frozen; `None`: the
                 whole encoder.
 
         Raises:
-            ValueError: There are not so many blocks.
+            ValueError: There are not so many blocks, or the encoder has LoRA.
         """
         total = self.bert_config.num_blks
         frozen = total if num_blks is None else num_blks
         if not 0 <= frozen <= total:
             raise ValueError(f"`num_blks` must be in 0..{total}. Received: {num_blks}.")
         freeze_lower_part(self.encoder, frozen)
-        self.frozen_blks = frozen
 
     def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
         """Trains a low-rank addition to the query and value projections, not the encoder itself.

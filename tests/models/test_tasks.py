@@ -1,3 +1,4 @@
+import functools
 import json
 
 import keras
@@ -288,6 +289,38 @@ def test_what_is_frozen_stays_and_the_file_says_so(num_blks, is_trained, tmp_pat
     model.save(tmp_path / "task.keras")
     loaded = keras.models.load_model(tmp_path / "task.keras")
     assert len(loaded.trainable_variables) == len(model.trainable_variables)
+
+
+def test_what_is_frozen_can_be_freed_and_another_task_of_the_bert_says_so_too(tmp_path):
+    bert = make_bert(2)
+    model, other = make_task("SequenceClassifier", bert), make_task("SequenceClassifier", bert)
+    everything = len(model.trainable_variables)
+    assert model.frozen_blks is None
+    model.freeze_encoder(2)
+    assert (model.frozen_blks, other.frozen_blks) == (2, 2)
+    assert len(other.trainable_variables) == 4  # of the pooler and the head
+    other.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert len(loaded.trainable_variables) == 4
+    model.freeze_encoder(0)
+    assert other.frozen_blks == 0
+    assert 4 < len(model.trainable_variables) < everything
+    bert.encoder.trainable = False  # Keras's own way
+    assert model.frozen_blks == 2
+    model.freeze_encoder(1)
+    assert model.frozen_blks == 1
+    bert.encoder.trainable = False
+    bert.encoder.trainable = True
+    assert model.frozen_blks is None
+
+
+def test_the_encoder_stays_frozen_under_lora():
+    model = make_task("SequenceClassifier")
+    model.enable_lora(2)
+    assert model.frozen_blks == 1
+    for call in (model.freeze_encoder, functools.partial(model.enable_lora, 2)):
+        with pytest.raises(ValueError, match="with LoRA stays frozen"):
+            call()
 
 
 def test_lora_trains_its_additions_and_the_head_and_the_file_has_them_in_the_kernels(tmp_path):
