@@ -51,13 +51,17 @@ def label_ids(y: Any, labels: Sequence[str]) -> Any:
 
 
 def multi_hot(y: Any, labels: Sequence[str]) -> Any:
-    """Returns 0 and 1 `(B, C)` for lists of names of labels; what is no list of names as it is.
+    """Returns 0 and 1 `(B, C)` for lists of names of labels; numbers of this shape as they are.
+
+    Tensors are returned as they are.
 
     Raises:
-        ValueError: There is no such label.
+        ValueError: There is no such label, or `y` holds neither names nor such numbers.
     """
+    if isinstance(y, np.ndarray) and y.dtype.kind in "USO":
+        y = y.tolist()
     if not isinstance(y, list | tuple) or not _are_names(y):
-        return np.asarray(y) if isinstance(y, list | tuple) else y
+        return _checked_hot(y, len(labels)) if isinstance(y, list | tuple | np.ndarray) else y
     ids = {name: number for number, name in enumerate(labels)}
     hot = np.zeros((len(y), len(labels)), "int32")
     for row, names in enumerate(y):
@@ -79,6 +83,21 @@ def word_label_ids(y: Any, labels: Sequence[str]) -> Any:
 
     rows = [label_ids(list(row), labels).tolist() for row in y]
     return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+
+
+def _checked_hot(y: Any, num_labels: int) -> np.ndarray:
+    try:
+        hot = np.asarray(y)
+        # Of a single label the axis may be left out.
+        is_hot = hot.shape[1:] == (num_labels,) or (hot.ndim == num_labels == 1)
+    except ValueError:  # rows of different lengths
+        is_hot = False
+    if not is_hot or hot.dtype.kind not in "biuf":
+        raise ValueError(
+            "The labels of texts that can have several are a list of names for each text, or 0 "
+            f"and 1 for each text and each of the {num_labels} labels. Received: {y!r:.120}."
+        )
+    return hot
 
 
 def _are_names(y: Sequence[Any]) -> bool:

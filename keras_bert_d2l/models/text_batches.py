@@ -17,7 +17,11 @@ def is_dataset(x: Any) -> bool:
 
 
 def holds_text(x: Any) -> bool:
-    """Tells whether the features `x` are strings: a list, an array, a tensor or a data set."""
+    """Tells whether the features `x` are strings: a list, an array, a tensor or a data set.
+
+    Raises:
+        ValueError: A list has nothing in it that could tell.
+    """
     if is_dataset(x):
         import tensorflow as tf
 
@@ -26,7 +30,10 @@ def holds_text(x: Any) -> bool:
     if isinstance(x, Mapping):
         return any(holds_text(value) for value in x.values())
     if isinstance(x, list | tuple):
-        return any(holds_text(value) for value in x[:1])
+        for value in x:
+            if not isinstance(value, list | tuple) or value:  # a text may have no words
+                return holds_text(value)
+        raise ValueError(f"There must be one text or more. Received: {x!r:.80}.")
     if isinstance(x, str | bytes):
         return True
     if isinstance(x, np.ndarray):
@@ -53,6 +60,8 @@ def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) 
     """Returns a data set of batches of strings with their labels and weights, where there are."""
     import tensorflow as tf
 
+    if isinstance(sample_weight, list | tuple):
+        sample_weight = np.asarray(sample_weight)
     parts = [as_tensors(x)] + [part for part in (y, sample_weight) if part is not None]
     sizes = {_size(part) for part in tf.nest.flatten(parts)}
     if len(sizes) > 1:
@@ -137,6 +146,15 @@ def first_piece_labels(labels: Any, word_ids: Any, ignored: int) -> Any:
 
 
 def _check_word_counts(words: Any, labels: Any) -> None:
+    import tensorflow as tf
+
+    if words.shape.rank != 2:
+        raise ValueError(
+            "Words must be a list of words for each text, or ragged strings (B, None). Received: "
+            f"{words.dtype.name} of shape {words.shape}."
+        )
+    if not isinstance(words, tf.RaggedTensor):
+        words = tf.RaggedTensor.from_tensor(words)
     of_words, of_labels = words.row_lengths().numpy(), labels.row_lengths().numpy()
     for row in np.flatnonzero(of_words != of_labels)[:1]:
         raise ValueError(

@@ -473,6 +473,53 @@ def test_what_makes_no_task_is_refused(call, message):
         call()
 
 
+def test_several_labels_that_are_neither_names_nor_numbers_are_refused(tokenizer):
+    model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
+    objects = np.array([["a"], ["b", "c"], []], dtype=object)
+    np.testing.assert_array_equal(model.label_ids(objects), [[1, 0, 0], [0, 1, 1], [0, 0, 0]])
+    compile_eagerly(model)
+    for labels in (["a", "b"], [0, 1], [[0], [1, 2]], [{"a"}, {"b"}], np.eye(2)):
+        with pytest.raises(
+            ValueError, match=r"a list of names for each text, or 0 and 1.*Received"
+        ):
+            model.fit(TEXTS[:2], labels)
+    single = make_task("SequenceClassifier", labels=["a"], multi_label=True)
+    np.testing.assert_array_equal(single.label_ids([0, 1]), [0, 1])
+
+
+def test_weights_of_texts_may_be_a_list(tokenizer):
+    model = make_task("SequenceClassifier", labels=["bad", "good"], tokenizer=tokenizer)
+    compile_eagerly(model)
+    weights = [1.0, 2.0, 0.0, 1.0, 1.0, 3.0]
+    losses = [
+        model.evaluate(TEXTS, NAMES, sample_weight=of_texts, verbose=0)[0]
+        for of_texts in (weights, np.array(weights))
+    ]
+    assert losses[0] == losses[1]
+    log = model.fit(TEXTS, NAMES, validation_data=(TEXTS, NAMES, weights), verbose=0).history
+    assert log["val_loss"][0] > 0
+
+
+def test_strings_that_a_model_cannot_take_are_refused(tokenizer):
+    model = make_task("SequenceClassifier", tokenizer=tokenizer)
+    compile_eagerly(model)
+    for call in (model.predict, model.evaluate, model.fit):
+        with pytest.raises(ValueError, match=r"one text or more. Received: \[\]"):
+            call([])
+    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
+    compile_eagerly(tagger)
+    for texts in ([], [[], []]):
+        with pytest.raises(ValueError, match="one text or more"):
+            tagger.predict(texts)
+    assert tagger.predict([[], ["good"]], verbose=0).shape[0] == 2
+    with pytest.raises(ValueError, match=r"a list of words for each text.*string of shape \(2,\)"):
+        tagger.fit(["it is", "good"], [["a", "b"], ["c"]])
+    model.tokenizer = Tokenizer(Vocab([*WORDS, "more"]))
+    for call in (model.predict, model.fit):
+        with pytest.raises(ValueError, match=rf"the {len(WORDS)} tokens.*with {len(WORDS) + 1} to"):
+            call(TEXTS)
+
+
 def test_wrong_labels_are_refused_by_name(tokenizer):
     classifier = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(classifier)
