@@ -132,8 +132,19 @@ def of_windows(values: Any, rows: Any) -> Any:
 
 
 def longest_question(max_len: int, overlap: int) -> int:
-    """Returns how many tokens leave a window more of the context than the overlap."""
-    return max_len - _ADDED - overlap - 1
+    """Returns how many tokens leave a window more of the context than the overlap.
+
+    Raises:
+        ValueError: There would be none.
+    """
+    most = max_len - _ADDED - overlap - 1
+    if most < 1:
+        raise ValueError(
+            "`overlap` must be so short that a window has room for a question and for more of the "
+            f"context than it shares with the next: below {max_len - _ADDED - 1} for "
+            f"max_len={max_len}. Received: overlap={overlap}."
+        )
+    return most
 
 
 def _check_answers(answers: Any) -> None:

@@ -6,7 +6,12 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.inference.answers import answer
-from keras_bert_d2l.models.answer_labels import answer_tensors, character_spans, window_labels
+from keras_bert_d2l.models.answer_labels import (
+    answer_tensors,
+    character_spans,
+    longest_question,
+    window_labels,
+)
 from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.text.windows import answer_spans
 
@@ -202,3 +207,9 @@ def test_what_cannot_be_asked_is_refused(make_answerer):
     pairs = {"texts": QUESTIONS, "texts_b": CONTEXTS}
     with pytest.raises(ValueError, match=r"the keys \['texts', 'texts_b'\]"):
         model.predict(tf.data.Dataset.from_tensor_slices(pairs).batch(4), verbose=0)
+
+
+def test_an_overlap_that_leaves_a_window_no_room_is_refused():
+    assert longest_question(16, 11) == 1
+    with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
+        longest_question(16, 12)
