@@ -76,7 +76,10 @@ def _check_labels(model: Any, examples: TaskExamples, where: str) -> None:
         named = ", ".join(
             f"{name!r} ({how_many(count, 'time')})" for name, count in unknown.items()
         )
+        remedy = "take a model of all labels, or take these examples out"
+        if {name.lower() for name in unknown} <= {name.lower() for name in known}:
+            remedy = "they differ in capitals alone, write them alike in all files"
         raise ValueError(
-            f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; take a "
-            "model of all labels, or take these examples out."
+            f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; "
+            f"{remedy}."
         )

@@ -71,6 +71,7 @@ def test_one_text_at_least_is_held_out_and_no_label_is_lost():
     [
         (SequenceRegressor, {}, TEXTS, "takes a SequenceClassifier. Received: a SequenceRegr"),
         (SequenceClassifier, {"labels": ["x", "z"]}, TEXTS, r"labels x, z. Received: 'y' \(1 t"),
+        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ in capitals alone, write them"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "what is right"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.subset([]), "no example"),
         (
