@@ -100,6 +100,19 @@ def prepare(
     return TaskData(train, counted(dev), nothing, nothing, ("val_accuracy",), {}, [])
 
 
+def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
+    """Raises a `ValueError` where one of the two holds single texts and the other one pairs."""
+    of_train, of_dev = (
+        "pairs of texts" if getattr(examples, "texts_b", None) else "single texts"
+        for examples in (train, dev)
+    )
+    if of_train != of_dev:
+        raise ValueError(
+            f"{dev.source or 'The development data'}: the training data are {of_train}. Received: "
+            f"{of_dev}; take the same columns of both files, with or without `text_b`."
+        )
+
+
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
     """Returns the batches of an epoch, of which the number is known."""
     return counted(train(epoch)) if callable(train) else train
@@ -214,6 +227,7 @@ def _of_examples(
 ) -> TaskData:
     for examples in (train, dev):
         check_examples(model, examples)
+    check_alike(train, dev)
     max_len = row_len(model.bert_config, train.task, options.max_len)
     rows, facts = {}, {}
     for name, examples in (("train", train), ("dev", dev)):

@@ -33,7 +33,7 @@ from keras_bert_d2l.training.finetuning_options import (
 )
 from keras_bert_d2l.training.run_folder import BEST, OPTIONS_FILE, RunFolder, checkpoint_folder
 from keras_bert_d2l.training.seeding import seeded
-from keras_bert_d2l.training.task_data import split_examples
+from keras_bert_d2l.training.task_data import check_alike, split_examples
 from keras_bert_d2l.training.task_state import has_state
 from keras_bert_d2l.training.verbosity import Verbose, printer
 
@@ -120,7 +120,8 @@ def read_data(
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file is not of the task, or there is nothing to learn from it.
+        ValueError: A file is not of the task, there is nothing to learn from it, or one file has
+            pairs of texts and the other one single texts.
     """
     train = _read(options, options.train)
     if options.task in ("classify", "tag") and len(train.label_names) < 2 - options.multi_label:
@@ -130,7 +131,9 @@ def read_data(
             f"in {how_many(len(train), 'example')}."
         )
     if options.dev is not None:
-        return train, _read(options, options.dev)
+        dev = _read(options, options.dev)
+        check_alike(train, dev)
+        return train, dev
     train, dev = split_examples(train, options.held_out)
     say(
         f"No development data are named: {len(dev):,} of the {len(train) + len(dev):,} training "

@@ -255,6 +255,8 @@ def test_bad_input_is_one_line(error, files, reviews):
     classify = ("finetune", "classify", "--train")
     assert "two labels or more" in error(*classify, "one.tsv", *given)
     assert "'fine' (1 time)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
+    (files / "pairs.tsv").write_text("label\ttext\ttext_b\ngood\ta film\tit\nbad\tthe film\tit\n")
+    assert "Received: pairs of texts" in error(*classify, "few.tsv", "--dev", "pairs.tsv", *given)
     assert "pooler" in error(*classify, "few.tsv", "--model", "plain", "--run-dir", "x")
     assert "TokenClassifier" in error(
         *("finetune", "tag", "--train", "words.conll", "--model", "runs/reviews", "--run-dir", "x")

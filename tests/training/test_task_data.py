@@ -102,6 +102,11 @@ def test_what_is_missing_is_said_before_anything_is_tokenised(tokenizer, monkeyp
     other = TextExamples(texts=["a"], labels=["z"], source="dev.tsv")
     with pytest.raises(ValueError, match=r"dev\.tsv: the model has the labels"):
         prepare(model, TEXTS, other, options, print)
+    pairs = TextExamples(texts=["a"], texts_b=["b"], labels=["x"], source="dev.tsv")
+    with pytest.raises(ValueError, match=r"dev\.tsv: the training data are single.*ived: pairs of"):
+        prepare(model, TEXTS, pairs, options, print)
+    with pytest.raises(ValueError, match=r"f\.tsv: the training data are pairs.*ived: single"):
+        prepare(model, pairs, TEXTS, options, print)
     with pytest.raises(ValueError, match="must both be examples"):
         prepare(model, TEXTS, lambda epoch: None, options, print)
     with pytest.raises(ValueError, match="`max_len` must be at most 8"):
