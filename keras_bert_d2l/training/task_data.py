@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -140,7 +140,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
 
     Args:
         examples: The examples.
-        share: Of the second part, about.
+        share: Of the second part, as near as whole texts get to it.
 
     Returns: the larger part and the other. Questions about one article stay together. The other
         has one text at least, and no label that the larger one lacks.
@@ -148,22 +148,25 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     Raises:
         ValueError: One of the two would be empty.
     """
-    keys = _texts(examples)
-    hashes = {key: _hash(key) for key in keys}
-    held_out = {key for key, value in hashes.items() if value < share}
-    if not held_out:  # of a few texts
-        held_out = {min(hashes, key=lambda key: hashes[key])}
-    held_out -= _with_rare_labels(examples, keys, held_out)
-    parts = [[n for n, key in enumerate(keys) if (key in held_out) == is_in] for is_in in (0, 1)]
-    if not all(parts):
+    by_text: dict[str, list[int]] = {}
+    for number, text in enumerate(_texts(examples)):
+        by_text.setdefault(text, []).append(number)
+    groups = [by_text[text] for text in sorted(by_text, key=_hash)]
+    held_out = _held_out(examples, groups, share * len(examples))
+    for group in sorted(groups, key=len):
+        if not held_out:  # each text occurs more often than that
+            held_out = _held_out(examples, [group], len(group))
+    if not held_out:
         raise ValueError(
             f"{examples.source or 'The examples'}: {how_many(len(examples), 'example')} about "
-            f"{how_many(len(hashes), 'different text')} are too few to hold out a share of "
+            f"{how_many(len(groups), 'different text')} are too few to hold out a share of "
             f"{share:g}. Name a file of development data."
         )
-    larger, smaller = map(examples.subset, parts)
+    larger = examples.subset(n for n in range(len(examples)) if n not in held_out)
     # What was dropped from the file is told once.
-    return larger, dataclasses.replace(smaller, dropped={}, first_dropped={})
+    return larger, dataclasses.replace(
+        examples.subset(sorted(held_out)), dropped={}, first_dropped={}
+    )
 
 
 def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
@@ -188,21 +191,24 @@ def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
     return max_len
 
 
-def _with_rare_labels(
-    examples: TaskExamples, keys: Sequence[str], held_out: Collection[str]
-) -> set[str]:
-    """Texts that have to be learned from, because no other one has their label."""
-    if isinstance(examples, QuestionExamples) or examples.task == "regress":
-        return set()
-    is_held_out = [key in held_out for key in keys]
-    learned = examples.subset(np.flatnonzero(np.logical_not(is_held_out))).label_counts()
-    unlearned = set(examples.label_counts()) - set(learned)
-    return {
-        key
-        for number, key in enumerate(keys)
-        if unlearned and is_held_out[number]
-        if unlearned & set(examples.subset([number]).label_counts())
-    }
+def _held_out(examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: float) -> set[int]:
+    """Returns about so many examples: of the first groups those that bring the number nearer.
+
+    Never all, and none without which a label could not be learned.
+    """
+    held_out: set[int] = set()
+    learned = examples.label_counts()
+    for group in groups:
+        missing = wanted - len(held_out)
+        if missing < 0.5:  # half a text, of which there is none
+            break
+        if len(group) > 2 * missing or len(held_out) + len(group) == len(examples):
+            continue
+        labels = examples.subset(group).label_counts()
+        if all(learned[label] > count for label, count in labels.items()):
+            held_out.update(group)
+            learned -= labels
+    return held_out
 
 
 def _texts(examples: TaskExamples) -> list[str]:
@@ -213,9 +219,9 @@ def _texts(examples: TaskExamples) -> list[str]:
     return [one if isinstance(one, str) else " ".join(one) for one in getattr(examples, name)]
 
 
-def _hash(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]) / 2**48
+def _hash(text: str) -> bytes:
+    """What depends on the text alone, in no order that texts may have."""
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _of_examples(

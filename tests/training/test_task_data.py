@@ -32,7 +32,7 @@ def test_equal_texts_are_on_one_side_of_a_split_and_it_is_always_the_same():
     train, dev = split_examples(examples, 0.2)
     assert not set(train.texts) & set(dev.texts)
     assert len(train) + len(dev) == 400
-    assert 40 <= len(dev) <= 120
+    assert len(dev) == 80
     again = split_examples(examples.subset(range(200)), 0.2)[1]
     assert set(again.texts) == set(dev.texts)
 
@@ -43,8 +43,9 @@ def test_questions_on_an_article_and_equal_sentences_stay_together():
     examples = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=titles)
     train, dev = split_examples(examples, 0.3)
     assert not set(train.titles) & set(dev.titles)
+    assert len(dev) == 60
     without = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=[""] * 200)
-    assert len(split_examples(without, 0.3)[1]) > 20
+    assert len(split_examples(without, 0.3)[1]) == 60
     words = WordExamples(words=[(str(n % 50), "b") for n in range(100)])
     train, dev = split_examples(words, 0.3)
     assert not set(train.words) & set(dev.words)
@@ -58,12 +59,29 @@ def test_too_few_examples_for_a_split_are_refused():
 def test_one_text_at_least_is_held_out_and_no_label_is_lost():
     few = TextExamples(texts=["a", "b", "a"], labels=["x", "x", "x"])
     train, dev = split_examples(few, 1e-9)
-    assert (len(train), len(dev)) in ((2, 1), (1, 2))
+    assert (len(train), len(dev)) == (2, 1)
     texts = [f"text {n}" for n in range(100)]
     rare = TextExamples(texts=texts, labels=[str(n // 2) for n in range(100)])
     train, dev = split_examples(rare, 0.5)
     assert train.label_names == rare.label_names
-    assert len(dev) > 10
+    assert len(dev) == 50
+
+
+@pytest.mark.parametrize("count", [5, 11, 12, 20, 40, 399])
+def test_of_few_examples_the_share_is_held_out_as_well(count):
+    texts = [f"text {number}" for number in range(count)]
+    train, dev = split_examples(TextExamples(texts=texts, labels=["x"] * count), 0.1)
+    assert len(dev) == round(count / 10 + 0.01)
+    assert len(train) + len(dev) == count
+
+
+def test_a_text_of_which_there_are_too_many_is_passed_over_and_not_all_are_held_out():
+    texts = ["the same"] * 50 + [f"text {number}" for number in range(50)]
+    same = TextExamples(texts=texts, labels=["x"] * 100)
+    assert len(split_examples(same, 0.1)[1]) == 10
+    half = TextExamples(texts=["a"] * 3 + ["b"] * 2, labels=["x"] * 5)
+    assert split_examples(half, 0.1)[1].texts == ("b", "b")
+    assert len(split_examples(TextExamples(texts=["a", "b"], task="regress"), 0.9)[1]) == 1
 
 
 @pytest.mark.parametrize(
