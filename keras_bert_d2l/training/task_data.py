@@ -9,7 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples, how_many
+from keras_bert_d2l.data.task_examples import (
+    QuestionExamples,
+    TaskExamples,
+    TextExamples,
+    how_many,
+)
 from keras_bert_d2l.data.task_rows import TaskRows
 from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.inference.task_examples import check_examples
@@ -243,6 +248,8 @@ def _of_examples(
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
+    if isinstance(dev, TextExamples) and dev.task == "regress" and len(set(dev.labels or ())) < 2:
+        say("  All its scores are equal: correlations are 0, and tell no epoch from another")
 
     def of_epoch(epoch: int) -> tf.data.Dataset:
         return rows["train"].batches(options.batch_size, epoch=epoch, seed=options.seed)

@@ -168,6 +168,14 @@ def test_the_data_are_told_and_batched_anew_each_epoch(tokenizer):
     assert len(set(data.fingerprint)) == 2
 
 
+def test_scores_without_a_correlation_are_told(tokenizer):
+    train = TextExamples(task="regress", texts=["a", "b", "c"], labels=[1.0, 2.0, 2.0])
+    model, said = make_model(SequenceRegressor, tokenizer), []
+    for dev, number in ((train.subset([0]), 1), (train.subset([1, 2]), 2), (train, 2)):
+        prepare(model, train, dev, FinetuningOptions(), said.append)
+        assert sum("All its scores are equal" in line for line in said) == number
+
+
 def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
     questions = QuestionExamples(
         questions=["a", "a b c a b c"],
