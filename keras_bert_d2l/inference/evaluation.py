@@ -97,7 +97,8 @@ class Evaluation:
             long to be read, `unread_questions`, which count as left without an answer.
         predictions: What `classify`, `regress` or `tag` returns for the examples, or the best
             answer to each question, a `FoundAnswer`.
-        errors: The 20 mistakes of which the model was surest, the surest first.
+        errors: The 20 mistakes of which the model was surest, the surest first; of a regressor
+            the 20 largest.
         confusion: Of classes or tags; `None` where there are none, or several for a text.
         num_examples: How many examples there were.
     """
@@ -304,25 +305,35 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     console = console or Console()
     figures = Table("figure", Column("value", justify="right"))
     for name, value in evaluation.metrics.items():
-        figures.add_row(name, f"{value:.4f}")
+        figures.add_row(Text(_named(name, evaluation)), f"{value:.4f}")
     tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", figures)]
     if evaluation.confusion is not None:
         tables.append(_confusion_table(evaluation.confusion))
     if evaluation.errors:
-        tables.append(("The mistakes of which the model was surest", _mistakes(evaluation.errors)))
+        tables.append(_mistakes(evaluation))
     for heading, table in tables:  # a table's own title would be broken to its width
         console.print(Text(heading, style="bold"), table, sep="\n")
 
 
-def _mistakes(mistakes: Sequence[Mistake]) -> Table:
+def _named(figure: str, evaluation: Evaluation) -> str:
+    """The name of a figure; F1 of one of two labels is told by its label."""
+    if figure == "f1" and evaluation.task == "classify" and evaluation.confusion is not None:
+        return f"f1 of {evaluation.confusion.labels[1]}"
+    return figure
+
+
+def _mistakes(evaluation: Evaluation) -> tuple[str, Table]:
+    heading, last = "The mistakes of which the model was surest", "score"
+    if evaluation.task == "regress":
+        heading, last = "The largest errors", "error"
     columns = [Column(name, overflow="fold") for name in ("id", "text", "gold", "predicted")]
-    table = Table(*columns, Column("score", justify="right"), show_lines=True)
-    for one in mistakes:
+    table = Table(*columns, Column(last, justify="right"), show_lines=True)
+    for one in evaluation.errors:
         text = textwrap.shorten(one.text, _MOST_CHARACTERS, placeholder=" ...")
         # As `Text`, which does not take the brackets of texts for styles.
         cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
         table.add_row(*map(Text, cells))
-    return table
+    return heading, table
 
 
 def _confusion_table(confusion: Confusion) -> tuple[str, Table]:

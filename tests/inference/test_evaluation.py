@@ -240,6 +240,17 @@ def test_what_is_printed_has_figures_confusions_and_mistakes_as_they_are_written
     for cell in ("f1", "0.1235", "a [bold] cat", "0.988", "..."):
         assert cell in text
     assert "Gold labels (rows)" in text
+    assert "f1 of good" in text
+    assert "The mistakes of which the model was surest" in text
+    assert "score" in text
+
+
+def test_the_errors_of_scores_are_printed_as_what_they_are():
+    mistake = Mistake("7", "a cat", "2", "0.5", 1.5)
+    text = printed(Evaluation("regress", {"pearson": 0.5}, [], [mistake], None, 2))
+    assert "The largest errors" in text
+    assert "error " in text
+    assert "score" not in text
 
 
 def test_of_many_labels_the_most_frequent_confusions_are_printed():
