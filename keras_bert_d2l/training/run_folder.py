@@ -196,6 +196,8 @@ def checkpoint_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     run = RunFolder(path)
     if not run.options_file.is_file() and not run.metrics_file.is_file():
         return run.path
+    for folder in (run.best, run.last):
+        _put_back(folder)
     if run.best.is_dir():
         return run.best
     if not (run.last / CONFIG_FILE).is_file():  # fine-tuning keeps the state of training alone
@@ -208,11 +210,20 @@ def checkpoint_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 
 def mend(folder: pathlib.Path) -> None:
     """Ends what a process that was killed while replacing `folder` had begun."""
+    _put_back(folder)
+    for ending in ("old", "tmp"):
+        for left_over in folder.parent.glob(f".{folder.name}.*.{ending}"):
+            shutil.rmtree(left_over, ignore_errors=True)
+
+
+def _put_back(folder: pathlib.Path) -> None:
+    """Undoes that a process that was killed had moved `folder` aside, and no more.
+
+    What else there is may be of a process that trains on.
+    """
     old = sorted(folder.parent.glob(f".{folder.name}.*.old"))
-    if old and not folder.exists():  # it was moved aside, and the new one not yet in its place
-        os.replace(old.pop(), folder)
-    for left_over in (*old, *folder.parent.glob(f".{folder.name}.*.tmp")):
-        shutil.rmtree(left_over, ignore_errors=True)
+    if old and not folder.exists():
+        os.replace(old[-1], folder)
 
 
 def _seeds(model: BERTModel) -> list[keras.Variable]:

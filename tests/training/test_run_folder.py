@@ -98,3 +98,14 @@ def test_a_run_stands_for_its_best_checkpoint_and_a_checkpoint_for_itself(run):
     assert checkpoint_folder(run / "last") == run / "last"
     shutil.rmtree(run / "best")
     assert checkpoint_folder(run) == run / "last"
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_a_run_stands_for_a_checkpoint_that_a_killed_process_moved_aside(name, run):
+    if name == "last":
+        shutil.rmtree(run / "best")
+    os.rename(run / name, run / f".{name}.123.old")
+    shutil.copytree(run / f".{name}.123.old", run / f".{name}.abc.tmp")
+    assert checkpoint_folder(run) == run / name
+    assert (run / name / "config.json").is_file()
+    assert (run / f".{name}.abc.tmp").is_dir()  # it may be of a process that is not killed
