@@ -45,7 +45,8 @@ checkpoint, file = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:3])
 examples = kb.read_examples("classify", file)
 train, dev = kb.split_examples(examples, 0.2)  # by a hash: equal texts are on one side
 model = kb.load_task(kb.SequenceClassifier, checkpoint, labels=train.label_names).model
-run_dir = f"runs/{file.stem}_{len(list(pathlib.Path('runs').glob(f'{file.stem}_*'))) + 1}"
+runs = (pathlib.Path(f"runs/{file.stem}_{number}") for number in itertools.count(1))
+run_dir = next(run for run in runs if not run.exists())
 rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # what is pretrained is changed but a little
 result = kb.finetune(
     model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=16, monitor="val_loss"

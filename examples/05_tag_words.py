@@ -57,7 +57,8 @@ column = sys.argv[4] if len(sys.argv) > 4 else None
 
 train, dev = (kb.read_examples("tag", file, label=column) for file in files)
 model = kb.load_task(kb.TokenClassifier, checkpoint, labels=train.label_names).model
-run_dir = f"runs/tags_{len(list(pathlib.Path('runs').glob('tags_*'))) + 1}"
+runs = (pathlib.Path(f"runs/tags_{number}") for number in itertools.count(1))
+run_dir = next(run for run in runs if not run.exists())
 rate = 1e-3 if is_toy else 5e-5  # what has been pretrained is to be changed but a little
 result = kb.finetune(model, train, dev, run_dir, epochs=8, learning_rate=rate, batch_size=16)
 

@@ -49,7 +49,8 @@ checkpoint, *files = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:4])
 train, *others = (kb.read_examples("answer", file) for file in files)
 train, dev = (train, others[0]) if others else kb.split_examples(train, 0.2)
 model = kb.load_task(kb.QuestionAnswerer, checkpoint).model
-run_dir = f"runs/answers_{len(list(pathlib.Path('runs').glob('answers_*'))) + 1}"
+runs = (pathlib.Path(f"runs/answers_{number}") for number in itertools.count(1))
+run_dir = next(run for run in runs if not run.exists())
 rate, epochs, rows = (2e-3, 12, 8) if is_toy else (5e-5, 2, 32)
 result = kb.finetune(model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=rows)
 
