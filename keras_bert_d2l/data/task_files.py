@@ -1,21 +1,23 @@
 """A file of examples in, its text and its table of named columns out.
 
-A table is tab-separated (quotes are text), comma-separated (quotes quote), JSON objects, one a
-line or in one list, or fastText's lines of `__label__x text`.
+A table is tab-separated (quotes are text, but for a `.csv` in which all stand around whole cells),
+comma-separated (quotes quote), JSON objects, one a line or in one list, or fastText's lines of
+`__label__x text`.
 """
 
 import ast
+import contextlib
 import csv
 import dataclasses
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import lzma
 import os
 import pathlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,7 +25,8 @@ from keras_bert_d2l.text.reading import bare_suffix, read_lines
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 _DELIMITERS = ",;|"
-_QUOTED = re.compile(r'"(?:[^"]|"")*(?:"|$)')
+# A whole cell in quotes between tabs: two quotes with a tab between them are in two cells.
+_QUOTED = re.compile(r'"(?<![^\t\n]")[^"\t]*(?:""[^"\t]*)*"(?=[\t\r\n]|\Z)')
 _LOOKED_AT = 50  # lines, to tell what separates columns
 _SHOWN = 60  # characters of a line in an error
 _SHOWN_KEYS = 6  # of a JSON object in an error
@@ -116,7 +119,7 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
         return _json_table(file)
     if file.suffix not in (".csv", ".tsv") and beginning.startswith(_FASTTEXT):
         return _fasttext_table(file)
-    if file.suffix == ".csv" and (delimiter := _delimiter(file)) != "\t":
+    if (delimiter := delimiter_of(file)) is not None:
         rows = _quoted_rows(file, delimiter)
     else:
         rows = ((n, line.split("\t")) for n, line in enumerate(file.lines(), 1))
@@ -197,14 +200,32 @@ def _fasttext_table(file: TextFile) -> Table:
     return Table(("label", "text"), rows, lines, ("label", "text"))
 
 
-def _delimiter(file: TextFile) -> str:
-    """What separates the columns of a `.csv`, which need not be a comma."""
-    lines = [line for line in file.lines()[:_LOOKED_AT] if line.strip()]
-    tabs = Counter(line.count("\t") for line in lines)
-    if lines and 0 not in tabs and len(tabs) == 1:
-        return "\t"
-    first = _QUOTED.sub("", lines[0]) if lines else ""
-    return max(_DELIMITERS, key=first.count)
+def delimiter_of(file: TextFile) -> str | None:
+    """Returns what separates the columns of a file whose quotes quote; None: they are text.
+
+    In a `.csv` tabs do where every line has one.
+    """
+    if file.suffix != ".csv":
+        return None
+    unquoted = _QUOTED.sub("", file.text) if "\t" in file.text else ""
+    lines = [line for line in unquoted.split("\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
+    if lines and all("\t" in line for line in lines):
+        # Quotes that are text also stand within cells.
+        return "\t" if unquoted != file.text and '"' not in unquoted else None
+    return max(_DELIMITERS, key=lambda delimiter: _fitness(file, delimiter))
+
+
+def _fitness(file: TextFile, delimiter: str) -> tuple[int, int, int]:
+    """How many rows have a delimiter, how alike they are, and how many columns the first has.
+
+    A line alone may hold more semicolons in its text than commas between its columns.
+    """
+    lengths = []
+    with contextlib.suppress(ValueError):  # the quotes are not those of this delimiter
+        for _, row in itertools.islice(_quoted_rows(file, delimiter), _LOOKED_AT):
+            lengths.append(len(row))
+    several = [length for length in lengths if length > 1]
+    return len(several), -len(set(several)), max(several[:1], default=0)
 
 
 def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -19,6 +19,7 @@ from keras_bert_d2l.data.task_files import (
     TextFile,
     as_string,
     cell_string,
+    delimiter_of,
     listed,
     read_table,
 )
@@ -110,6 +111,8 @@ def _table(file: TextFile, wanted: Wanted) -> Table | None:
     """The table that a file is: JSON, or one with names of columns, or with commas."""
     if _is_json(file):
         return read_table(file, wanted.is_header)
+    if delimiter_of(file) == "\t" and (table := read_table(file, wanted.is_header)).columns:
+        return table
     lines = file.lines()
     header = next(number for number, line in enumerate(lines) if line.strip())
     first = tuple(_cells(lines[header]))

@@ -99,6 +99,25 @@ def test_a_csv_may_have_semicolons_or_tabs(write):
     scored = read_examples("regress", write("sts.csv", tabs), text=4, text_b=5, label=3)
     assert scored.texts == ('A "man, is', "x")
     assert scored.labels == (5.0, 0.5)
+    ragged = write("ragged.csv", tabs + "main\t2014\t1.5\ty\tz\tlicence\thttps://a.b\n")
+    assert read_examples("regress", ragged, text=4, text_b=5, label=3).texts_b == (
+        "A man",
+        "y",
+        "z",
+    )
+
+
+def test_quotes_around_whole_cells_quote_between_tabs_too(write):
+    rows = 'text\tlabel\n"He said ""no"", and\nleft"\tx\n"b, ""c"""\ty\nd\t""\n'
+    examples = read_examples("classify", write("pandas.csv", rows))
+    assert examples.texts == ('He said "no", and\nleft', 'b, "c"')
+    assert (examples.ids, examples.dropped) == (("2", "4"), {"empty label": 1})
+    bare = read_examples("classify", write("bare.csv", rows.partition("\n")[2]), text=1, label=2)
+    assert bare.texts == examples.texts
+    for odd in ('"e" f\tx\n', 'e "f"\tx\n', '"e\tx\nf"\ty\n', 'e\tx\n"f\ty\n'):
+        examples = read_examples("classify", write("text.csv", 'text\tlabel\n"a"\ty\n' + odd))
+        assert examples.texts[0] == '"a"'
+        assert len(examples) == 1 + odd.count("\n")
 
 
 def test_columns_are_found_by_their_usual_names(write):
@@ -451,6 +470,13 @@ def test_what_separates_columns_is_not_sought_within_quotes(write):
     assert read_examples("classify", path, text=2, label=1).labels == ("5", "2", "5")
     bars = read_examples("classify", write("bars.csv", "text|label\na, b|x\nc|y\n"))
     assert (bars.texts, bars.labels) == (("a, b", "c"), ("x", "y"))
+    first = write("first.csv", "5,It is good; so; it is\n2,It is not\n5,It is, so\n")
+    assert read_examples("classify", first, text=2, label=1).texts[:2] == (
+        "It is good; so; it is",
+        "It is not",
+    )
+    commas = write("commas.csv", "5;So, so, so\n2;No, no\n5;Yes, so, so, so\n")
+    assert read_examples("classify", commas, text=2, label=1).labels == ("5", "2", "5")
 
 
 def test_a_text_of_a_csv_may_be_long(write):
@@ -490,6 +516,8 @@ def test_words_may_stand_in_a_table(write):
         assert examples.words == (("EU", "rejects"), ("Peter",))
         assert examples.labels in ((("3", "0"), ("1",)), (("B", "O"), ("B",)))
         assert examples.columns["label"] == label
+    tabs = 'tokens\tner_tags\n"[""E\'U"", \'rejects\']"\t[3 0]\n'
+    assert read_examples("tag", write("tabs.csv", tabs)).words == (("E'U", "rejects"),)
     assert read_examples("tag", write("rows.csv", rows), label="POS").labels == (("X", "V"), ("X",))
     with pytest.raises(ValueError, match="a word in each row.*with --id"):
         read_examples("tag", write("flat.csv", "word,tag\nEU,B\nPeter,B\n"))
