@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import lzma
+import math
 import os
 import pathlib
 import re
@@ -35,6 +36,9 @@ _FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
 # A list as Python and NumPy write it: "['a', 'b']", "[3 7]"; "[OTHER]" is a name.
 _LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
 _ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
+# NaN is no JSON, but what Python writes for a missing value.
+_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+_JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +138,7 @@ def json_values(file: TextFile) -> list[tuple[int, Any]]:
     """
     if file.suffix == ".json" or file.text.lstrip().startswith("["):
         try:
-            whole = json.loads(file.text)
+            whole = _JSON.decode(file.text)
         except json.JSONDecodeError as error:
             if error.msg != "Extra data":  # JSON lines under another name
                 raise file.error(error.lineno, f"this is no JSON ({error.msg}).") from error
@@ -149,7 +153,7 @@ def _json_lines(file: TextFile) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, _JSON.decode(line)
         except json.JSONDecodeError as error:
             raise file.error(
                 number,

@@ -183,6 +183,18 @@ def test_json_labels_are_names(write):
     assert lines_as_json.texts == examples.texts
 
 
+def test_nan_is_a_missing_value_of_json(write):
+    lines = '{"text": "a", "label": 1}\n{"text": NaN, "label": 0}\n{"text": "c", "label": NaN}\n'
+    listed = f"[{lines.strip().replace(chr(10), ',')}]"
+    for name, content in (("a.jsonl", lines), ("a.json", listed)):
+        examples = read_examples("classify", write(name, content))
+        assert (examples.texts, examples.labels) == (("a",), ("1",))
+        assert examples.dropped == {"empty text": 1, "empty label": 1}
+    scores = read_examples("regress", write("a.jsonl", lines + '{"text": "d", "label": -Infinity}'))
+    assert scores.labels == (1.0,)
+    assert scores.dropped["score is no finite number"] == 1
+
+
 def test_packed_files_are_unpacked(write):
     content = b"text\tlabel\na\tx\n"
     for name, packed in (
