@@ -297,6 +297,21 @@ class Dropped:
         return {"dropped": self.counts, "first_dropped": self.first}
 
 
+CUT = "half a character, alone"  # why something is dropped
+
+
+def is_cut(*texts: str) -> bool:
+    """Whether a text has one of the two halves of a character alone, as JSON can write them.
+
+    So end texts that another language cut off within an emoji. UTF-8 has nothing for it.
+    """
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def as_string(value: Any) -> str:
     """A value of a table as a string; of JSON, 1.0 is "1" and true is "true"."""
     if isinstance(value, str):

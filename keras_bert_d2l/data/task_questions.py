@@ -13,11 +13,13 @@ from typing import Any
 from keras_bert_d2l.data.task_columns import Columns, Wanted
 from keras_bert_d2l.data.task_examples import Answer, QuestionExamples, stands_in
 from keras_bert_d2l.data.task_files import (
+    CUT,
     Dropped,
     Table,
     TextFile,
     as_string,
     cell_string,
+    is_cut,
     json_values,
     listed,
     read_table,
@@ -64,6 +66,8 @@ def question_examples(file: TextFile, wanted: Wanted) -> QuestionExamples:
             reason = "empty question"
         elif not question.context.strip():
             reason = "empty context"
+        elif is_cut(question.id, question.question, question.context, question.title):
+            reason = CUT
         elif has_answers and question.answers is None:
             reason = "no answers"
         elif any(answer.start < 0 for answer in question.answers or ()):

@@ -11,11 +11,13 @@ from typing import Any
 from keras_bert_d2l.data.task_columns import Columns, Wanted
 from keras_bert_d2l.data.task_examples import TextExamples
 from keras_bert_d2l.data.task_files import (
+    CUT,
     Dropped,
     Table,
     TextFile,
     as_string,
     cell_string,
+    is_cut,
     listed,
     read_file,
     read_table,
@@ -69,10 +71,13 @@ def text_examples(
             label, reason = _flagged(row, table, columns.flags)
         elif columns.label is not None and reason is None:
             label, reason = make(row[columns.label])
+        name = cell_string(row, columns.id) or str(line)
+        if reason is None and is_cut(name, text, text_b, *_names_of(label)):
+            reason = CUT
         if reason is not None:
             dropped.add(reason, f"line {line:,}")
             continue
-        ids.append(cell_string(row, columns.id) or str(line))
+        ids.append(name)
         texts.append(text)
         texts_b.append(text_b)
         labels.append(label)
@@ -187,6 +192,11 @@ def _label_maker(
         return name, None
 
     return score if task == "regress" else several if multi_label else single
+
+
+def _names_of(label: Any) -> Sequence[str]:
+    """The names that a label consists of; none of a score."""
+    return label if isinstance(label, tuple) else [label] if isinstance(label, str) else ()
 
 
 def _name(value: Any) -> str:

@@ -14,12 +14,14 @@ from typing import Any
 from keras_bert_d2l.data.task_columns import Column, Wanted, as_number
 from keras_bert_d2l.data.task_examples import WordExamples
 from keras_bert_d2l.data.task_files import (
+    CUT,
     Dropped,
     Table,
     TextFile,
     as_string,
     cell_string,
     delimiter_of,
+    is_cut,
     listed,
     read_table,
 )
@@ -88,6 +90,8 @@ def word_examples(file: TextFile, wanted: Wanted) -> WordExamples:
             reason = "words and labels of different counts"
         elif has_labels and not all(sentence.labels):
             reason = "a word without a label"
+        elif is_cut(sentence.id, *sentence.words, *sentence.labels):
+            reason = CUT
         if reason is None:
             kept.append(sentence)
         else:

@@ -195,6 +195,24 @@ def test_nan_is_a_missing_value_of_json(write):
     assert scores.dropped["score is no finite number"] == 1
 
 
+def test_half_a_character_drops_its_example_and_no_more(write):
+    good = {"text": "so \U0001f600", "label": "x", "id": "1"}
+    halves = ({**good, name: "so \ud83d"} for name in good)
+    path = write("a.jsonl", "\n".join(map(json.dumps, [*halves, good])))
+    for options in ({}, {"multi_label": True}):
+        examples = read_examples("classify", path, **options)
+        assert examples.texts == (good["text"],)
+        assert examples.dropped == {"half a character, alone": 3}
+    good = {"tokens": ["a", "b"], "tags": ["O", "O"]}
+    path = write(
+        "b.jsonl", json.dumps({**good, "tokens": ["a", "\udc00"]}) + "\n" + json.dumps(good)
+    )
+    assert read_examples("tag", path).dropped == {"half a character, alone": 1}
+    good = {"question": "Who?", "context": "It is.", "answers": []}
+    path = write("c.jsonl", json.dumps({**good, "context": "\ud83d"}) + "\n" + json.dumps(good))
+    assert read_examples("answer", path).dropped == {"half a character, alone": 1}
+
+
 def test_packed_files_are_unpacked(write):
     content = b"text\tlabel\na\tx\n"
     for name, packed in (
