@@ -39,6 +39,7 @@ _ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
 # NaN is no JSON, but what Python writes for a missing value.
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
+_WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # as pandas writes 1 in a column with missing values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,6 +324,11 @@ def as_string(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def without_point(text: str) -> str:
+    """A whole number as a text without its point, 1.0 as 1; any other text as it is."""
+    return text.partition(".")[0] if _WHOLE_NUMBER.fullmatch(text) else text
 
 
 def listed(value: Any) -> list[Any] | None:

@@ -23,6 +23,7 @@ from keras_bert_d2l.data.task_files import (
     json_values,
     listed,
     read_table,
+    without_point,
 )
 
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, as text
@@ -166,7 +167,7 @@ def _from_cell(found: Any, start: str) -> Any:
         for read, text in ((json.loads, found), (ast.literal_eval, _ARRAY.sub(r"\1", found))):
             with contextlib.suppress(ValueError, SyntaxError):
                 return read(text)
-    return [{"text": found, "answer_start": int(start) if start.isdecimal() else None}]
+    return [{"text": found, "answer_start": start}]
 
 
 def _answers(found: Any, context: str) -> tuple[Answer, ...] | None:
@@ -188,13 +189,20 @@ def _answers(found: Any, context: str) -> tuple[Answer, ...] | None:
 
 def _answer(item: Mapping[str, Any], context: str) -> Answer:
     """An answer where it says that it stands, or the only place where it does."""
-    text, start = as_string(item.get("text")), item.get("answer_start", item.get("start"))
+    text = as_string(item.get("text"))
+    start = _whole_number(item.get("answer_start", item.get("start")))
     if item.get("char_spans"):  # of MRQA, with the last character
         start, last = item["char_spans"][0]
         text = context[start : last + 1]
-    if isinstance(start, int):
+    if start is not None:
         return Answer(text, start)
     return Answer(text, context.find(text) if context.count(text) == 1 else -1)
+
+
+def _whole_number(value: Any) -> int | None:
+    """A number or its text, 2, 2.0 or "2.0", as an integer; None of anything else."""
+    text = without_point(as_string(value).strip())
+    return int(text) if text.removeprefix("-").isdecimal() else None
 
 
 def _key(file: TextFile, record: Any, key: str, kind: str) -> Any:

@@ -3,7 +3,6 @@
 import math
 import os
 import pathlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from keras_bert_d2l.data.task_files import (
     read_file,
     read_table,
     sha256_of_files,
+    without_point,
 )
 from keras_bert_d2l.data.task_words import is_conllu
 
@@ -29,7 +29,6 @@ _NOT_AGREED = "-"  # the label of a pair in SNLI and MultiNLI on which annotator
 _NO_NAME = "an object instead of a label"
 _FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 _ENOUGH = 20  # rows, of which a first one that is alone is conspicuous
-_WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # as pandas writes the label 1 beside a missing one
 _SHOWN = 6  # folders in an error
 _UNLABELLED_FOLDER = "unsup"  # of the IMDB reviews
 
@@ -201,8 +200,7 @@ def _names_of(label: Any) -> Sequence[str]:
 
 def _name(value: Any) -> str:
     """The name of a label: 1.0 is "1" in tables as it is in JSON."""
-    name = as_string(value).strip()
-    return name.partition(".")[0] if _WHOLE_NUMBER.fullmatch(name) else name
+    return without_point(as_string(value).strip())
 
 
 def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:

@@ -23,6 +23,23 @@ def test_an_answer_may_stand_beside_its_place(write):
     assert examples.dropped == {"no answers": 1}
 
 
+def test_the_place_of_an_answer_may_be_a_whole_number_with_a_point(write):
+    rows = "".join(f"{place},What?,{CONTEXT},is\n" for place in ("8.0", "29.00", " 29", "8.5", ""))
+    path = write("a.csv", "answer_start,question,context,answer\n" + rows)
+    reason = "answer does not say where it stands, and stands nowhere or more than once"
+    examples = read_examples("answer", path)
+    assert [one.start for (one,) in examples.answers] == [8, 29, 29]
+    assert examples.dropped == {reason: 2}
+    records = (
+        {"question": "What?", "answers": {"text": ["is", "is"], "answer_start": [8.0, "29"]}},
+        {"question": "What?", "answers": [{"text": "is", "answer_start": 29.0}]},
+        {"question": "What?", "answers": [{"text": "is", "answer_start": -1}]},
+    )
+    examples = read_examples("answer", write("a.jsonl", lines(*records)))
+    assert examples.answers == ((Answer("is", 8), Answer("is", 29)), (Answer("is", 29),))
+    assert examples.dropped == {reason: 1}
+
+
 def test_an_answer_without_a_place_has_that_where_it_stands_alone(write):
     records = (
         {"question": "What?", "answers": ["crane"]},
