@@ -27,7 +27,8 @@ from keras_bert_d2l.data.task_words import is_conllu
 
 _NOT_AGREED = "-"  # the label of a pair in SNLI and MultiNLI on which annotators did not agree
 _NO_NAME = "an object instead of a label"
-_FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+_YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _ENOUGH = 20  # rows, of which a first one that is alone is conspicuous
 _SHOWN = 6  # folders in an error
 _UNLABELLED_FOLDER = "unsup"  # of the IMDB reviews

@@ -20,6 +20,9 @@ def test_columns_of_1_and_0_are_labels_of_a_text(write):
     assert examples.columns["label"] == "toxic, obscene, threat"
     rows = write("rows.jsonl", '{"text": "a", "x": 1, "y": false}\n{"text": "b", "x": 0, "y": 1.0}')
     assert read_examples("classify", rows, label="x,y", multi_label=True).labels == (("x",), ("y",))
+    words = write("words.csv", "text,x,y\na,Yes,False\nb,no,TRUE\nc,maybe,1\n")
+    examples = read_examples("classify", words, label="x,y", multi_label=True)
+    assert examples.labels == (("x",), ("y",))
     bare = write("bare.tsv", "a\t1\t0\nb\t1\t1\n")
     examples = read_examples("classify", bare, text=1, label="2,3", multi_label=True)
     assert examples.labels == (("2",), ("2", "3"))
