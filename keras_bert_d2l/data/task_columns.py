@@ -271,6 +271,11 @@ class _Finder:
     def _what_exists(self) -> str:
         if self.has_names:
             return f"Its columns are {', '.join(map(repr, self.table.columns or ()))}."
+        if len(self.table.first) == 1:
+            return (
+                f"Its first line is one column, {self.table.first[0]!r:.{_SHOWN}}: tabs separate "
+                "columns; commas, semicolons or bars do in a file whose name ends in .csv."
+            )
         cells = ", ".join(
             f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(self.table.first, 1)
         )

@@ -118,6 +118,14 @@ def test_what_is_not_plain_without_a_header_is_asked_for(write):
         read_examples("classify", write("mood.tsv", "text\tmood\na\tx\n"), labelled=True)
 
 
+def test_a_line_that_is_one_column_says_which_names_other_separators_have(write):
+    content = "it is so;joy\nit is not;fear\n" * 2
+    for options in ({"labelled": True}, {"text": 1, "label": 2}):
+        with pytest.raises(ValueError, match="one column, 'it is so;joy': tabs.*ends in .csv"):
+            read_examples("classify", write("train.txt", content), **options)
+        assert read_examples("classify", write("train.csv", content), **options).label_names
+
+
 def test_a_name_that_two_columns_have_is_no_name(write):
     path = write("twice.csv", "text,Label,label\na,x,1\nb,y,2\n")
     with pytest.raises(ValueError, match="2 columns named 'label', numbers 2, 3.*--label 2"):
