@@ -34,6 +34,7 @@ _NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # the ids of a range "1-2" and of an e
 _CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
 _DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # of CoNLL-2003 and -2012
 _UNKNOWN = "_"
+_BLANKS = " \t\r\n"  # other white space may be a word, as U+3000 is in Chinese treebanks
 _LOOKED_AT = 100  # sentences, to tell what the first column is
 _HAVE_UNDERSCORES = ("FEATS", "MISC")  # in which it says "none"
 
@@ -84,7 +85,7 @@ def word_examples(file: TextFile, wanted: Wanted) -> WordExamples:
         reason = None
         if not any(map(str.strip, sentence.words)):
             reason = "no word"
-        elif not all(map(str.strip, sentence.words)):
+        elif not all(sentence.words):
             reason = "an empty word"
         elif has_labels and len(sentence.words) != len(sentence.labels):
             reason = "words and labels of different counts"
@@ -182,7 +183,7 @@ def _strings(values: Any) -> tuple[str, ...]:
     items = listed(values)
     if items is None:
         items = as_string(values).split()
-    return tuple(as_string(item).strip() for item in items)
+    return tuple(as_string(item).strip(_BLANKS) for item in items)
 
 
 def is_conllu(file: TextFile) -> bool:
@@ -222,7 +223,7 @@ def _conllu_sentences(file: TextFile, wanted: Wanted) -> tuple[list[Sentence], d
                 )
             if of_ids is not None and _NOT_A_WORD.match(cells[of_ids]):
                 continue
-            words.append(cells[of_words].strip())
+            words.append(cells[of_words].strip(_BLANKS))
             value = cells[of_labels].strip()
             is_missing = value == _UNKNOWN and names[of_labels] not in _HAVE_UNDERSCORES
             labels.append("" if is_missing else value)

@@ -394,6 +394,24 @@ def test_words_and_labels_of_different_counts_are_counted(write):
     }
 
 
+def test_a_word_may_be_a_space_of_another_script(write):
+    lines = json.dumps({"tokens": ["a", "\u3000", "b"], "tags": ["X", "Y", "X"]})
+    blank = json.dumps({"tokens": ["a", " \n", "b"], "tags": ["X", "Y", "X"]})
+    of_conllu = "{0}\t{1}\t_\t{2}\t_\t_\t_\t_\t_\t_\n".format
+    conllu = of_conllu(1, "a", "X") + of_conllu(2, "\u3000", "Y") + of_conllu(3, "b", "X")
+    for name, content in (
+        ("a.conll", "a\tX\n\u3000\tY\nb\tX\n"),
+        ("a.conllu", conllu),
+        ("a.jsonl", f"{lines}\n{blank}\n"),
+    ):
+        examples = read_examples("tag", write(name, content))
+        assert examples.words == (("a", "\u3000", "b"),)
+        assert examples.labels == (("X", "Y", "X"),)
+    assert examples.dropped == {"an empty word": 1}
+    alone = write("b.conll", "\u3000\tY\n\na\tX\n")
+    assert read_examples("tag", alone).dropped == {"no word": 1}
+
+
 def test_squad_with_and_without_answers(write):
     examples = read_examples("answer", write("dev.json", json.dumps(SQUAD)))
     assert isinstance(examples, QuestionExamples)
