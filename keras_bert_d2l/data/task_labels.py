@@ -39,8 +39,7 @@ def check_label_names(
         raise ValueError(
             f"The model's labels are {_listed(names)}. Received: {source} "
             f"{_listed(unseen)} as well ({how_many(num_unseen, 'time')}), first in example "
-            f"{_first_with(examples, set(unseen))!r}. Train on examples that have every "
-            "label, or take these out."
+            f"{_first_with(examples, set(unseen))!r}. {_remedy(unseen, names)}"
         )
     return names
 
@@ -65,6 +64,12 @@ def word_label_ids(examples: WordExamples, names: Sequence[str]) -> np.ndarray:
     ids = {name: number for number, name in enumerate(names)}
     of_words = (ids[label] for labels in examples.labels or () for label in labels)
     return np.fromiter(of_words, np.int32)
+
+
+def _remedy(unseen: Sequence[str], names: Sequence[str]) -> str:
+    if {name.lower() for name in unseen} <= {name.lower() for name in names}:
+        return "They differ in capitals alone: write them alike in all files."
+    return "Train on examples that have every label, or take these out."
 
 
 def _first_with(examples: TextExamples | WordExamples, labels: set[str]) -> str:

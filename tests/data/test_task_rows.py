@@ -138,6 +138,9 @@ def test_labels_that_cannot_be_learnt_are_refused(tokenizer):
     other = TextExamples(texts=("a", "a"), labels=("x", "new"), ids=("l1", "l2"), source="dev.tsv")
     with pytest.raises(ValueError, match="labels are 'x', 'y'.*dev.tsv.*'new'.*example 'l2'"):
         TaskRows.encode(other, tokenizer, labels=("x", "y"), max_len=8)
+    capitals = TextExamples(texts=("a", "a"), labels=("True", "False"))
+    with pytest.raises(ValueError, match="'False', 'True' as well.*in capitals alone: write"):
+        TaskRows.encode(capitals, tokenizer, labels=("false", "true"), max_len=8)
     tags = WordExamples(words=(("a", "is"),), labels=(("O", "B"),))
     with pytest.raises(ValueError, match="'B'.*example '0'"):
         TaskRows.encode(tags, tokenizer, labels=("O", "I"), max_len=8)
