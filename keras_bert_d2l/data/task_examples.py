@@ -4,8 +4,9 @@ N: number of examples.
 """
 
 import dataclasses
+import numbers
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 TASKS = ("classify", "regress", "tag", "answer")
@@ -50,8 +51,8 @@ class TaskExamples:
             values = getattr(self, name)
             object.__setattr__(self, name, None if values is None else tuple(values))
         if not self.ids:
-            numbers = tuple(map(str, range(len(getattr(self, self.sequences[0])))))
-            object.__setattr__(self, "ids", numbers)
+            ids = tuple(map(str, range(len(getattr(self, self.sequences[0])))))
+            object.__setattr__(self, "ids", ids)
         lengths = {
             name: len(getattr(self, name))
             for name in ("ids", *self.sequences)
@@ -120,6 +121,9 @@ class TextExamples(TaskExamples):
             number of labels, a tuple of names. None: not known.
         task: `"classify"` or `"regress"`.
         **kwargs: As those of `TaskExamples`.
+
+    Raises:
+        ValueError: A label is no name, or no number where one must be.
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "labels")
@@ -129,6 +133,15 @@ class TextExamples(TaskExamples):
     texts_b: tuple[str, ...] | None = None
     labels: tuple[Any, ...] | None = None
     task: str = "classify"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task == "regress":
+            _check_labels(self, _is_number, "a number")
+        elif self.multi_label:
+            _check_labels(self, _are_names, "texts, the names of an example")
+        else:
+            _check_labels(self, _is_name, "a text, its name")
 
     @property
     def multi_label(self) -> bool:
@@ -153,7 +166,7 @@ class WordExamples(TaskExamples):
         **kwargs: As those of `TaskExamples`.
 
     Raises:
-        ValueError: Words and labels of a text are not equally many.
+        ValueError: Words and labels of a text are not equally many, or a label is no name.
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("words", "labels")
@@ -171,6 +184,7 @@ class WordExamples(TaskExamples):
                     f"Every word needs a label. Received: {how_many(len(words), 'word')} but "
                     f"{how_many(len(labels), 'label')} in example {name!r}."
                 )
+        _check_labels(self, _are_names, "texts, a name for each word")
 
     def label_counts(self) -> Counter[str]:
         return Counter(label for labels in self.labels or () for label in labels)
@@ -231,6 +245,30 @@ class QuestionExamples(TaskExamples):
                         f"character {answer.start} of example {name!r}, where the context has "
                         f"{context[answer.start : answer.end]!r:.60}."
                     )
+
+
+def _is_name(label: Any) -> bool:
+    return isinstance(label, str)
+
+
+def _are_names(labels: Any) -> bool:
+    return all(isinstance(label, str) for label in labels)
+
+
+def _is_number(label: Any) -> bool:
+    return isinstance(label, numbers.Real) and not isinstance(label, bool)
+
+
+def _check_labels(
+    examples: TextExamples | WordExamples, is_right: Callable[[Any], bool], kind: str
+) -> None:
+    """Raises a `ValueError` at the first label that is not of its kind."""
+    for name, label in zip(examples.ids, examples.labels or (), strict=False):
+        if not is_right(label):
+            raise ValueError(
+                f"Every label must be {kind}, for the task {examples.task!r}. Received: "
+                f"{label!r:.80} in example {name!r}."
+            )
 
 
 def how_many(count: int, noun: str) -> str:

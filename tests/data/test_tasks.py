@@ -3,6 +3,7 @@ import hashlib
 import json
 import lzma
 
+import numpy as np
 import pytest
 
 from keras_bert_d2l.data.task_examples import Answer, QuestionExamples, TextExamples, WordExamples
@@ -469,6 +470,22 @@ def test_examples_in_memory_check_themselves():
         QuestionExamples(questions=["a"], contexts=["b"], answers=[[Answer("c", 0)]])
     with pytest.raises(ValueError, match="`task` must be"):
         TextExamples(task="tag", texts=["a"])
+
+
+def test_labels_in_memory_are_names_or_numbers():
+    texts = ["a", "b"]
+    assert TextExamples(task="regress", texts=texts, labels=np.float32([1, 2])).labels == (1, 2)
+    assert TextExamples(texts=texts, labels=np.array(["x", "y"])).label_names == ("x", "y")
+    for labels in ((0, 1), ("x", None), ("x", ("y",)), (True, False)):
+        with pytest.raises(ValueError, match="must be a text.*'classify'. Received: "):
+            TextExamples(texts=texts, labels=labels)
+    with pytest.raises(ValueError, match=r"must be texts.*\(1, 2\) in example '1'"):
+        TextExamples(texts=texts, labels=[("x",), (1, 2)])
+    for labels in (("0.5", "1"), (0.5, None), (True, False)):
+        with pytest.raises(ValueError, match="must be a number.*'regress'"):
+            TextExamples(task="regress", texts=texts, labels=labels)
+    with pytest.raises(ValueError, match=r"a name for each word.*\[0, 3\] in example '0'"):
+        WordExamples(words=[["a", "b"]], labels=[[0, 3]])
 
 
 def test_real_files_are_read_whole(data_dir):
