@@ -131,9 +131,7 @@ def encoded_questions(
         )
         return (*of_rows, tf.gather(tf.constant(numbers, tf.int32), rows))
 
-    tokens, starts, ends, lengths, seconds, spans, owners = _in_parts(
-        in_part, len(fitting), _QUESTIONS_TOGETHER
-    )
+    tokens, lengths, seconds, spans, owners = _in_parts(in_part, len(fitting), _QUESTIONS_TOGETHER)
     num_rows = np.bincount(owners, minlength=len(examples))
     # Parts of a context have tokens in common, and each row repeats the question.
     alone = lengths - question_lengths[owners] - ADDED_TO_PAIR - overlap
@@ -152,8 +150,6 @@ def encoded_questions(
         "seconds": seconds,
         "labels": labels,
         "examples": owners,
-        "starts": starts,
-        "ends": ends,
         "full_lengths": full_lengths,
         "num_truncated": int((num_rows > 1).sum()),
         "dropped": dropped,
@@ -224,9 +220,8 @@ def _rows_of_windows(
     windows = tokenizer.windows(questions, contexts, max_len, overlap)
     lengths = windows["valid_lens"]
     spans = answer_spans(windows, answers[:, 0], answers[:, 1])
-    of_tokens = (_ragged(windows[name], lengths) for name in ("tokens", "starts", "ends"))
     seconds = lengths - tf.reduce_sum(windows["segments"], axis=1)
-    return (*of_tokens, lengths, seconds, spans, windows["rows"])
+    return _ragged(windows["tokens"], lengths), lengths, seconds, spans, windows["rows"]
 
 
 @functools.lru_cache(maxsize=4)

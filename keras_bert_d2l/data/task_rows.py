@@ -51,9 +51,6 @@ class TaskRows:
             0 for an example that has no row.
         word_ids: For `"tag"`: the word that each token is of, -1 for special tokens; int32
             `(splits[-1],)`.
-        starts: For `"answer"`: the character of the context (question, in segment 0) at which
-            each token starts, int32 `(splits[-1],)`; 0 for special tokens.
-        ends: For `"answer"`: its last character plus one; 0 for special tokens.
         num_truncated: Examples that lost tokens; of questions, those with several rows.
         num_words_cut: For `"tag"`: words without a token in their row, beyond `max_len` or made
             of characters that the tokenizer removes.
@@ -70,8 +67,6 @@ class TaskRows:
     examples: np.ndarray
     full_lengths: np.ndarray
     word_ids: np.ndarray | None = None
-    starts: np.ndarray | None = None
-    ends: np.ndarray | None = None
     num_truncated: int = 0
     num_words_cut: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
