@@ -23,7 +23,7 @@ from keras_bert_d2l.data.task_examples import (
     how_many,
 )
 from keras_bert_d2l.data.task_files import Dropped, TextFile, read_file
-from keras_bert_d2l.data.task_words import is_conllu
+from keras_bert_d2l.data.task_words import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks import read_examples
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.answers import answer, fitting_questions
@@ -32,7 +32,6 @@ from keras_bert_d2l.text.reading import bare_suffix
 
 _AT_ONCE = 1024  # examples, after which what was found is written
 _LINES = (".txt", ".text")  # endings of files of texts, one a line
-_DOCUMENTS = ("-DOCSTART-", "#begin document")  # of CoNLL-2003 and -2012
 _STDIN = "standard input"
 
 
@@ -178,7 +177,7 @@ def _is_table(file: TextFile, columns: Mapping[str, Any], labels: Sequence[str],
         return True
     lines = [line for line in file.lines() if line.strip()]
     if task == "tag":
-        if is_conllu(file) or any(line.startswith(_DOCUMENTS) for line in lines):
+        if is_conllu(file) or any(line.startswith(DOCUMENTS) for line in lines):
             return True
         lines = [line for line in lines if not line.startswith("#")]  # comments
     tabs = {line.count("\t") for line in lines}

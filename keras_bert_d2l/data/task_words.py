@@ -32,7 +32,7 @@ _GLOBAL_COLUMNS = "# global.columns ="  # of CoNLL-U Plus
 _SENTENCE_ID = re.compile(r"#\s*(?:sent_id|id)\b\s*=?\s*(\S+)")
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # the ids of a range "1-2" and of an empty node "1.1"
 _CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
-_DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # of CoNLL-2003 and -2012
+DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # of CoNLL-2003 and -2012
 _UNKNOWN = "_"
 _BLANKS = " \t\r\n"  # other white space may be a word, as U+3000 is in Chinese treebanks
 _LOOKED_AT = 100  # sentences, to tell what the first column is
@@ -302,7 +302,7 @@ def _blocks(lines: Sequence[str], is_comment: Callable[[str], bool]) -> Iterator
 
 def _is_end(line: str) -> bool:
     """Whether a line ends a sentence."""
-    return not line.strip() or line.startswith(_DOCUMENTS)
+    return not line.strip() or line.startswith(DOCUMENTS)
 
 
 def _cells(line: str) -> list[str]:
