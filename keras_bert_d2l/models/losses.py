@@ -37,7 +37,7 @@ def cross_entropy(y_true: Any, y_pred: Any) -> Any:
 
     Returns: float32 `(...)`.
     """
-    labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(y_pred)[:-1])
+    labels = labels_of(ops.cast(y_true, "int32"), y_pred.shape[:-1])
     return ops.sparse_categorical_crossentropy(
         ops.maximum(labels, 0), ops.cast(y_pred, "float32"), from_logits=True
     )
@@ -55,8 +55,35 @@ def binary_cross_entropy(y_true: Any, y_pred: Any) -> Any:
     Returns: float32 `(..., C)`.
     """
     logits = ops.cast(y_pred, "float32")
-    labels = ops.reshape(ops.cast(y_true, "float32"), ops.shape(logits))
+    labels = labels_of(ops.cast(y_true, "float32"), logits.shape)
     return ops.softplus(logits) - ops.maximum(labels, 0.0) * logits
+
+
+def labels_of(y_true: Any, shape: Sequence[int | None]) -> Any:
+    """Returns labels in the shape of what they are for, of which an axis of one may be left out.
+
+    Args:
+        y_true: Labels, `(...)` or `(..., 1)`.
+        shape: The shape, as far as it is known.
+
+    Raises:
+        ValueError: The labels have another shape.
+    """
+    labels = ops.convert_to_tensor(y_true)
+    more = len(labels.shape) - len(shape)
+    if more == 1 and labels.shape[-1] == 1:
+        labels = ops.squeeze(labels, axis=-1)
+    elif more == -1 and shape[-1] == 1:
+        labels = ops.expand_dims(labels, axis=-1)
+    received, wanted = tuple(labels.shape), tuple(shape)
+    if len(received) != len(wanted) or any(
+        None not in pair and len(set(pair)) > 1 for pair in zip(received, wanted, strict=True)
+    ):
+        raise ValueError(
+            f"The labels must have the shape {wanted}, of classes each its number. Received: "
+            f"labels of shape {tuple(y_true.shape)}."
+        )
+    return labels
 
 
 def label_weights(y_true: Any, sample_weight: Any = None) -> Any:
@@ -133,7 +160,7 @@ class WeightedCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         losses = self.call(y_true, y_pred)
-        labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(losses))
+        labels = labels_of(ops.cast(y_true, "int32"), losses.shape)
         weights = label_weights(labels, sample_weight)
         if self.class_weights is not None:
             of_classes = ops.convert_to_tensor(self.class_weights, "float32")
@@ -175,7 +202,7 @@ class WeightedBinaryCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         losses = self.call(y_true, y_pred)
-        weights = label_weights(ops.reshape(y_true, ops.shape(losses)), sample_weight)
+        weights = label_weights(labels_of(y_true, losses.shape), sample_weight)
         if self.class_weights is not None:
             weights = weights * ops.convert_to_tensor(self.class_weights, "float32")
         return weighted_mean(losses, weights)
@@ -211,7 +238,7 @@ class WeightedSquaredError(keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         y_pred = ops.cast(y_pred, "float32")
-        return ops.square(ops.reshape(ops.cast(y_true, "float32"), ops.shape(y_pred)) - y_pred)
+        return ops.square(labels_of(ops.cast(y_true, "float32"), y_pred.shape) - y_pred)
 
     def get_config(self) -> dict[str, Any]:
         return {"name": self.name}

@@ -6,7 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert_d2l.models.losses import binary_cross_entropy, cross_entropy, label_weights
+from keras_bert_d2l.models.losses import (
+    binary_cross_entropy,
+    cross_entropy,
+    label_weights,
+    labels_of,
+)
 
 
 def weighted_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
@@ -52,14 +57,14 @@ def score_metrics() -> list[keras.metrics.Metric]:
 def accuracy(y_true: Any, y_pred: Any) -> Any:
     """Whether the largest logit of `(..., C)` is the label's, float32 `(...)`."""
     predicted = ops.cast(ops.argmax(y_pred, axis=-1), "int32")
-    labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(predicted))
+    labels = labels_of(ops.cast(y_true, "int32"), predicted.shape)
     return ops.cast(labels == predicted, "float32")
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def binary_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Whether a logit is positive where the label is 1, and only there, float32 `(...)`."""
-    labels = ops.reshape(ops.cast(y_true, "float32"), ops.shape(y_pred))
+    labels = labels_of(ops.cast(y_true, "float32"), y_pred.shape)
     return ops.cast((labels > 0.5) == (y_pred > 0), "float32")
 
 
@@ -81,7 +86,7 @@ class LabelMean(keras.metrics.Mean):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         values = self.fn(y_true, y_pred)
-        weights = label_weights(ops.reshape(y_true, ops.shape(values)), sample_weight)
+        weights = label_weights(labels_of(y_true, values.shape), sample_weight)
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:

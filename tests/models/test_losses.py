@@ -49,6 +49,14 @@ def test_half_precision_logits_are_summed_in_float32():
     assert float(loss) == pytest.approx(math.log(1000), rel=1e-6)
 
 
+@pytest.mark.parametrize("labels", [LABELS.T, LABELS.ravel(), np.eye(5)[LABELS]])
+def test_labels_of_another_shape_are_refused(labels):
+    with pytest.raises(ValueError, match=r"must have the shape \(2, 3\).*of shape"):
+        WeightedCrossEntropy()(labels, LOGITS)
+    with pytest.raises(ValueError, match=r"must have the shape \(2, 3, 5\).*of shape \(2, 3\)"):
+        WeightedBinaryCrossEntropy()(LABELS, LOGITS)
+
+
 def test_weights_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"sample_weight.shape=\(3,\), labels' shape=\(2, 3\)"):
         WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=np.ones(3))
