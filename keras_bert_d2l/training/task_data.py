@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
@@ -157,10 +158,13 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     for number, text in enumerate(_texts(examples)):
         by_text.setdefault(text, []).append(number)
     groups = [by_text[text] for text in sorted(by_text, key=_hash)]
-    held_out = _held_out(examples, groups, share * len(examples))
-    for group in sorted(groups, key=len):
-        if not held_out:  # each text occurs more often than that
-            held_out = _held_out(examples, [group], len(group))
+    learned = examples.label_counts()
+    held_out = _held_out(examples, groups, share * len(examples), learned)
+    if not held_out:  # each text occurs more often than that
+        of_groups = (
+            _held_out(examples, [group], len(group), learned) for group in sorted(groups, key=len)
+        )
+        held_out = next(filter(None, of_groups), held_out)
     if not held_out:
         raise ValueError(
             f"{examples.source or 'The examples'}: {how_many(len(examples), 'example')} about "
@@ -196,13 +200,18 @@ def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
     return max_len
 
 
-def _held_out(examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: float) -> set[int]:
+def _held_out(
+    examples: TaskExamples,
+    groups: Sequence[Sequence[int]],
+    wanted: float,
+    learned: Counter[str],
+) -> set[int]:
     """Returns about so many examples: of the first groups those that bring the number nearer.
 
-    Never all, and none without which a label could not be learned.
+    Never all, and none without which a label could not be learned: `learned` counts those of the
+    other examples, and is made less.
     """
     held_out: set[int] = set()
-    learned = examples.label_counts()
     for group in groups:
         missing = wanted - len(held_out)
         if missing < 0.5:  # half a text, of which there is none
@@ -212,7 +221,7 @@ def _held_out(examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: f
         labels = examples.subset(group).label_counts()
         if all(learned[label] > count for label, count in labels.items()):
             held_out.update(group)
-            learned -= labels
+            learned.subtract(labels)
     return held_out
 
 

@@ -67,6 +67,13 @@ def test_one_text_at_least_is_held_out_and_no_label_is_lost():
     assert len(dev) == 50
 
 
+def test_where_every_label_is_needed_a_split_is_refused():
+    names = [f"{number}" for number in range(300)]
+    unique = TextExamples(texts=names, labels=names)
+    with pytest.raises(ValueError, match="300 examples about 300 different texts are too few"):
+        split_examples(unique, 0.1)
+
+
 @pytest.mark.parametrize("count", [5, 11, 12, 20, 40, 399])
 def test_of_few_examples_the_share_is_held_out_as_well(count):
     texts = [f"text {number}" for number in range(count)]
