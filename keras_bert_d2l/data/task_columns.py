@@ -272,9 +272,12 @@ class _Finder:
         if self.has_names:
             return f"Its columns are {', '.join(map(repr, self.table.columns or ()))}."
         if len(self.table.first) == 1:
+            separators = "commas, semicolons, bars or tabs"
+            if self.file.suffix != ".csv":
+                separators = "tabs, or commas, semicolons or bars if its name ends in .csv,"
             return (
-                f"Its first line is one column, {self.table.first[0]!r:.{_SHOWN}}: tabs separate "
-                "columns; commas, semicolons or bars do in a file whose name ends in .csv."
+                f"Its first line is one column, {self.table.first[0]!r:.{_SHOWN}}: {separators} "
+                "separate columns."
             )
         cells = ", ".join(
             f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(self.table.first, 1)

@@ -208,29 +208,37 @@ def _fasttext_table(file: TextFile) -> Table:
 def delimiter_of(file: TextFile) -> str | None:
     """Returns what separates the columns of a file whose quotes quote; None: they are text.
 
-    In a `.csv` tabs do where every line has one.
+    That of a `.csv` is the one that the most of its first lines have, and the most evenly: a text
+    may hold more semicolons than there are commas between its columns.
     """
     if file.suffix != ".csv":
         return None
     unquoted = _QUOTED.sub("", file.text) if "\t" in file.text else ""
-    lines = [line for line in unquoted.split("\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
-    if lines and all("\t" in line for line in lines):
-        # Quotes that are text also stand within cells.
-        return "\t" if unquoted != file.text and '"' not in unquoted else None
-    return max(_DELIMITERS, key=lambda delimiter: _fitness(file, delimiter))
+    lines = [line for line in unquoted.split("\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip(" \r")]
+    widths: dict[str, list[int]] = {}
+    if lines and all("\t" in line for line in lines):  # or else they are within texts
+        widths["\t"] = [line.count("\t") + 1 for line in lines]
+    for delimiter in _DELIMITERS:
+        widths[delimiter] = []
+        with contextlib.suppress(ValueError):  # the quotes are not those of this delimiter
+            for _, row in itertools.islice(_quoted_rows(file, delimiter), _LOOKED_AT):
+                widths[delimiter].append(len(row))
+    best = max(widths, key=lambda delimiter: _fitness(widths[delimiter]))
+    if best != "\t":
+        return best
+    # Quotes that are text also stand within cells.
+    return best if unquoted != file.text and '"' not in unquoted else None
 
 
-def _fitness(file: TextFile, delimiter: str) -> tuple[int, int, int]:
-    """How many rows have a delimiter, how alike they are, and how many columns the first has.
+def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
+    """How many rows have several columns, how alike they are, and how many the first of them has.
 
-    A line alone may hold more semicolons in its text than commas between its columns.
+    Nothing at all if most rows have one column.
     """
-    lengths = []
-    with contextlib.suppress(ValueError):  # the quotes are not those of this delimiter
-        for _, row in itertools.islice(_quoted_rows(file, delimiter), _LOOKED_AT):
-            lengths.append(len(row))
-    several = [length for length in lengths if length > 1]
-    return len(several), -len(set(several)), max(several[:1], default=0)
+    several = [width for width in widths if width > 1]
+    if 2 * len(several) <= len(widths):
+        return 0, 0, 0
+    return len(several), -len(set(several)), several[0]
 
 
 def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:

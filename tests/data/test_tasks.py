@@ -115,6 +115,8 @@ def test_quotes_around_whole_cells_quote_between_tabs_too(write):
     assert (examples.ids, examples.dropped) == (("2", "4"), {"empty label": 1})
     bare = read_examples("classify", write("bare.csv", rows.partition("\n")[2]), text=1, label=2)
     assert bare.texts == examples.texts
+    whole = write("all.csv", '"a, 1"\t"x"\r\n"b"\t"y"\r\n')  # all of them, as on request
+    assert read_examples("classify", whole, text=1, label=2).texts == ("a, 1", "b")
     for odd in ('"e" f\tx\n', 'e "f"\tx\n', '"e\tx\nf"\ty\n', 'e\tx\n"f\ty\n'):
         examples = read_examples("classify", write("text.csv", 'text\tlabel\n"a"\ty\n' + odd))
         assert examples.texts[0] == '"a"'
@@ -533,6 +535,13 @@ def test_a_whole_number_is_a_label_without_its_point(write):
 def test_what_separates_columns_is_not_sought_within_quotes(write):
     path = write("yelp.csv", '"5","good; and; cheap | nice | new"\n"2","not so"\n"5","a b"\n')
     assert read_examples("classify", path, text=2, label=1).labels == ("5", "2", "5")
+    alone = write("alone.csv", 'text\n"hello, world"\nit is so; I think\nyes | no\n')
+    assert read_examples("classify", alone, labelled=False).texts[1:] == (
+        "it is so; I think",
+        "yes | no",
+    )
+    within = write("within.csv", '"tab\there",pos\n"two\t\ttabs",neg\n')
+    assert read_examples("classify", within, text=1, label=2).labels == ("pos", "neg")
     bars = read_examples("classify", write("bars.csv", "text|label\na, b|x\nc|y\n"))
     assert (bars.texts, bars.labels) == (("a, b", "c"), ("x", "y"))
     first = write("first.csv", "5,It is good; so; it is\n2,It is not\n5,It is, so\n")
