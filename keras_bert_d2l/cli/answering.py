@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import json
 import pathlib
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -33,6 +33,7 @@ from keras_bert_d2l.text.reading import bare_suffix
 _AT_ONCE = 1024  # examples, after which what was found is written
 _LINES = (".txt", ".text")  # endings of files of texts, one a line
 _STDIN = "standard input"
+_BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # not every text in brackets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,14 +116,10 @@ def _read(
 def _ending(content: bytes, is_table: bool) -> str:
     """What the name of a file would end in that holds what came on standard input."""
     text = content.decode("utf-8-sig", errors="replace").lstrip()
-    first = text.partition("\n")[0]
-    for part, ending in ((text, ".json"), (first, ".jsonl")):
-        with contextlib.suppress(ValueError):  # a text may begin with a bracket, too
-            value = json.loads(part)
-            if isinstance(value[0] if isinstance(value, list) and value else value, dict):
-                return ending
+    if _BEGINS_JSON.match(text):
+        return ".json"
     if is_table:
-        return ".tsv" if "\t" in first else ".csv"
+        return ".tsv" if "\t" in text.partition("\n")[0] else ".csv"
     return ".txt"
 
 
