@@ -196,34 +196,31 @@ def checkpoint_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     run = RunFolder(path)
     if not run.options_file.is_file() and not run.metrics_file.is_file():
         return run.path
-    for folder in (run.best, run.last):
-        _put_back(folder)
-    if run.best.is_dir():
-        return run.best
-    if not (run.last / CONFIG_FILE).is_file():  # fine-tuning keeps the state of training alone
+    best, last = map(_in_place_or_aside, (run.best, run.last))
+    if best.is_dir():
+        return best
+    if not (last / CONFIG_FILE).is_file():  # fine-tuning keeps the state of training alone
         raise FileNotFoundError(
             f"The run {os.fspath(path)!r} ended within its first epoch and has no checkpoint yet: "
             "go on with it first."
         )
-    return run.last
+    return last
 
 
 def mend(folder: pathlib.Path) -> None:
     """Ends what a process that was killed while replacing `folder` had begun."""
-    _put_back(folder)
+    old = _in_place_or_aside(folder)
+    if old != folder:  # it was moved aside, and the new one not yet in its place
+        os.replace(old, folder)
     for ending in ("old", "tmp"):
         for left_over in folder.parent.glob(f".{folder.name}.*.{ending}"):
             shutil.rmtree(left_over, ignore_errors=True)
 
 
-def _put_back(folder: pathlib.Path) -> None:
-    """Undoes that a process that was killed had moved `folder` aside, and no more.
-
-    What else there is may be of a process that trains on.
-    """
-    old = sorted(folder.parent.glob(f".{folder.name}.*.old"))
-    if old and not folder.exists():
-        os.replace(old[-1], folder)
+def _in_place_or_aside(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the folder, or where a process that is replacing it, or was killed, has put it."""
+    aside = sorted(folder.parent.glob(f".{folder.name}.*.old"))
+    return aside[-1] if aside and not folder.exists() else folder
 
 
 def _seeds(model: BERTModel) -> list[keras.Variable]:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from keras_bert_d2l.training.pretraining import pretrain
-from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder
+from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder, mend
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,10 @@ def test_a_run_stands_for_a_checkpoint_that_a_killed_process_moved_aside(name, r
         shutil.rmtree(run / "best")
     os.rename(run / name, run / f".{name}.123.old")
     shutil.copytree(run / f".{name}.123.old", run / f".{name}.abc.tmp")
+    # Nothing is moved or removed: it may be of a process that is not killed, but trains on.
+    before = sorted(run.iterdir())
+    assert (checkpoint_folder(run) / "config.json").is_file()
+    assert checkpoint_folder(run) == run / f".{name}.123.old"
+    assert sorted(run.iterdir()) == before
+    mend(run / name)
     assert checkpoint_folder(run) == run / name
-    assert (run / name / "config.json").is_file()
-    assert (run / f".{name}.abc.tmp").is_dir()  # it may be of a process that is not killed
