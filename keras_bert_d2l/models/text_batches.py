@@ -33,7 +33,7 @@ def holds_text(x: Any) -> bool:
         for value in x:
             if not isinstance(value, list | tuple) or value:  # a text may have no words
                 return holds_text(value)
-        raise ValueError(f"There must be one text or more. Received: {x!r:.80}.")
+        raise ValueError(f"There must be one text or more, with a word in it. Received: {x!r:.80}.")
     if isinstance(x, str | bytes):
         return True
     if isinstance(x, np.ndarray):

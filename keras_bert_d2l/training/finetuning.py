@@ -95,7 +95,8 @@ def finetune(
             and the options and the data have to be the same.
         callbacks: Further Keras callbacks; each epoch is a call of `fit`. One that sets
             `model.stop_training` ends the run: its last epoch counts as far as it got, and
-            `resume` goes on with the next one.
+            `resume` goes on with the next one. `EarlyStopping` counts the epochs of one call:
+            take `patience`.
         verbose: As in `keras.Model.fit`.
         **options: The fields of `FinetuningOptions`: `epochs`, `learning_rate`, `warmup`,
             `weight_decay`, `layer_decay`, `batch_size`, `max_len`, `seed`, `class_weights`,

@@ -60,7 +60,7 @@ def test_an_accent_of_its_own_belongs_to_its_answer(reader):
     for context in ("the cat dog\u0301", "the cat dog\u0301\u0301 sat"):
         found = answer(reader, "dog", context, top_k=9)
         assert found[0].text == context[found[0].start : found[0].end]
-        assert found[0].text.rstrip("\u0301 sat") == "cat dog"
+        assert found[0].text.startswith("cat dog\u0301")
         assert "dog" not in [one.text.split()[-1] for one in found]
 
 
