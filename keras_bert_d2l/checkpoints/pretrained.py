@@ -26,6 +26,7 @@ from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.models.text_batches import check_vocab_size
 from keras_bert_d2l.text.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -232,12 +233,7 @@ def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) 
             "Texts need a tokenizer. Received: tokenizer=None; a checkpoint without a vocabulary "
             "has none, so make it of the model's own: `Tokenizer(Vocab.from_file(path))`."
         )
-    expected, received = model.bert_config.vocab_size, len(tokenizer.vocab)
-    if received != expected:
-        raise ValueError(
-            f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "
-            f"for. Received: a tokenizer with {received} tokens; use the model's own vocabulary."
-        )
+    check_vocab_size(tokenizer, model.bert_config)
 
 
 def _describe(path: pathlib.Path, num_heads: int | None) -> Checkpoint:

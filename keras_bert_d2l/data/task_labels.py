@@ -3,7 +3,7 @@
 N: examples, C: labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -66,8 +66,13 @@ def word_label_ids(examples: WordExamples, names: Sequence[str]) -> np.ndarray:
     return np.fromiter(of_words, np.int32)
 
 
+def differ_in_capitals(names: Iterable[str], known: Iterable[str]) -> bool:
+    """Tells whether names of labels would be known if capitals did not count."""
+    return {name.lower() for name in names} <= {name.lower() for name in known}
+
+
 def _remedy(unseen: Sequence[str], names: Sequence[str]) -> str:
-    if {name.lower() for name in unseen} <= {name.lower() for name in names}:
+    if differ_in_capitals(unseen, names):
         return "They differ in capitals alone: write them alike in all files."
     return "Train on examples that have every label, or take these out."
 

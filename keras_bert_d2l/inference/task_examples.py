@@ -10,6 +10,7 @@ from keras_bert_d2l.data.task_examples import (
     WordExamples,
     how_many,
 )
+from keras_bert_d2l.data.task_labels import differ_in_capitals
 from keras_bert_d2l.inference.scores import check_libraries
 from keras_bert_d2l.models.task_model import TaskModel
 from keras_bert_d2l.models.tasks import (
@@ -77,7 +78,7 @@ def _check_labels(model: Any, examples: TaskExamples, where: str) -> None:
             f"{name!r} ({how_many(count, 'time')})" for name, count in unknown.items()
         )
         remedy = "take a model of all labels, or take these examples out"
-        if {name.lower() for name in unknown} <= {name.lower() for name in known}:
+        if differ_in_capitals(unknown, known):
             remedy = "they differ in capitals alone, write them alike in all files"
         raise ValueError(
             f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; "

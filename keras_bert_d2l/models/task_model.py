@@ -241,12 +241,7 @@ class TaskModel(features.BatchModel):
                 "Strings need a tokenizer. Received: a model without one; set "
                 "`model.tokenizer = Tokenizer(vocab)`, or pass batches of token ids."
             )
-        expected, received = self.bert_config.vocab_size, len(self.tokenizer.vocab)
-        if received != expected:
-            raise ValueError(
-                f"The tokenizer's vocabulary must have the {expected} tokens that the model was "
-                f"made for. Received: a tokenizer with {received} tokens; use the model's own."
-            )
+        text_batches.check_vocab_size(self.tokenizer, self.bert_config)
 
     def _held_out(self, validation_data: Any, batch_size: int | None) -> Any:
         """Returns the validation data as Keras takes them."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert_d2l.config import BERTConfig
+
 
 def is_dataset(x: Any) -> bool:
     """Tells whether `x` is a `tf.data.Dataset`."""
@@ -54,6 +56,16 @@ def as_tensors(x: Any) -> Any:
     if len(x) and isinstance(x[0], list | tuple):
         return tf.ragged.constant([list(words) for words in x], tf.string, ragged_rank=1)
     return tf.convert_to_tensor(list(x), tf.string)
+
+
+def check_vocab_size(tokenizer: Any, config: BERTConfig) -> None:
+    """Raises a `ValueError` where a tokenizer has not the tokens that the model was made for."""
+    expected, received = config.vocab_size, len(tokenizer.vocab)
+    if received != expected:
+        raise ValueError(
+            f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "
+            f"for. Received: a tokenizer with {received} tokens; use the model's own vocabulary."
+        )
 
 
 def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) -> Any:
