@@ -22,7 +22,7 @@ from memory import write_corpus
 
 def write_lines(source: Path, path: Path, copies: int) -> None:
     """Writes the documents of a corpus one sentence per line, `copies` times over."""
-    from keras_bert_d2l.text.corpus import Corpus
+    from keras_bert_d2l.text.corpus.corpus import Corpus
 
     corpus = Corpus.open(source)
     with open(path, "w", encoding="utf-8") as file:
@@ -40,10 +40,10 @@ def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, flo
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # TensorFlow's chatter
     import tensorflow as tf
 
-    from keras_bert_d2l.data.store import build_store
-    from keras_bert_d2l.text.corpus import Corpus
-    from keras_bert_d2l.text.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab import Vocab
+    from keras_bert_d2l.data.store.building import build_store
+    from keras_bert_d2l.text.corpus.corpus import Corpus
+    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+    from keras_bert_d2l.text.vocab.vocab import Vocab
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

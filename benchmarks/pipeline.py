@@ -47,10 +47,10 @@ def turn(contestant: Contestant, seconds: float) -> float:
 def prepare(options: argparse.Namespace, folder: Path) -> None:
     """Writes the text as a store and as lines, each a paragraph's worth of sentences."""
     os.environ |= ENVIRONMENT
-    from keras_bert_d2l.data.store import build_store
-    from keras_bert_d2l.text.corpus import Corpus
-    from keras_bert_d2l.text.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab import Vocab
+    from keras_bert_d2l.data.store.building import build_store
+    from keras_bert_d2l.text.corpus.corpus import Corpus
+    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+    from keras_bert_d2l.text.vocab.vocab import Vocab
 
     corpus = Corpus.open(options.text, layout=options.layout)
     build_store(corpus, Tokenizer(Vocab.from_file(options.vocab)), folder / "store")

@@ -31,11 +31,11 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.task_examples import QuestionExamples, TaskExamples, TextExamples
-from keras_bert_d2l.data.task_rows import TaskRows
-from keras_bert_d2l.data.tasks import read_examples
-from keras_bert_d2l.inference.evaluation import evaluate
-from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.data.tasks.examples import QuestionExamples, TaskExamples, TextExamples
+from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.optimizers import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01

@@ -28,8 +28,8 @@ os.environ |= {
 import tensorflow as tf
 import tokenizers
 
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 Batches = Sequence[Sequence[str]]
 

@@ -10,25 +10,32 @@ from keras_bert_d2l.checkpoints.pretrained import (
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
-from keras_bert_d2l.checkpoints.tasks import load_task
+from keras_bert_d2l.checkpoints.task_loading import load_task
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.beam import build_store_with_beam
-from keras_bert_d2l.data.dataset import pretraining_dataset
-from keras_bert_d2l.data.masking import Masking
-from keras_bert_d2l.data.peek import peek
-from keras_bert_d2l.data.report import DataReport, data_report
-from keras_bert_d2l.data.store import TokenStore, build_store
-from keras_bert_d2l.data.task_examples import Answer, QuestionExamples, TextExamples, WordExamples
-from keras_bert_d2l.data.task_rows import TaskRows
-from keras_bert_d2l.data.tasks import read_examples
-from keras_bert_d2l.data.tfrecords import read_tfrecords, write_tfrecords
-from keras_bert_d2l.inference.answers import FoundAnswer, answer
-from keras_bert_d2l.inference.embeddings import Match, embed, similar
-from keras_bert_d2l.inference.evaluation import Evaluation, evaluate, print_evaluation
-from keras_bert_d2l.inference.fill_mask import Prediction, fill_mask
-from keras_bert_d2l.inference.labels import Classification, Regression, Tag, classify, regress, tag
-from keras_bert_d2l.inference.perplexity import Perplexity, pseudo_perplexity
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking import Masking
+from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords, write_tfrecords
+from keras_bert_d2l.data.report.report import DataReport, data_report
+from keras_bert_d2l.data.store.beam import build_store_with_beam
+from keras_bert_d2l.data.store.building import TokenStore, build_store
+from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.peek import peek
+from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate, print_evaluation
+from keras_bert_d2l.inference.pretraining.fill_mask import Prediction, fill_mask
+from keras_bert_d2l.inference.pretraining.perplexity import Perplexity, pseudo_perplexity
+from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.tasks.answers import FoundAnswer, answer
+from keras_bert_d2l.inference.tasks.embeddings import Match, embed, similar
+from keras_bert_d2l.inference.tasks.labels import (
+    Classification,
+    Regression,
+    Tag,
+    classify,
+    regress,
+    tag,
+)
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
@@ -36,29 +43,29 @@ from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.tasks import (
+from keras_bert_d2l.models.tasks.heads import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.serving.audit import audit_saved_model
-from keras_bert_d2l.serving.client import ServingClient
-from keras_bert_d2l.serving.export import export_saved_model
-from keras_bert_d2l.serving.onnx import export_onnx
-from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.text.coverage import Coverage, measure_coverage
-from keras_bert_d2l.text.extending import extend_vocab
-from keras_bert_d2l.text.segments import get_tokens_and_segments
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab, learn_vocab
-from keras_bert_d2l.text.windows import answer_spans
-from keras_bert_d2l.training.finetuning import FinetuningResult, finetune
+from keras_bert_d2l.serving.client.client import ServingClient
+from keras_bert_d2l.serving.export.audit import audit_saved_model
+from keras_bert_d2l.serving.export.export import export_saved_model
+from keras_bert_d2l.serving.onnx.export import export_onnx
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.coverage import Coverage, measure_coverage
+from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.windows import answer_spans
+from keras_bert_d2l.text.vocab.extending import extend_vocab
+from keras_bert_d2l.text.vocab.vocab import Vocab, learn_vocab
+from keras_bert_d2l.training.finetuning.data import split_examples
+from keras_bert_d2l.training.finetuning.files import finetune_files
+from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, finetune
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
-from keras_bert_d2l.training.pretraining import pretrain
-from keras_bert_d2l.training.task_data import split_examples
-from keras_bert_d2l.training.task_run import finetune_files
+from keras_bert_d2l.training.pretraining.pretrain import pretrain
 
 __version__ = "0.1.0"
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.serving.export import export_saved_model
-from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab, learn_vocab
+from keras_bert_d2l.serving.export.export import export_saved_model
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab, learn_vocab
 from keras_bert_d2l.training.callbacks import Progress, Throughput
 from keras_bert_d2l.training.optimizers import BERTAdamW
-from keras_bert_d2l.training.pretraining import pretrain
-from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.training.pretraining.pretrain import pretrain
+from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
 DEFAULT_MINUTES = 5.0

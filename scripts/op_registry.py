@@ -1,4 +1,4 @@
-"""Writes the allow-list of the audit: `keras_bert_d2l/serving/known_ops.txt`.
+"""Writes the allow-list of the audit: `keras_bert_d2l/serving/export/known_ops.txt`.
 
 TensorFlow Serving's binary has the ops of a TensorFlow release and those of tensorflow-text 2.12.1.
 Known are therefore the ops that the registry of TensorFlow 2.12.1 has and that of the release in
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import textwrap
 
-FILE = pathlib.Path(__file__).parents[1] / "keras_bert_d2l" / "serving" / "known_ops.txt"
+FILE = pathlib.Path(__file__).parents[1] / "keras_bert_d2l" / "serving" / "export" / "known_ops.txt"
 _HEADER = """\
 # Ops by release, of which the audit allows the [known]. Written by scripts/op_registry.py.
 """

@@ -4,9 +4,9 @@ import keras
 
 import keras_bert_d2l as kb
 from contestants import finetune_turns as contest
-from keras_bert_d2l.data.task_rows import TaskRows
-from keras_bert_d2l.data.tasks import read_examples
-from keras_bert_d2l.inference.evaluation import evaluate
+from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.training.optimizers import WarmupLinearDecay
 
 options = contest.arguments()

@@ -5,9 +5,9 @@ import itertools
 import tensorflow as tf
 
 from contestants import pipeline_workload as workload
-from keras_bert_d2l.data.dataset import pretraining_dataset
-from keras_bert_d2l.data.masking import Masking, mask_tokens
-from keras_bert_d2l.data.token_store import TokenStore
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking import Masking, mask_tokens
+from keras_bert_d2l.data.store.token_store import TokenStore
 
 TOGETHER = 4  # batches
 

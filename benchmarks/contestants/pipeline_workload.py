@@ -68,7 +68,7 @@ def vocab_tokens(options: argparse.Namespace) -> list[str]:
 
 def documents(options: argparse.Namespace) -> list[Document]:
     """The documents of the store as lists of lists of ids, as a program in Python holds them."""
-    from keras_bert_d2l.data.token_store import TokenStore
+    from keras_bert_d2l.data.store.token_store import TokenStore
 
     store = TokenStore.open(options.store)
     return [

@@ -20,7 +20,7 @@ from keras_bert_d2l.book.vocabulary import Vocab, tokenize
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
 
 # The archives of the book's two pretrained models and their SHA-1. They are not downloaded.
 DATA_HUB = {

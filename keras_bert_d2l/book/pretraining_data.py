@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.book.vocabulary import Vocab, tokenize
-from keras_bert_d2l.text.reading import read_lines
-from keras_bert_d2l.text.segments import get_tokens_and_segments
-from keras_bert_d2l.text.vocab import BOOK_SPECIALS
+from keras_bert_d2l.text.corpus.reading import read_lines
+from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS
 
 PAD, _, CLS, SEP, MASK = BOOK_SPECIALS
 RESERVED_TOKENS = (PAD, MASK, CLS, SEP)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.book.vocabulary import Vocab
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.text.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
 
 
 def try_all_gpus() -> list[str]:

@@ -12,23 +12,23 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
-from keras_bert_d2l.checkpoints import book, google, huggingface, native, notebook
-from keras_bert_d2l.checkpoints.conversion import (
+from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native, notebook
+from keras_bert_d2l.checkpoints.task_fields import describe_task, make_task
+from keras_bert_d2l.checkpoints.weights.conversion import (
     Checkpoint,
     Tensors,
     first,
     load_weights,
     part_of,
 )
-from keras_bert_d2l.checkpoints.task_fields import describe_task, make_task
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.task_model import TaskModel
-from keras_bert_d2l.models.text_batches import check_vocab_size
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.models.tasks.strings import check_vocab_size
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 Format = Literal["native", "huggingface", "google", "book"]  # those that are written too
 

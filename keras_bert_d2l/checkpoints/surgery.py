@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.conversion import first, named_weights
 from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.weights.conversion import first, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 # The weights with one entry for each token, and the axis of it.
 _VOCABULARY_AXES = {

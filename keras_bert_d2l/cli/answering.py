@@ -15,20 +15,20 @@ from rich.console import Console
 from rich.progress import track
 
 from keras_bert_d2l.cli.lines import as_json_line
-from keras_bert_d2l.data.task_examples import (
+from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
     TextExamples,
     WordExamples,
     how_many,
 )
-from keras_bert_d2l.data.task_files import Dropped, TextFile, read_file
-from keras_bert_d2l.data.task_words import DOCUMENTS, is_conllu
-from keras_bert_d2l.data.tasks import read_examples
+from keras_bert_d2l.data.tasks.readers.files import Dropped, TextFile, read_file
+from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.readers.words import DOCUMENTS, is_conllu
 from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.inference.answers import answer, fitting_questions
-from keras_bert_d2l.inference.labels import classify, regress, tag
-from keras_bert_d2l.text.reading import bare_suffix
+from keras_bert_d2l.inference.tasks.answers import answer, fitting_questions
+from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
+from keras_bert_d2l.text.corpus.reading import bare_suffix
 
 _AT_ONCE = 1024  # examples, after which what was found is written
 _LINES = (".txt", ".text")  # endings of files of texts, one a line

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l.checkpoints.pretrained import Format, convert_checkpoint, inspect_checkpoint
-from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 

@@ -14,16 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_bert_d2l.cli.options import LayoutOption, Texts, open_corpus
-from keras_bert_d2l.data.beam import build_store_with_beam
-from keras_bert_d2l.data.report import DataReport, Word, data_report
-from keras_bert_d2l.data.report_page import write_page
-from keras_bert_d2l.data.store import Progress as Parts
-from keras_bert_d2l.data.store import build_store
-from keras_bert_d2l.data.tfrecords import write_tfrecords
-from keras_bert_d2l.data.token_store import TokenStore
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.training.options import MaskingName, Objective
+from keras_bert_d2l.data.pretraining.tfrecords import write_tfrecords
+from keras_bert_d2l.data.report.page import write_page
+from keras_bert_d2l.data.report.report import DataReport, Word, data_report
+from keras_bert_d2l.data.store.beam import build_store_with_beam
+from keras_bert_d2l.data.store.building import Progress as Parts
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.training.pretraining.options import MaskingName, Objective
 
 _EXAMPLES = "Examples"  # a group of options on a page of help
 _SHOWN = 3  # examples in a terminal

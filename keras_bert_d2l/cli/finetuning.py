@@ -30,11 +30,11 @@ from keras_bert_d2l.cli.task_options import (
     Text,
     TextB,
 )
-from keras_bert_d2l.data.peek import peek
-from keras_bert_d2l.training.finetuning_options import Task, TaskRunOptions, read_task_options
-from keras_bert_d2l.training.run_folder import checkpoint_folder
-from keras_bert_d2l.training.task_data import row_len
-from keras_bert_d2l.training.task_run import finetune_files, read_data
+from keras_bert_d2l.data.tasks.peek import peek
+from keras_bert_d2l.training.finetuning.data import row_len
+from keras_bert_d2l.training.finetuning.files import finetune_files, read_data
+from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions, read_task_options
+from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 _TRAINED = "What is trained"
 

@@ -23,17 +23,21 @@ from keras_bert_d2l.cli.lines import (
     read_texts,
 )
 from keras_bert_d2l.cli.options import Model, NullThreshold, load
-from keras_bert_d2l.data.task_examples import how_many
+from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.inference.answers import answer
-from keras_bert_d2l.inference.embeddings import embed, similar
-from keras_bert_d2l.inference.fill_mask import fill_mask
-from keras_bert_d2l.inference.labels import classify, regress, tag
-from keras_bert_d2l.inference.perplexity import Perplexity, joint_perplexity, pseudo_perplexity
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
+from keras_bert_d2l.inference.pretraining.perplexity import (
+    Perplexity,
+    joint_perplexity,
+    pseudo_perplexity,
+)
+from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.inference.tasks.embeddings import embed, similar
+from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import SequenceRegressor, TextEmbedder
-from keras_bert_d2l.training.finetuning import tuned_null_threshold
+from keras_bert_d2l.models.tasks.heads import SequenceRegressor, TextEmbedder
+from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
 _DIGITS = 9  # of the numbers of a vector: they tell one float32 from the next
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from keras_bert_d2l.data.task_examples import how_many
+from keras_bert_d2l.data.tasks.examples import how_many
 
 _STDIN = "-"
 _PART = 512  # texts that are asked about at once: what is answered is written while others wait

@@ -11,9 +11,9 @@ import typer
 
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.pretrained import HEADS, Pretrained, load_pretrained
-from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.training.options import Layout, Precision
-from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.training.pretraining.options import Layout, Precision
+from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 # Groups of options on a page of help.
 OF_TEXT, OF_RUN, OF_TRAINING, OF_DEVICES = "Text", "Run", "Training", "Devices"

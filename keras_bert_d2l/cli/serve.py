@@ -30,7 +30,7 @@ def serve(
     Example: `keras-bert-d2l serve saved_models/mine`
     """
     try:
-        from keras_bert_d2l.serving import local_server
+        from keras_bert_d2l.serving.server import local_server
     except ModuleNotFoundError as error:
         raise ImportError(
             'The local server needs starlette and uvicorn: pip install "keras-bert-d2l[serving]".'

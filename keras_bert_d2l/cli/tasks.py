@@ -10,11 +10,11 @@ import typer
 from keras_bert_d2l.cli.answering import write_answers
 from keras_bert_d2l.cli.options import NullThreshold, load
 from keras_bert_d2l.cli.task_options import Header, Id, Label, Separator, Text, TextB
-from keras_bert_d2l.data.tasks import read_examples
+from keras_bert_d2l.data.tasks.readers.reading import read_examples
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inference.evaluation import Evaluation, evaluate, print_evaluation
-from keras_bert_d2l.inference.task_examples import TASK_MODELS
-from keras_bert_d2l.training.finetuning import tuned_null_threshold
+from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
+from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate, print_evaluation
+from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
 _TASK_OF = {kind: task for task, kind in TASK_MODELS.items()}
 

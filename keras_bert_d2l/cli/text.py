@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l.cli.options import LayoutOption, Texts, open_corpus
-from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.text.coverage import measure_coverage
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import learn_vocab
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.coverage import measure_coverage
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import learn_vocab
 
 _HELD_OUT, _ENOUGH = 20, 100  # every 20th document is not learned from, where there are 100
 

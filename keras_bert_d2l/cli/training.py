@@ -21,14 +21,14 @@ from keras_bert_d2l.cli.options import (
     one_or_many,
     plain,
 )
-from keras_bert_d2l.training.options import (
+from keras_bert_d2l.training.pretraining.options import (
     MaskingName,
     Objective,
     Rows,
     Strategy,
     read_options,
 )
-from keras_bert_d2l.training.pretraining import pretrain
+from keras_bert_d2l.training.pretraining.pretrain import pretrain
 
 _MODEL, _EXAMPLES = "Model", "Examples"
 

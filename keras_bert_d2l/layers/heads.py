@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bert_d2l.config import check_choice
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
-from keras_bert_d2l.layers.normalization import layer_normalization
+from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.layers.transformer import activation_function
 
 

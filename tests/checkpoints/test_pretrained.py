@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from keras_bert_d2l.checkpoints.conversion import named_weights
 from keras_bert_d2l.checkpoints.pretrained import (
     check_vocabulary,
     convert_checkpoint,
@@ -16,10 +15,11 @@ from keras_bert_d2l.checkpoints.pretrained import (
     load_pretrained,
     save_pretrained,
 )
+from keras_bert_d2l.checkpoints.weights.conversion import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE = "config.json", "vocab.txt", "model.safetensors"
 VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])

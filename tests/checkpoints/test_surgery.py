@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.conversion import named_weights
 from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
+from keras_bert_d2l.checkpoints.weights.conversion import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab(["play", *SPECIALS, "##ing", "##s", "the", "cat", "-", "##er"])

@@ -8,7 +8,7 @@ import yaml
 
 import keras_bert_d2l
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 COMMANDS = (
     "quickstart",

@@ -5,7 +5,7 @@ import pytest
 from keras_bert_d2l.checkpoints.pretrained import load_pretrained, save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
 CONFIG = BERTConfig.preset(

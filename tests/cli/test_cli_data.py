@@ -1,10 +1,10 @@
 import pytest
 
 from keras_bert_d2l.cli import data, training
-from keras_bert_d2l.data.store import build_store
-from keras_bert_d2l.data.tfrecords import read_tfrecords
-from keras_bert_d2l.data.token_store import TokenStore
-from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
 WORDS = "the dog cat owl fox hare bird mouse sees hears finds .".split()
 

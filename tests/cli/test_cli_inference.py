@@ -8,12 +8,12 @@ from typer.testing import CliRunner
 
 from keras_bert_d2l.checkpoints.pretrained import save_pretrained
 from keras_bert_d2l.cli import app, inference
-from keras_bert_d2l.inference.answers import answer
-from keras_bert_d2l.inference.embeddings import embed, similar
-from keras_bert_d2l.inference.labels import classify, tag
-from keras_bert_d2l.inference.perplexity import joint_perplexity, pseudo_perplexity
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
-from keras_bert_d2l.models.tasks import (
+from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
+from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.inference.tasks.embeddings import embed, similar
+from keras_bert_d2l.inference.tasks.labels import classify, tag
+from keras_bert_d2l.models.tasks.heads import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, save_pretrained
 from keras_bert_d2l.cli import app
-from keras_bert_d2l.models.task_model import TaskModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it ##s the dog cat runs".split()
 NAMES = ["film", "it", "the", "dog", "cat", "runs"]

@@ -118,9 +118,9 @@ answers = {
 """
 IMPORTS = """
 import keras_bert_d2l
-from keras_bert_d2l.inference.embeddings import embed
-from keras_bert_d2l.inference.perplexity import pseudo_perplexity
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.tasks.embeddings import embed
+from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
+from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 """
 
 

@@ -8,8 +8,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
 

@@ -9,17 +9,17 @@ import urllib3
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import (
+from keras_bert_d2l.models.tasks.heads import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.serving.export import export_saved_model
-from keras_bert_d2l.serving.served_versions import ServedVersions
-from keras_bert_d2l.text.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.serving.export.export import export_saved_model
+from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
 WORDS = ("red", "green", "blue", "##ish")
 MAX_LEN = 24

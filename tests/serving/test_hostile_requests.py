@@ -9,9 +9,9 @@ import random
 import numpy as np
 import pytest
 
-from keras_bert_d2l.serving.client import ServingClient
-from keras_bert_d2l.serving.local_server import LocalServer, running
-from keras_bert_d2l.serving.served_versions import ServedVersions
+from keras_bert_d2l.serving.client.client import ServingClient
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.versions import ServedVersions
 
 NUM_HOSTILE, NUM_OF_A_TASK = 500, 100
 NUM_REQUESTS, NUM_THREADS = 1000, 8

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import Normalization, split_words
-from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
 
 def normalize(texts, specials=GOOGLE_SPECIALS, lowercase=True, **options):
@@ -107,7 +107,7 @@ def test_the_locale_of_the_process_changes_nothing(fresh_process):
         import sys
         import tensorflow as tf
         from keras_bert_d2l.text.normalization import Normalization
-        from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
+        from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
         print(Normalization(GOOGLE_SPECIALS)(tf.constant(sys.argv[1:])).numpy().tolist())
     """
     expected = normalize(texts).numpy().tolist()

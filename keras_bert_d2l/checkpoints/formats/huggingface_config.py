@@ -1,0 +1,147 @@
+"""Hugging Face: its `config.json` to a `BERTConfig` and back.
+
+Source: github.com/huggingface/transformers, `models/bert/configuration_bert.py`.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bert_d2l.checkpoints.formats.foreign_config import check_kept
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import read_json_object
+
+CONFIG_FILE = "config.json"
+ARCHITECTURES = {  # by the heads: whether there is one for MLM, and one for the next sentence
+    (True, True): "BertForPreTraining",
+    (True, False): "BertForMaskedLM",
+    (False, True): "BertForNextSentencePrediction",
+    (False, False): "BertModel",
+}
+
+# Their field: ours, and the value of a file that leaves it out.
+_FIELDS: dict[str, tuple[str, Any]] = {
+    "vocab_size": ("vocab_size", 30522),
+    "hidden_size": ("num_hiddens", 768),
+    "intermediate_size": ("ffn_num_hiddens", 3072),
+    "num_attention_heads": ("num_heads", 12),
+    "num_hidden_layers": ("num_blks", 12),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "max_position_embeddings": ("max_len", 512),
+    "type_vocab_size": ("num_segments", 2),
+    "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
+    "hidden_act": ("activation", "gelu"),
+    "tie_word_embeddings": ("tie_embeddings", True),
+}
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+_FIXED = {"model_type": "bert", "position_embedding_type": "absolute"}
+# These say where the file comes from, how to start, train or generate, what a task's labels are
+# called, or what to return: none changes what the encoder and the pretraining heads compute.
+_WITHOUT_EFFECT = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+    classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype
+    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
+    finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
+    initializer_range label2id length_penalty max_length min_length name_or_path
+    no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
+    output_attentions output_hidden_states output_past output_scores pad_token_id pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
+    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class
+    top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache
+    """.split()
+)
+
+
+def config_from_json(path: str | os.PathLike[str]) -> BERTConfig:
+    """Reads Hugging Face's `config.json`.
+
+    Fields that are left out have transformers' defaults. Whether there is a pooler and a
+    next-sentence head is not in the file, as the weights tell; here both are there.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no JSON, a field asks for what BERT is not, is unknown, or is out
+            of its range.
+    """
+    fields = read_json_object(path)
+    try:
+        return _from_fields(fields)
+    except ValueError as error:
+        names = [f"{o} is {t!r} there" for t, (o, _) in _FIELDS.items() if f"`{o}`" in str(error)]
+        note = f" ({', '.join(names)})" if names else ""
+        raise ValueError(f"{os.fspath(path)!r}: {error}{note}") from error
+
+
+def config_to_dict(config: BERTConfig) -> dict[str, Any]:
+    """Returns the fields of Hugging Face's `config.json`.
+
+    Warns of a dropout that is not kept, which does not change the outputs. The `initializer` is
+    of no account, as the weights have their values.
+
+    Raises:
+        ValueError: Hugging Face's BERT cannot express the architecture; the message names the
+            field.
+    """
+    if config.pooler != config.next_sentence:
+        raise ValueError(
+            "Hugging Face's BERT for pretraining has a pooler if and only if it has a "
+            f"next-sentence head. Received: pooler={config.pooler}, next_sentence="
+            f"{config.next_sentence}. Choose another format, or build the model with both or "
+            "neither."
+        )
+    ours = config.to_dict()
+    if config.attention_dropout is None:
+        ours["attention_dropout"] = config.dropout
+    fields = {theirs: ours[name] for theirs, (name, _) in _FIELDS.items()}
+    theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+    fields["hidden_act"] = theirs_of[config.activation]
+    check_kept(config, _from_fields(fields), "Hugging Face", untold=("pooler", "next_sentence"))
+    return {
+        "architectures": [ARCHITECTURES[True, config.next_sentence]],
+        "model_type": "bert",
+        **fields,
+        "initializer_range": 0.02,
+        "pad_token_id": 0,
+    }
+
+
+def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
+    for name, expected in _FIXED.items():
+        if fields.get(name) not in (None, expected):
+            raise ValueError(
+                f'`{name}` must be "{expected}". Received: {fields[name]!r}; that is another '
+                "architecture than BERT's."
+            )
+    # A field that is null, false, zero or empty asks for nothing.
+    unknown = {name for name, value in fields.items() if value}
+    unknown -= _FIELDS.keys() | _FIXED.keys() | _WITHOUT_EFFECT
+    if unknown:
+        name = min(unknown)
+        raise ValueError(
+            f"`{name}` is not supported, and may change what the model computes. Received: "
+            f"{fields[name]!r:.80}. If it does not change that, take it out of the file."
+        )
+    values = {ours: fields.get(theirs, default) for theirs, (ours, default) in _FIELDS.items()}
+    activation = values["activation"]
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {activation!r}."
+        )
+    values["activation"] = _ACTIVATIONS[activation]
+    if values["attention_dropout"] == values["dropout"]:
+        values["attention_dropout"] = None
+    return BERTConfig(
+        **values,
+        embedding_dropout=values["dropout"],
+        embedding_norm=True,
+        initializer="truncated_normal",
+    )

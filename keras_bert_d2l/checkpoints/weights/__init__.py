@@ -1,0 +1,1 @@
+"""Files of named arrays, and the tables that rename them."""

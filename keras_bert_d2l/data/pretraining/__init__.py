@@ -1,0 +1,1 @@
+"""Token store -> batches for pretraining: pairs, masking, packing, epochs."""

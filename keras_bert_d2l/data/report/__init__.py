@@ -1,0 +1,1 @@
+"""Token store -> a report on what the model will see."""

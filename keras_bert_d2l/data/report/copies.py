@@ -1,0 +1,73 @@
+"""Hashes of documents or sentences in, how many of them are copies out."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from keras_bert_d2l.data.store.token_store import TokenStore
+
+_SENTENCES_AT_ONCE = 1 << 16
+_COMPARED = 1 << 22  # in memory: of more, those that are multiples of some number
+_NUM_REPEATED = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """How much of something is there more than once.
+
+    Attributes:
+        share: Of all, those that are copies of another one before them.
+        sampled: Of how many one was looked at; 1: all.
+        most_repeated: Places of the most frequent ones, and how often each occurs.
+    """
+
+    share: float
+    sampled: int
+    most_repeated: tuple[tuple[int, int], ...]
+
+
+def find_copies(hashes: Iterable[np.ndarray], count: int) -> Copies:
+    """Finds equal things by their hashes, and of very many a sample.
+
+    Equal ones are in the sample together or not at all, so that it has the share of all.
+
+    Args:
+        hashes: Blocks of uint64 hashes.
+        count: The number of hashes.
+    """
+    sampled = -(-count // _COMPARED)
+    found, places = [], []
+    start = 0
+    for block in hashes:
+        mine = np.flatnonzero(block % np.uint64(sampled) == 0)
+        found.append(block[mine])
+        places.append(start + mine)
+        start += len(block)
+    looked_at = np.concatenate(found)
+    if not len(looked_at):
+        return Copies(0.0, sampled, ())
+    _, first, times = np.unique(looked_at, return_index=True, return_counts=True)
+    most = np.argsort(-times, kind="stable")[:_NUM_REPEATED]
+    where = np.concatenate(places)[first]
+    repeated = tuple((int(where[n]), int(times[n])) for n in most if times[n] > 1)
+    return Copies(1 - len(times) / len(looked_at), sampled, repeated)
+
+
+def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
+    """Yields uint64 hashes of the ids of each sentence, a bounded number at a time."""
+    for first in range(0, store.num_sentences, _SENTENCES_AT_ONCE):
+        offsets = np.asarray(store.sentence_offsets[first : first + _SENTENCES_AT_ONCE + 1])
+        starts = offsets[:-1] - offsets[0]
+        ids = store.tokens[offsets[0] : offsets[-1]].astype(np.uint64)
+        place = np.arange(len(ids), dtype=np.uint64)
+        place -= np.repeat(starts.astype(np.uint64), np.diff(offsets))
+        yield np.add.reduceat(_mixed(_mixed(ids) + place), starts)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64: every bit depends on every bit."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,1 @@
+"""The token store: a corpus tokenized once, on disk, read at random."""

@@ -1,0 +1,151 @@
+"""The shards of a corpus in, the files of a token store out; equal documents may be left out."""
+
+import contextlib
+import hashlib
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_bert_d2l.data.store import manifest, shards
+from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin
+from keras_bert_d2l.data.store.shards import bytes_of, put
+
+_COUNTS = ("num_documents", "num_sentences", "num_tokens")
+_DOCUMENTS_AT_ONCE = 1 << 10  # in memory: each has at most some 100,000 tokens
+_HASHES_AT_ONCE = 1 << 22  # in memory while equal ones are looked for: with their order 200 MB
+
+
+def merge(
+    folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path, keep: np.ndarray
+) -> Manifest:
+    """Joins shards to one store, in their order.
+
+    Args:
+        folders: The shards.
+        origin: What the store is made from.
+        directory: Folder to write the four arrays to.
+        keep: bool `(N,)`, the documents of all shards that the store shall have; read in order.
+
+    Returns: what is to be the manifest of the store.
+    """
+    dtype = manifest.token_dtype(origin.vocab_size)
+    total = np.zeros(len(_COUNTS), np.int64)
+    num_read = 0
+    entries: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        files = {name: _Output(stack, directory / name) for name in manifest.FILES}
+        for name in (manifest.SENTENCES, manifest.DOCUMENTS):
+            put(files[name].file, np.zeros(1, "<i8"))
+        for folder in folders:
+            before = total.copy()
+            for block in _blocks(folder, dtype):
+                read = len(block.hashes)
+                block = block.only(keep[num_read : num_read + read])
+                num_read += read
+                files[manifest.TOKENS].put(block.tokens)
+                files[manifest.SENTENCES].put(total[2] + np.cumsum(block.sentences, dtype="<i8"))
+                files[manifest.DOCUMENTS].put(total[1] + np.cumsum(block.documents, dtype="<i8"))
+                files[manifest.HASHES].put(block.hashes)
+                total += [len(block.documents), len(block.sentences), len(block.tokens)]
+            counts = zip(_COUNTS, (total - before).tolist(), strict=True)
+            sums = {name: file.checksum() for name, file in files.items()}
+            entries.append({**dict(counts), "sha256": sums})
+    return Manifest(
+        **vars(origin),
+        num_documents=int(total[0]),
+        num_sentences=int(total[1]),
+        num_tokens=int(total[2]),
+        num_duplicates=num_read - int(total[0]),
+        shards=entries,
+    )
+
+
+def first_of_equals(folders: Sequence[pathlib.Path], scratch: pathlib.Path) -> np.ndarray:
+    """Finds the documents that are no copy of an earlier one, by their hashes.
+
+    Args:
+        folders: The shards.
+        scratch: A file to keep the result in.
+
+    Returns: bool `(N,)`, memory-mapped.
+    """
+    count = num_documents(folders)
+    keep = np.memmap(scratch, bool, mode="w+", shape=(count,))
+    keep[:] = True
+    num_parts = -(-count // _HASHES_AT_ONCE)
+    for part in range(num_parts):  # equal ones are in the same part
+        hashes, places = [], []
+        start = 0
+        for folder in folders:
+            found = np.fromfile(folder / shards.HASHES, "<u8").reshape(-1, 2)
+            mine = np.flatnonzero(found[:, 0] % num_parts == part)
+            hashes.append(found[mine])
+            places.append(start + mine)
+            start += len(found)
+        high, low = np.concatenate(hashes).T
+        order = np.lexsort((low, high))  # stable: of equal ones the first comes first
+        high, low = high[order], low[order]
+        is_copy = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        keep[np.concatenate(places)[order][1:][is_copy]] = False
+    return keep
+
+
+def num_documents(folders: Sequence[pathlib.Path]) -> int:
+    """The number of documents in all shards."""
+    return sum((folder / shards.HASHES).stat().st_size for folder in folders) // HASH_BYTES
+
+
+class _Output:
+    """A file and the checksum of what was put into it since the last one."""
+
+    def __init__(self, stack: contextlib.ExitStack, path: pathlib.Path) -> None:
+        self.file = stack.enter_context(open(path, "wb"))  # noqa: SIM115
+        self._hash = hashlib.sha256()
+
+    def put(self, array: np.ndarray) -> None:
+        put(self.file, array)
+        self._hash.update(bytes_of(array))
+
+    def checksum(self) -> str:
+        checksum, self._hash = self._hash.hexdigest(), hashlib.sha256()
+        return checksum
+
+
+class _Block(NamedTuple):
+    """Some documents of a shard: tokens, tokens per sentence, sentences per document, hashes."""
+
+    tokens: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+    hashes: np.ndarray
+
+    def only(self, keep: np.ndarray) -> "_Block":
+        if keep.all():
+            return self
+        of_sentences = np.repeat(keep, self.documents)
+        of_tokens = np.repeat(of_sentences, self.sentences)
+        return _Block(
+            self.tokens[of_tokens],
+            self.sentences[of_sentences],
+            self.documents[keep],
+            self.hashes[keep],
+        )
+
+
+def _blocks(folder: pathlib.Path, dtype: np.dtype) -> Iterator[_Block]:
+    with (
+        open(folder / shards.TOKENS, "rb") as tokens_file,
+        open(folder / shards.SENTENCES, "rb") as sentences_file,
+        open(folder / shards.DOCUMENTS, "rb") as documents_file,
+        open(folder / shards.HASHES, "rb") as hashes_file,
+    ):
+        while True:
+            documents = np.fromfile(documents_file, shards.LENGTH, _DOCUMENTS_AT_ONCE)
+            if not len(documents):
+                return
+            sentences = np.fromfile(sentences_file, shards.LENGTH, documents.sum())
+            tokens = np.fromfile(tokens_file, dtype, sentences.sum(dtype=np.int64))
+            hashes = np.fromfile(hashes_file, f"V{HASH_BYTES}", len(documents))
+            yield _Block(tokens, sentences, documents, hashes)

@@ -1,0 +1,129 @@
+"""A piece of a corpus in, a shard of a token store out: a folder with its tokens and their layout.
+
+Files are little-endian arrays without headers. Shards say lengths where the store says offsets.
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
+
+import numpy as np
+
+from keras_bert_d2l.data.store.manifest import HASH_BYTES, to_json, token_dtype
+from keras_bert_d2l.files import replacing_folder
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
+    "tokens.bin",
+    "sentence_lengths.bin",  # in tokens
+    "document_lengths.bin",  # in sentences
+    "document_hashes.bin",
+)
+LENGTH = np.dtype("<i4")
+_COUNTS = "shard.json"
+_BATCH_CHARACTERS = 1 << 18  # one call of the tokenizer: large enough to be fast, small in memory
+
+Document = Sequence[str]
+
+
+def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
+    """Tokenises a piece into a folder, unless the folder holds it already, whole.
+
+    Sentences without a token and documents without a sentence are left out.
+
+    Returns: the number of tokens.
+    """
+    num_tokens = tokens_of_whole(folder)
+    if num_tokens is None:
+        with replacing_folder(folder) as temporary:
+            num_tokens = _write(piece, tokenizer, temporary)
+            content = {"num_tokens": num_tokens, "sha256": _checksums(temporary)}
+            (temporary / _COUNTS).write_text(to_json(content), encoding="utf-8")
+    return num_tokens
+
+
+def put(file: IO[bytes], array: np.ndarray) -> None:
+    """Appends an array to a file. `ndarray.tofile` hides the reason when the disk is full."""
+    file.write(bytes_of(array))
+
+
+def bytes_of(array: np.ndarray) -> memoryview:
+    """The bytes of an array, without a copy where they lie end to end."""
+    return np.ascontiguousarray(array).view(np.uint8).data
+
+
+def tokens_of_whole(folder: pathlib.Path) -> int | None:
+    """The number of tokens of a shard; None where it is missing or damaged."""
+    try:
+        content = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+        return content["num_tokens"] if content["sha256"] == _checksums(folder) else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _checksums(folder: pathlib.Path) -> dict[str, str]:
+    checksums = {}
+    for name in FILES:
+        with open(folder / name, "rb") as file:
+            checksums[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return checksums
+
+
+def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
+    """Writes the four arrays of a shard, batch after batch; returns the number of tokens."""
+    dtype = token_dtype(len(tokenizer.vocab))
+    num_tokens = 0
+    with (
+        open(folder / TOKENS, "wb") as tokens_file,
+        open(folder / SENTENCES, "wb") as sentences_file,
+        open(folder / DOCUMENTS, "wb") as documents_file,
+        open(folder / HASHES, "wb") as hashes_file,
+    ):
+        for documents in _batches(piece):
+            ids, lengths = _tokenize(tokenizer, [s for document in documents for s in document])
+            owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+            sizes = np.bincount(owners[lengths > 0], minlength=len(documents))
+            put(tokens_file, ids.astype(dtype))
+            put(sentences_file, lengths[lengths > 0].astype(LENGTH))
+            put(documents_file, sizes[sizes > 0].astype(LENGTH))
+            for document, size in zip(documents, sizes, strict=True):
+                if size:
+                    hashes_file.write(_hash(document))
+            num_tokens += len(ids)
+    return num_tokens
+
+
+def _hash(document: Document) -> bytes:
+    return hashlib.blake2b("\n".join(document).encode(), digest_size=HASH_BYTES).digest()
+
+
+def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
+    documents: list[Document] = []
+    num_characters = 0
+    for document in piece:
+        documents.append(document)
+        # The line ends count too: a batch of empty sentences has to end.
+        num_characters += sum(map(len, document)) + len(document) + 1
+        if num_characters >= _BATCH_CHARACTERS:
+            yield documents
+            documents, num_characters = [], 0
+    if documents:
+        yield documents
+
+
+def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of the sentences end to end, and the number of each."""
+    ragged = tokenizer.tokenize(sentences)
+    ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
+    outside = (ids < 0) | (ids >= len(tokenizer.vocab))
+    if outside.any():
+        at = int(np.argmax(outside))
+        sentence = sentences[np.searchsorted(np.cumsum(lengths), at, side="right")]
+        raise ValueError(
+            f"The tokenizer gives the id {ids[at]}, outside its vocabulary of "
+            f"{len(tokenizer.vocab)} tokens, in {sentence[:80]!r}. Use the vocabulary that belongs "
+            "to the tokenizer."
+        )
+    return ids, lengths

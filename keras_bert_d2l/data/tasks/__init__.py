@@ -1,0 +1,1 @@
+"""Labeled examples of a task -> batches for its model."""

@@ -1,0 +1,1 @@
+"""Files of labeled examples -> examples in memory."""

@@ -1,0 +1,1 @@
+"""Metrics, predictions and worst errors of a fine-tuned model."""

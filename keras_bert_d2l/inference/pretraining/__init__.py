@@ -1,0 +1,1 @@
+"""Questions to a pretrained BERT: fill-mask, next sentence, perplexity."""

@@ -1,0 +1,1 @@
+"""Questions to a fine-tuned model: labels, tags, answers, embeddings."""

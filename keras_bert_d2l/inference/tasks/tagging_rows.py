@@ -1,0 +1,154 @@
+"""Words in, rows for a tagger out; and its outputs for tokens in, those for words out.
+
+T tokens of a row, C labels. A long text is several rows.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame
+from keras_bert_d2l.text.tokenizer.offsets import behind_accents
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+_CONTINUED = "##"
+
+
+@dataclasses.dataclass(frozen=True)
+class Word:
+    """A word, and where it stands in its text, if it was found in one."""
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitWords:
+    """The words and the tokens of texts.
+
+    Attributes:
+        words: The words of each text.
+        tokens: The token ids of each text, int32 `(tokens,)`.
+        firsts: The position of the first token of each word among these, int `(words,)`.
+    """
+
+    words: list[list[Word]]
+    tokens: list[np.ndarray]
+    firsts: list[np.ndarray]
+
+
+def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
+    """Splits texts into the words that the tokenizer sees, with their places."""
+    pieces = tokenizer.with_offsets(list(texts))
+    splits = pieces["tokens"].row_splits.numpy()
+    tokens, starts, ends = (
+        pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
+    )
+    goes_on = np.array(
+        [token.startswith(_CONTINUED) and token != _CONTINUED for token in tokenizer.vocab.tokens]
+    )
+    is_first = ~goes_on[tokens]
+    words, firsts = [], []
+    for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
+        first = np.flatnonzero(is_first[begin:end])
+        last = np.append(first, end - begin)[1:] - 1
+        places = zip(starts[begin:end][first].tolist(), ends[begin:end][last].tolist(), strict=True)
+        words.append([_word(text, *place) for place in places])
+        firsts.append(first)
+    return SplitWords(words, np.split(tokens, splits[1:-1]), firsts)
+
+
+def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:
+    """Takes the words of texts as they are.
+
+    Raises:
+        ValueError: The words are no lists of strings.
+    """
+    for number, row in enumerate(words):
+        if isinstance(row, str) or not all(isinstance(word, str) for word in row):
+            raise ValueError(
+                "Texts must all be strings, or all lists of words. Received: text "
+                f"{number} is {row!r:.80}."
+            )
+    ids = tokenizer.tokenize([word for row in words for word in row])
+    values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
+    # A word of which nothing is left stands in its row as an unknown one.
+    values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
+    ends = np.cumsum(np.maximum(lengths, 1))
+    starts = np.append([0], ends)
+    of_texts = np.cumsum([0, *map(len, words)])
+    places = list(itertools.pairwise(of_texts))
+    return SplitWords(
+        [[Word(word) for word in row] for row in words],
+        [values[starts[begin] : starts[end]] for begin, end in places],
+        [starts[begin:end] - starts[begin] for begin, end in places],
+    )
+
+
+class TaggingRows:
+    """The rows of texts, of which a long one has several that overlap by a half.
+
+    A token's output is that of the row in which it is further from an end that is cut.
+
+    Args:
+        split: The words and tokens of the texts.
+        vocab: The vocabulary, for its special tokens.
+        max_len: Most tokens of a row, T, special tokens included.
+    """
+
+    def __init__(self, split: SplitWords, vocab: Vocab, max_len: int) -> None:
+        self._split = split
+        self._vocab = vocab
+        room = max_len - ADDED_TO_ONE
+        self._parts = [_parts(len(tokens), room) for tokens in split.tokens]
+        self._rows = [
+            tokens[start:end]
+            for tokens, parts in zip(split.tokens, self._parts, strict=True)
+            for start, end in parts
+        ]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, start: int, stop: int) -> Mapping[str, Any]:
+        """Returns the rows from `start` to `stop` as the model takes them."""
+        rows = self._rows[start:stop]
+        tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
+        return frame(tokens, vocab=self._vocab)
+
+    def word_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yields the outputs for the words of each text, `(words, C)`.
+
+        Args:
+            outputs: Those for the tokens of each row, `(T, C)`, one row after the other.
+        """
+        of_rows = iter(outputs)
+        for parts, firsts in zip(self._parts, self._split.firsts, strict=True):
+            kept = []
+            for number, (start, end) in enumerate(parts):
+                # The middle of what a row has in common with the next parts the two.
+                begin = (start + parts[number - 1][1]) // 2 if number else start
+                stop = (parts[number + 1][0] + end) // 2 if number + 1 < len(parts) else end
+                # + 1: each row begins with the start token
+                kept.append(next(of_rows)[begin - start + 1 : stop - start + 1])
+            yield np.concatenate(kept)[firsts]
+
+
+def _parts(num_tokens: int, room: int) -> list[tuple[int, int]]:
+    """Returns where the rows of a text begin and end."""
+    if num_tokens <= room:
+        return [(0, num_tokens)]
+    step = max(1, room // 2)
+    starts = [*range(0, num_tokens - room, step), num_tokens - room]
+    return [(start, start + room) for start in starts]
+
+
+def _word(text: str, start: int, end: int) -> Word:
+    end = behind_accents(text, end)
+    return Word(text[start:end], start, end)

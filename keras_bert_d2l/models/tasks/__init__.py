@@ -1,0 +1,1 @@
+"""One `keras.Model` per fine-tuning task."""

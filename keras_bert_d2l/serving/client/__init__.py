@@ -1,0 +1,1 @@
+"""A client for TensorFlow Serving, over REST and gRPC."""

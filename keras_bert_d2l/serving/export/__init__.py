@@ -1,0 +1,1 @@
+"""Model and tokenizer -> a SavedModel that answers strings."""

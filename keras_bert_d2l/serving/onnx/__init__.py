@@ -1,0 +1,1 @@
+"""Model -> ONNX file."""

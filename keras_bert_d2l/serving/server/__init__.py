@@ -1,0 +1,1 @@
+"""A development server with TensorFlow Serving's REST routes."""

@@ -1,0 +1,1 @@
+"""The signatures of an exported model: their inputs, graphs and outputs."""

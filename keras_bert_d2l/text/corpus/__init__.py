@@ -1,0 +1,1 @@
+"""Files, folders and installed packages -> a stream of documents."""

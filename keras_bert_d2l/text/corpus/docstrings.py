@@ -1,0 +1,190 @@
+"""Installed packages in, the English prose of their docstrings out: a corpus without a download.
+
+The files are parsed, never imported. A docstring is taken apart into paragraphs, and a sentence of
+a paragraph is kept if it reads as English; code, tables and lists of parameters do not.
+"""
+
+import ast
+import dataclasses
+import importlib.metadata
+import importlib.util
+import inspect
+import pathlib
+import re
+import warnings
+from collections.abc import Iterator
+from typing import ClassVar
+
+from keras_bert_d2l.text.corpus.sentences import LONG_ENOUGH, gather_documents, split_sentences
+
+PACKAGES = ("tensorflow", "keras", "numpy")
+
+_FEWEST_SENTENCES = 3  # a document needs some context
+_NO_PROSE = re.compile(r"(^|/)(tests?|testing|_api)/|_test\.py$|_pb2\.py$")
+
+_FENCED_CODE = re.compile(r"^[ \t]*(```|~~~).*?(^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_NUMPY_EXAMPLES = re.compile(
+    r"^(See Also|References|Examples?)\n-+\n.*?(?=^[A-Z][\w ]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL
+)
+_UNDERLINE = re.compile(r"([-=~^*])\1{2,}$")
+_SECTION = re.compile(r"[A-Z][\w /-]{0,40}:$")
+_NAME = r"[*`'\"]*[\w.]+[`'\"]*"
+# What stands before the words of a list entry: a bullet or number; `name:`, `name (type):` as
+# google writes parameters; `name : type` as NumPy writes them on a line of their own.
+_LABEL = re.compile(
+    r"(?:[-*+•] +|\(?\d{1,2}[.)] +|\([a-z]\) +)?"
+    rf"(?:{_NAME}(?:, ?{_NAME})*(?: ?\([^()]*\))?(?::(?=\s|$)|\s+: .*$|\s+--? ))?"
+)
+
+_LINK = re.compile(r"!?\[([^\]]+)\]\([^)]*\)")
+_ROLE = re.compile(r":[a-z:]+:(?=`)")
+_MARKUP = re.compile(r"`+|\s*\[\d+\]_|\*\*|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)")
+
+_STARTS_LIKE_A_SENTENCE = re.compile(r"[\"“(]?[A-Z]")
+_ENDS_LIKE_A_SENTENCE = re.compile(r"[.!?][\"”)]?$")
+_CODE = re.compile(r"[=<>{}|\\^~@#$]|https?:|::|www\.")
+_WORD = re.compile(
+    r"[\"'“‘(]*[A-Za-z]+(?:['’/-][A-Za-z]+)*[\"'”’).,;:!?]*|\(?\d+(?:[.,]\d+)*[%).,;:]*"
+)
+_FEWEST_WORDS, _MOST_WORDS = 5, 100
+_SHARE_OF_WORDS = 0.8  # the rest may be names such as `batch_size` or tf.data.Dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Docstrings:
+    """The docstrings of installed packages: a part of a corpus.
+
+    Args:
+        packages: Names of the packages as they are imported.
+
+    Raises:
+        ValueError: A package is not installed.
+    """
+
+    packages: tuple[str, ...] = PACKAGES
+    num_bytes: ClassVar[int] = 4_000_000  # of text, about
+
+    def __post_init__(self) -> None:
+        for package in self.packages:
+            _folder(package)
+
+    @property
+    def description(self) -> str:
+        """The packages and their versions, for people."""
+        versions = [f"{package} {_version(package)}" for package in self.packages]
+        return f"docstrings of {', '.join(versions)}"
+
+    def identity(self) -> tuple[str, ...]:
+        """What changes whenever the documents do."""
+        return "docstrings", *(f"{package} {_version(package)}" for package in self.packages)
+
+    def sections(self) -> Iterator["Docstrings"]:
+        """Yields itself: a sentence is left out for one anywhere before, so that nothing is cut."""
+        yield self
+
+    def documents(self) -> Iterator[list[str]]:
+        """Yields the documents: each class is one, and each module without its classes.
+
+        Files are read in the order of their names; a sentence that was there before is left out.
+        """
+        seen: set[str] = set()
+        for package in self.packages:
+            folder = _folder(package)
+            for path in sorted(folder.rglob("*.py"), key=pathlib.Path.as_posix):
+                if _NO_PROSE.search(path.relative_to(folder).as_posix()):
+                    continue
+                for document in gather_documents(_paragraphs_of_file(path, seen), LONG_ENOUGH):
+                    if len(document) >= _FEWEST_SENTENCES:
+                        yield document
+
+
+def _folder(package: str) -> pathlib.Path:
+    spec = importlib.util.find_spec(package)  # does not import a top-level package
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(
+            f"The docstrings of {package!r} were asked for, which is no installed package; "
+            f"`pip install {package}`, or name text files instead."
+        )
+    return pathlib.Path(spec.submodule_search_locations[0])
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # it came with tensorflow-cpu or the like
+        distributions = importlib.metadata.packages_distributions().get(package, [])
+        return " ".join(importlib.metadata.version(name) for name in distributions)
+
+
+def _paragraphs_of_file(path: pathlib.Path, seen: set[str]) -> Iterator[list[str] | None]:
+    source = path.read_bytes()
+    if b'"""' not in source and b"'''" not in source:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's invalid escapes
+        module = ast.parse(source)
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    module.body = [node for node in module.body if not isinstance(node, ast.ClassDef)]
+    for node in (module, *classes):
+        for docstring in _docstrings(node):
+            sentences = [s for s in dict.fromkeys(prose(docstring)) if s not in seen]
+            seen.update(sentences)
+            yield sentences
+        yield None
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        docstring = ast.get_docstring(node)
+        if docstring:
+            yield docstring
+    for field in ("body", "orelse", "handlers", "finalbody"):  # statements alone: ten times faster
+        for child in getattr(node, field, ()):
+            yield from _docstrings(child)
+
+
+def prose(docstring: str) -> list[str]:
+    """Returns the sentences of a docstring that read as English, without markup.
+
+    Fenced code, doctests, directives, headings and the names and types of parameters go; a
+    parameter's description stays if it is a sentence.
+    """
+    sentences: list[str] = []
+    for paragraph in _paragraphs(docstring):
+        text = _MARKUP.sub("", _ROLE.sub("", _LINK.sub(r"\1", paragraph)))
+        sentences += filter(_is_english, split_sentences(text))
+    return sentences
+
+
+def _paragraphs(docstring: str) -> Iterator[str]:
+    text = _FENCED_CODE.sub("\n", inspect.cleandoc(docstring))
+    for block in re.split(r"\n\s*\n", _NUMPY_EXAMPLES.sub("", text)):
+        lines: list[str] = []
+        indentation = 0
+        for line in block.split("\n"):
+            words = line.strip()
+            if words.startswith((">>>", ".. ")):
+                break
+            if _UNDERLINE.match(words):
+                lines = []
+                continue
+            label = words if _SECTION.match(words) else _LABEL.match(words)[0]  # type: ignore[index]
+            line_indentation = len(line) - len(line.lstrip())
+            if label or line_indentation < indentation:
+                yield " ".join(lines)
+                lines = []
+            if not lines:
+                indentation = line_indentation
+            lines.append(words[len(label) :].strip())
+        yield " ".join(lines)
+
+
+def _is_english(sentence: str) -> bool:
+    words = sentence.split()
+    return bool(
+        _FEWEST_WORDS <= len(words) <= _MOST_WORDS
+        and _STARTS_LIKE_A_SENTENCE.match(sentence)
+        and _ENDS_LIKE_A_SENTENCE.search(sentence)
+        and not _CODE.search(sentence)
+        and sum(bool(_WORD.fullmatch(word)) for word in words) >= _SHARE_OF_WORDS * len(words)
+    )

@@ -1,0 +1,1 @@
+"""Strings -> token ids and back, as TensorFlow ops."""

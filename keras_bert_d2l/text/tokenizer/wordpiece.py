@@ -1,0 +1,121 @@
+"""Strings in, the pieces of a vocabulary out, with where each stands: `WordPieces`.
+
+B: texts in the batch.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.text._tensorflow_text import tensorflow_text
+from keras_bert_d2l.text.normalization import MARK, Normalization
+from keras_bert_d2l.text.unicode_gaps import stand_ins
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
+
+# A longer word becomes the unknown token.
+MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
+_MAX_BYTES_PER_CHARACTER = 4
+_SUFFIX = "##"
+
+
+class WordPieces(tf.Module):
+    """Cuts texts into words, and words into the longest pieces that a vocabulary has.
+
+    Args:
+        vocab: The `Vocab`.
+        normalization: What texts go through before.
+
+    Call arguments:
+        normalized: What `normalization` returned, strings `(B,)`.
+
+    Returns: three ragged tensors `(B, None)`: the ids, int32, and the bytes of the normalised text
+        at which each piece starts and ends, int64. A special token in the text is one piece, and
+        so is an unknown word.
+    """
+
+    def __init__(self, vocab: Vocab, normalization: Normalization) -> None:
+        super().__init__(name="word_pieces")
+        tokens = _tokens_as_normalized(vocab, normalization)
+        self._max_characters = MAX_WORD_CHARACTERS[normalization.compat]
+        self._unk_id = vocab.unk_id
+        self._is_suffix = np.array([token.startswith(_SUFFIX) for token in tokens])
+        # So many pieces after the first has a word of too many bytes, at the least.
+        self._many_suffixes = self._max_characters // max(len(token.encode()) for token in tokens)
+        self._kernel = tensorflow_text().FastWordpieceTokenizer(
+            tokens,
+            suffix_indicator=_SUFFIX,
+            max_bytes_per_word=self._max_characters * _MAX_BYTES_PER_CHARACTER,
+            unknown_token=normalization.markers[1],
+            token_out_type=tf.int32,
+        )
+
+    def __call__(self, normalized: tf.Tensor) -> Pieces:
+        pieces = self._kernel.tokenize_with_offsets(normalized)
+        is_suffix = self._are_suffixes(pieces[0])
+        return tf.cond(
+            _has_run(is_suffix, self._many_suffixes),
+            lambda: self._without_long_words(normalized, pieces, is_suffix),
+            lambda: pieces,
+        )
+
+    def ids(self, normalized: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids alone, which takes less time: ragged int32 `(B, None)`."""
+        ids = self._kernel.tokenize(normalized)
+        may_be_long = _has_run(self._are_suffixes(ids), self._many_suffixes)
+        return tf.cond(may_be_long, lambda: self(normalized)[0], lambda: ids)
+
+    def _are_suffixes(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        return tf.gather(self._is_suffix, ids.flat_values)
+
+    def _without_long_words(
+        self, normalized: tf.Tensor, pieces: Pieces, is_suffix: tf.Tensor
+    ) -> Pieces:
+        """Makes words of too many characters, which the kernel has cut, the unknown token."""
+        ids, starts, ends = pieces
+        first_pieces = tf.where(~is_suffix)[:, 0]
+        next_words = tf.concat([first_pieces, [tf.size(is_suffix, tf.int64)]], axis=0)[1:]
+        word_starts = tf.gather(starts.flat_values, first_pieces)
+        word_ends = tf.gather(ends.flat_values, next_words - 1)
+        num_bytes = word_ends - word_starts
+
+        def joined() -> Pieces:
+            rows = tf.gather(ids.value_rowids(), first_pieces)
+            words = tf.strings.substr(tf.gather(normalized, rows), word_starts, num_bytes)
+            is_long = tf.strings.length(words, unit="UTF8_CHAR") > self._max_characters
+            word_of_piece = tf.cumsum(tf.cast(~is_suffix, tf.int32)) - 1
+            in_long = tf.gather(is_long, word_of_piece)
+            kept = ids.with_flat_values(~(in_long & is_suffix))
+            new_ids = tf.where(in_long, self._unk_id, ids.flat_values)
+            new_ends = tf.where(in_long, tf.gather(word_ends, word_of_piece), ends.flat_values)
+            return (
+                tf.ragged.boolean_mask(ids.with_flat_values(new_ids), kept),
+                tf.ragged.boolean_mask(starts, kept),
+                tf.ragged.boolean_mask(ends.with_flat_values(new_ends), kept),
+            )
+
+        # Fewer characters than bytes: most often, no word is to be looked at.
+        return tf.cond(tf.reduce_any(num_bytes > self._max_characters), joined, lambda: pieces)
+
+
+def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
+    """Returns whether `length` flags in a row are set, or the next lower power of two of them."""
+    step = 1
+    while 2 * step <= length:
+        flags = flags[step:] & flags[:-step]
+        step *= 2
+    return tf.reduce_any(flags) if length else tf.constant(True)
+
+
+def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[str]:
+    """Returns the V tokens as they stand in a normalised text."""
+    new = stand_ins(normalization.compat)
+    reserved = set(new.values()) - new.keys()
+    tokens = []
+    for position, token in enumerate(vocab.tokens):
+        # In no normalised text is there a reserved character that was in the text.
+        unreachable = not reserved.isdisjoint(map(ord, token))
+        tokens.append(f"{MARK}{position}{MARK}" if unreachable else token.translate(new))
+    for position, marker in zip(vocab.special_ids, normalization.markers, strict=True):
+        tokens[position] = marker
+    return tokens

@@ -1,0 +1,1 @@
+"""Vocabularies: read, learn and extend `vocab.txt`."""

@@ -1,0 +1,1 @@
+"""Labeled examples -> a run folder with a fine-tuned model."""

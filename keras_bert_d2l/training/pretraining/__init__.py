@@ -1,0 +1,1 @@
+"""Corpus or token store -> a run folder with a pretrained model."""

@@ -1,0 +1,692 @@
+"""google-research/bert's checkpoints: its outputs, its gradients, its optimiser, and back."""
+
+import dataclasses
+import json
+import shutil
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, Vocab, WarmupLinearDecay
+from keras_bert_d2l.checkpoints.formats import google
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained
+from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+
+CONFIG = BERTConfig.preset(
+    "google", vocab_size=11, num_hiddens=8, ffn_num_hiddens=12, num_heads=2, num_blks=2, max_len=7
+)
+VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] one ##s two fish red blue".split())
+LOWERED = {"lowercase": True}
+WORDS = "bert/embeddings/word_embeddings"
+DATA, INDEX = "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"
+
+
+def without_dropout(config):
+    return dataclasses.replace(config, dropout=0.0, attention_dropout=None, embedding_dropout=0.0)
+
+
+def random_model(config=CONFIG, seed=0):
+    """A model in which no weight is 0 or 1."""
+    rng = np.random.default_rng(seed)
+    model = BERTModel.from_bert_config(config)
+    for weight in model.weights:
+        weight.assign(rng.normal(0, 0.5, weight.shape))
+    return model
+
+
+def load(path):
+    checkpoint = google.describe(path)
+    model = BERTModel.from_bert_config(without_dropout(checkpoint.config))
+    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    return model
+
+
+def arrays(prefix):
+    """All of a checkpoint, by TensorFlow's own reader."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def save_arrays(prefix, tensors):
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint as `write` leaves it, in a folder that may hold other things."""
+    folder = tmp_path / "google"
+    folder.mkdir()
+    google.write(random_model(), folder, VOCAB, LOWERED)
+    return folder
+
+
+# The golden files: google's code under TensorFlow 1's API
+
+
+def batch(golden, index):
+    """The features, labels and weights of one of google's batches."""
+    theirs = {k.split("/")[1]: v for k, v in golden.items() if k.startswith(f"batch{index}/")}
+    is_next = 1 - theirs["next_sentence_labels"].reshape(-1)
+    features = {
+        "tokens": theirs["input_ids"],
+        "segments": theirs["segment_ids"],
+        "valid_lens": theirs["input_mask"].sum(1),
+        "pred_positions": theirs["masked_lm_positions"],
+    }
+    weights = {"mlm": theirs["masked_lm_weights"], "nsp": np.ones(len(is_next), "float32")}
+    return features, {"mlm": theirs["masked_lm_ids"], "nsp": is_next}, weights
+
+
+@pytest.fixture(scope="module")
+def golden(data_dir):
+    return dict(np.load(data_dir / "golden/google_tf1/io.npz"))
+
+
+def example_losses(log_probs, labels):
+    return -np.take_along_axis(np.asarray(log_probs), labels.reshape(-1, 1), 1)[:, 0]
+
+
+def test_every_output_is_googles(data_dir, golden):
+    model = load(data_dir / "golden/google_tf1")
+    features, labels, weights = batch(golden, 0)
+    encoded, mlm, nsp = model(*features.values())
+    states = model.encoder(*list(features.values())[:3], return_hidden_states=True)["hidden_states"]
+    mlm_log_probs = tf.nn.log_softmax(tf.reshape(mlm, (-1, mlm.shape[-1])))
+    nsp_log_probs = tf.nn.log_softmax(nsp[:, ::-1])  # google's column 0 is "is next"
+    mlm_losses = example_losses(mlm_log_probs, labels["mlm"])
+    nsp_losses = example_losses(nsp_log_probs, 1 - labels["nsp"])
+    model.compile()
+    log = model.evaluate(
+        features,
+        labels,
+        sample_weight=weights,
+        batch_size=len(nsp_losses),
+        verbose=0,
+        return_dict=True,
+    )
+    outputs = {
+        "embedding_output": states[0],
+        "all_encoder_layers": np.stack(states[1:]),
+        "sequence_output": encoded,
+        "pooled_output": model.hidden(encoded[:, 0]),
+        "masked_lm_log_probs": mlm_log_probs,
+        "masked_lm_example_loss": mlm_losses,
+        "masked_lm_loss": log["mlm_loss"],
+        "next_sentence_log_probs": nsp_log_probs,
+        "next_sentence_example_loss": nsp_losses,
+        "next_sentence_loss": log["nsp_loss"],
+        "total_loss": log["loss"],
+    }
+    for name, output in outputs.items():
+        np.testing.assert_allclose(output, golden[name], rtol=0, atol=2e-5, err_msg=name)
+
+
+def test_every_gradient_is_googles(data_dir, golden):
+    folder = data_dir / "golden/google_tf1"
+    expected = dict(np.load(folder / "grads.npz"))
+    model = load(folder)
+    model.compile()
+    features, labels, weights = batch(golden, 0)
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(features, labels, model(features, training=True), weights)
+    variables = {name: weight.value for name, weight in named_weights(model).items()}
+    gradients = tape.gradient(loss, variables)
+    for ours, theirs, layout in google.describe(folder).table:
+        gradient = layout.to_theirs(tf.convert_to_tensor(gradients[ours]).numpy())
+        np.testing.assert_allclose(
+            gradient, expected.pop(theirs), rtol=0, atol=1e-5, err_msg=theirs
+        )
+    assert not expected
+
+
+SCHEDULE = WarmupLinearDecay(1e-3, 2, 10, decay_from_start=True)
+
+
+def google_optimizer():
+    return BERTAdamW(SCHEDULE, bias_correction=False)
+
+
+def train(model, golden, indices):
+    """Trains on some of google's batches and returns the losses."""
+    losses = []
+    for index in indices:
+        features, labels, weights = batch(golden, index)
+        model.reset_metrics()  # else the log holds the mean since the first batch
+        losses.append(
+            model.train_on_batch(features, labels, sample_weight=weights, return_dict=True)["loss"]
+        )
+    return losses
+
+
+def assert_weights(model, checkpoint, expected, atol):
+    # The gradient of a key's bias is rounding noise, which Adam divides by its own size.
+    for ours, theirs, layout in checkpoint.table:
+        if not theirs.endswith("key/bias"):
+            value = layout.to_theirs(named_weights(model)[ours].numpy())
+            np.testing.assert_allclose(value, expected[theirs], rtol=0, atol=atol, err_msg=theirs)
+
+
+@pytest.mark.slow
+def test_five_steps_of_googles_optimizer(data_dir, golden):
+    folder = data_dir / "golden/google_tf1"
+    steps = dict(np.load(folder / "adamwd5.npz"))
+    model = load(folder)
+    model.compile(google_optimizer())
+    rates = [SCHEDULE(step) for step in range(5)]
+    np.testing.assert_allclose(rates, steps["learning_rates"], atol=1e-9)
+    np.testing.assert_allclose(train(model, golden, range(5)), steps["losses"], atol=2e-5)
+    expected = {name.removeprefix("w/"): value for name, value in steps.items()}
+    assert_weights(model, google.describe(folder), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_googles_step_5_as_if_it_had_not_stopped(data_dir, golden):
+    folder = data_dir / "golden/google_tf1"
+    unbroken = load(folder)
+    unbroken.compile(google_optimizer())
+    train(unbroken, golden, [0, 1, 2, 3, 4, 0])
+    resumed = load(folder / "step5/model.ckpt-5")
+    resumed.compile(google_optimizer())
+    assert google.restore_optimizer(folder / "step5", resumed) == 5
+    assert int(resumed.optimizer.iterations) == 5
+    train(resumed, golden, [0])
+    checkpoint = google.describe(folder)
+    expected = {
+        theirs: layout.to_theirs(named_weights(unbroken)[ours].numpy())
+        for ours, theirs, layout in checkpoint.table
+    }
+    assert_weights(resumed, checkpoint, expected, atol=1e-5)
+
+
+def test_a_checkpoint_of_googles_comes_back_bit_for_bit(data_dir, tmp_path):
+    folder = data_dir / "golden/google_tf1"
+    checkpoint = google.describe(folder)
+    model = BERTModel.from_bert_config(checkpoint.config)
+    load_weights(model, checkpoint.table, checkpoint.tensors)
+    google.write(model, tmp_path, None, {})
+    expected = dict(np.load(folder / "weights.npz"))
+    written = arrays(tmp_path / "bert_model.ckpt")
+    assert written.keys() == expected.keys()
+    for name, value in written.items():
+        assert value.tobytes() == expected[name].tobytes(), name
+    for name in ("bert_config.json", "checkpoint"):
+        assert (tmp_path / name).read_text().split() == (folder / name).read_text().split()
+
+
+def test_a_file_of_googles_own_code_loads(data_dir):
+    folder = data_dir / "checkpoints/keras_bert_tf1_tiny"
+    checkpoint = google.describe(folder)
+    assert checkpoint.vocab == Vocab.from_file(folder / "vocab.txt")
+    assert checkpoint.tokenizer_options == {"lowercase": True}
+    model = BERTModel.from_bert_config(checkpoint.config)
+    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    words = arrays(folder / "bert_model.ckpt")[WORDS]
+    np.testing.assert_array_equal(model.encoder.token_embedding.embeddings, words)
+    model.compile(BERTAdamW(bias_correction=False))
+    assert google.restore_optimizer(folder, model) > 0
+
+
+# What is written
+
+
+def google_in_numpy(weights, config, tokens, segments, valid_lens, positions):
+    """modeling.py and the heads of run_pretraining.py, by their own names, in float64."""
+    w = {name: value.astype("float64") for name, value in weights.items()}
+
+    def dense(x, name):
+        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def norm(x, name):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return x * w[f"{name}/LayerNorm/gamma"] + w[f"{name}/LayerNorm/beta"]
+
+    def gelu(x):
+        return x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+    def log_softmax(x):
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    size, length, depth = *tokens.shape, config.num_hiddens // config.num_heads
+    x = w[WORDS][tokens] + w["bert/embeddings/token_type_embeddings"][segments]
+    x = norm(x + w["bert/embeddings/position_embeddings"][:length], "bert/embeddings")
+    padding = -10000.0 * (np.arange(length) >= valid_lens[:, None])[:, None, None]
+    for index in range(config.num_blks):
+        layer = f"bert/encoder/layer_{index}"
+        query, key, value = (
+            dense(x, f"{layer}/attention/self/{name}")
+            .reshape(size, length, -1, depth)
+            .swapaxes(1, 2)
+            for name in ("query", "key", "value")
+        )
+        scores = query @ key.swapaxes(2, 3) / np.sqrt(depth) + padding
+        context = (np.exp(log_softmax(scores)) @ value).swapaxes(1, 2).reshape(x.shape)
+        output = f"{layer}/attention/output"
+        x = norm(dense(context, f"{output}/dense") + x, output)
+        wide = gelu(dense(x, f"{layer}/intermediate/dense"))
+        x = norm(dense(wide, f"{layer}/output/dense") + x, f"{layer}/output")
+    pooled = np.tanh(dense(x[:, 0], "bert/pooler/dense"))
+    transform = "cls/predictions/transform"
+    masked = np.take_along_axis(x, positions[..., None], 1)
+    masked = norm(gelu(dense(masked, f"{transform}/dense")), transform)
+    mlm = masked @ w[WORDS].T + w["cls/predictions/output_bias"]
+    head = "cls/seq_relationship"
+    nsp = pooled @ w[f"{head}/output_weights"].T + w[f"{head}/output_bias"]
+    return x, log_softmax(mlm), log_softmax(nsp)
+
+
+def test_what_is_written_means_the_same_to_googles_code(folder):
+    rng = np.random.default_rng(0)
+    inputs = [
+        rng.integers(0, CONFIG.vocab_size, (3, 6)),
+        rng.integers(0, CONFIG.num_segments, (3, 6)),
+        np.array([6, 4, 2]),
+        rng.integers(0, 6, (3, 2)),
+    ]
+    expected = google_in_numpy(arrays(folder / "bert_model.ckpt"), CONFIG, *inputs)
+    encoded, mlm, nsp = random_model()(*inputs)
+    np.testing.assert_allclose(encoded, expected[0], atol=1e-5)
+    np.testing.assert_allclose(tf.nn.log_softmax(mlm), expected[1], atol=1e-5)
+    np.testing.assert_allclose(tf.nn.log_softmax(nsp)[:, ::-1], expected[2], atol=1e-5)
+
+
+def test_a_model_comes_back_bit_for_bit_with_all_that_belongs_to_it(folder):
+    checkpoint = google.describe(folder)
+    assert checkpoint.config == CONFIG
+    assert checkpoint.vocab == VOCAB
+    assert checkpoint.tokenizer_options == LOWERED
+    model, original = BERTModel.from_bert_config(checkpoint.config), random_model()
+    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    for weight, expected in zip(model.weights, original.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
+
+
+def test_tensorflow_finds_what_is_written_as_the_latest_checkpoint(folder):
+    assert tf.train.latest_checkpoint(str(folder)) == str(folder / "bert_model.ckpt")
+
+
+def test_the_same_model_gives_the_same_bytes(folder, tmp_path):
+    again = tmp_path / "again"
+    again.mkdir()
+    google.write(random_model(), again, VOCAB, LOWERED)
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == sorted(
+        [
+            "bert_config.json",
+            "bert_model.ckpt.data-00000-of-00001",
+            INDEX,
+            "checkpoint",
+            "vocab.txt",
+        ]
+    )
+    for name in names:
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_half_precision_is_written_as_float32(tmp_path):
+    keras.config.set_dtype_policy("bfloat16")
+    google.write(BERTModel.from_bert_config(CONFIG), tmp_path, None, {})
+    assert {array.dtype.name for array in arrays(tmp_path / "bert_model.ckpt").values()} == {
+        "float32"
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("activation", "gelu"),
+        ("embedding_norm", False),
+        ("layer_norm_epsilon", 1e-5),
+        ("layer_norm", "unbiased"),
+        ("tie_embeddings", False),
+        ("mlm_head", "linear"),
+        ("positions", "sinusoidal"),
+        ("norm_first", True),
+        ("mask_from", "tokens"),
+        ("pooler", False),
+        ("next_sentence", False),
+    ],
+)
+def test_what_the_format_cannot_express_is_refused_by_name(tmp_path, field, value):
+    model = BERTModel.from_bert_config(dataclasses.replace(CONFIG, **{field: value}))
+    with pytest.raises(ValueError, match=f"cannot express.*Received: {field}={value!r}"):
+        google.write(model, tmp_path, None, {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
+def test_a_dropout_that_is_not_kept_is_told(tmp_path, name):
+    config = dataclasses.replace(CONFIG, **{name: 0.3})
+    with pytest.warns(UserWarning, match=f"does not keep {name}=0.3"):
+        google.config_to_json(config, tmp_path / "bert_config.json")
+
+
+def test_a_case_that_the_vocabulary_does_not_show_is_told(tmp_path):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        google.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
+    assert any("--do_lower_case=False" in str(warning.message) for warning in told)
+
+
+# bert_config.json
+
+
+def write_config(path, **fields):
+    path.write_text(json.dumps(fields))
+    return path
+
+
+@pytest.mark.parametrize("name", ["tiny", "base", "large", "L-12_H-128"])
+def test_a_configuration_comes_back(tmp_path, name):
+    config = BERTConfig.preset(name, attention_dropout=0.2)
+    google.config_to_json(config, tmp_path / "bert_config.json")
+    assert google.config_from_json(tmp_path / "bert_config.json") == config
+
+
+def test_how_weights_start_is_of_no_account(tmp_path):
+    config = dataclasses.replace(CONFIG, initializer="book")
+    google.config_to_json(config, tmp_path / "bert_config.json")
+    assert google.config_from_json(tmp_path / "bert_config.json") == CONFIG
+
+
+def test_missing_fields_have_the_values_of_googles_code(tmp_path):
+    config = google.config_from_json(write_config(tmp_path / "c.json", vocab_size=30522))
+    assert config == BERTConfig.preset("base", num_segments=16)
+
+
+def test_fields_of_the_multilingual_models_are_known(tmp_path):
+    path = write_config(
+        tmp_path / "c.json",
+        vocab_size=9,
+        directionality="bidi",
+        pooler_fc_size=768,
+        pooler_num_attention_heads=12,
+        pooler_num_fc_layers=3,
+        pooler_size_per_head=128,
+        pooler_type="first_token_transform",
+    )
+    assert google.config_from_json(path).vocab_size == 9
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("relu", "relu"), ("gelu", "gelu_tanh"), ("GELU", "gelu_tanh")]
+)
+def test_gelu_is_the_tanh_form(tmp_path, theirs, ours):
+    path = write_config(tmp_path / "c.json", vocab_size=9, hidden_act=theirs)
+    assert google.config_from_json(path).activation == ours
+
+
+def test_another_spread_of_the_first_weights_is_a_warning(tmp_path):
+    path = write_config(tmp_path / "c.json", vocab_size=9, initializer_range=0.01)
+    with pytest.warns(UserWarning, match="initializer_range=0.01"):
+        google.config_from_json(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"vocab_size": 9, "relative": 1}', "'relative' is unknown"),
+        ('{"vocab_size": 9, "hidden_act": "tanh"}', "`hidden_act`.*'tanh'"),
+        ('{"vocab_size": 9, "hidden_act": "linear"}', "`hidden_act`.*'linear'"),
+        ('{"vocab_size": 9, "hidden_act": null}', "`hidden_act`.*None"),
+        ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' there"),
+        ('{"vocab_size": "9"}', "vocab_size='9'"),
+        ('{"hidden_size": 768}', "'vocab_size' is missing"),
+        ("[1, 2]", "JSON object"),
+        ('{"vocab_size": ', "Expecting value"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_file_and_field(tmp_path, content, message):
+    path = tmp_path / "bert_config.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"bert_config.json.*{message}"):
+        google.config_from_json(path)
+
+
+# Which files
+
+
+def test_a_folder_and_a_prefix_are_recognised(folder, tmp_path):
+    assert google.recognises(folder)
+    assert google.recognises(folder / "bert_model.ckpt")
+    assert not google.recognises(folder / "model.ckpt")
+    assert not google.recognises(tmp_path)
+    assert not google.recognises(tmp_path / "nothing" / "here")
+
+
+def test_of_a_folder_that_holds_more_the_checkpoint_at_the_top_is_taken(folder):
+    shutil.copytree(folder, folder / "step5")
+    np.savez(folder / "weights.npz", x=np.zeros(2))
+    assert google.describe(folder).tensors.source == str(folder / "bert_model.ckpt")
+
+
+def test_of_several_checkpoints_the_one_that_the_file_checkpoint_names_is_taken(folder):
+    for file in folder.glob("bert_model.ckpt.*"):
+        shutil.copy(file, folder / file.name.replace("bert_model.ckpt", "model.ckpt-20"))
+    state = folder / "checkpoint"
+    state.write_text('model_checkpoint_path: "/elsewhere/model.ckpt-20"\n')
+    assert google.describe(folder).tensors.source == str(folder / "model.ckpt-20")
+    first = folder / "bert_model.ckpt"
+    assert google.describe(first).tensors.source == str(first)
+    state.unlink()
+    with pytest.raises(ValueError, match="2 checkpoints and no file `checkpoint`"):
+        google.describe(folder)
+
+
+def test_a_step_of_a_run_has_its_configuration_in_the_folder_above(folder):
+    step = folder / "step5"
+    step.mkdir()
+    for file in folder.glob("bert_model.ckpt.*"):
+        file.rename(step / file.name.replace("bert_model.ckpt", "model.ckpt-5"))
+    for path in (step, step / "model.ckpt-5"):
+        checkpoint = google.describe(path)
+        assert checkpoint.tensors.source == str(step / "model.ckpt-5")
+        assert (checkpoint.config, checkpoint.vocab) == (CONFIG, VOCAB)
+
+
+def test_without_a_vocabulary_there_is_none(folder):
+    (folder / "vocab.txt").unlink()
+    checkpoint = google.describe(folder)
+    assert checkpoint.vocab is None
+    assert checkpoint.tokenizer_options == {}
+
+
+def test_heads_may_be_missing_as_a_whole(folder):
+    kept = {k: v for k, v in arrays(folder / "bert_model.ckpt").items() if "encoder" in k}
+    kept |= {k: v for k, v in arrays(folder / "bert_model.ckpt").items() if "embeddings" in k}
+    save_arrays(folder / "bert_model.ckpt", kept)
+    checkpoint = google.describe(folder)
+    model = BERTModel.from_bert_config(checkpoint.config)
+    missing = load_weights(model, checkpoint.table, checkpoint.tensors)
+    assert missing == ["hidden", "mlm", "nsp"]
+
+
+@pytest.mark.parametrize(
+    ("words", "lowercase"),
+    [
+        ("paris in spring ##e", True),
+        ("Paris in spring ##e", False),
+        ("été in ##e winter", False),
+        ("巴 黎 ##e in", True),
+    ],
+)
+def test_the_case_is_told_from_the_vocabulary(folder, words, lowercase):
+    Vocab([*VOCAB.tokens[:5], *words.split(), "x", "[unused1]"]).to_file(folder / "vocab.txt")
+    assert google.describe(folder).tokenizer_options == {"lowercase": lowercase}
+
+
+def test_the_case_of_googles_vocabularies(data_dir, folder):
+    for kind, lowercase in (("uncased", True), ("cased", False)):
+        shutil.copy(data_dir / f"vocab/bert-base-{kind}-vocab.txt", folder / "vocab.txt")
+        assert google.describe(folder).tokenizer_options == {"lowercase": lowercase}
+
+
+# Bad input
+
+
+def read_all(path):
+    checkpoint = google.describe(path)
+    load_weights(
+        BERTModel.from_bert_config(checkpoint.config), checkpoint.table, checkpoint.tensors
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "error", "message"),
+    [
+        ("bert_config.json", FileNotFoundError, "no bert_config.json"),
+        (INDEX, FileNotFoundError, "no checkpoint: bert_model.ckpt.index"),
+        (DATA, ValueError, "data file"),
+    ],
+)
+def test_a_missing_file_is_named(folder, missing, error, message):
+    (folder / missing).unlink()
+    assert google.recognises(folder)
+    with pytest.raises(error, match=message):
+        read_all(folder)
+
+
+def test_a_prefix_without_its_index_is_named(folder):
+    (folder / INDEX).unlink()
+    with pytest.raises(FileNotFoundError, match="'bert_model.ckpt.index' is missing"):
+        read_all(folder / "bert_model.ckpt")
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+@pytest.mark.parametrize("name", [DATA, INDEX])
+def test_a_damaged_file_is_an_error_that_says_so(folder, name, damage):
+    content = bytearray((folder / name).read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match="bert_model.ckpt.*copy it again"):
+        read_all(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hiddens": 10}, r"does not fit.* is \(.*8.*\) instead of \(.*10.*\)"),
+        ({"max_len": 9}, r"position_embeddings is \(7, 8\) instead of \(9, 8\)"),
+        ({"num_blks": 3}, "lacks weights.*bert/encoder/layer_2"),
+        ({"num_blks": 1}, "the model of its configuration has not: bert/encoder/layer_1"),
+    ],
+)
+def test_weights_that_do_not_fit_the_configuration_are_named(folder, change, message):
+    google.config_to_json(dataclasses.replace(CONFIG, **change), folder / "bert_config.json")
+    with pytest.raises(ValueError, match=message):
+        read_all(folder)
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder):
+    Vocab(VOCAB.tokens[:-1]).to_file(folder / "vocab.txt")
+    with pytest.raises(ValueError, match="google.*10 tokens.*vocab_size=11"):
+        load_pretrained(folder)
+
+
+def test_weights_that_are_no_numbers_are_refused(folder):
+    weights = arrays(folder / "bert_model.ckpt")
+    weights[WORDS][3, 2] = np.nan
+    save_arrays(folder / "bert_model.ckpt", weights)
+    with pytest.raises(ValueError, match=f"not finite in '{WORDS}'"):
+        read_all(folder)
+
+
+def test_a_checkpoint_of_tensorflow_2_is_refused(folder):
+    tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(folder / "bert_model.ckpt"))
+    with pytest.raises(ValueError, match="object-based checkpoint of TensorFlow 2"):
+        google.describe(folder)
+
+
+# The state of the optimiser
+
+
+def training_data():
+    rng = np.random.default_rng(1)
+    features = {
+        "tokens": rng.integers(0, CONFIG.vocab_size, (4, 6)),
+        "segments": rng.integers(0, 2, (4, 6)),
+        "valid_lens": np.full(4, 6),
+        "pred_positions": rng.integers(0, 6, (4, 2)),
+    }
+    return features, {"mlm": rng.integers(0, CONFIG.vocab_size, (4, 2)), "nsp": np.arange(4) % 2}
+
+
+def trained_model(steps):
+    model = random_model(without_dropout(CONFIG))
+    model.compile(BERTAdamW(1e-2, bias_correction=False), run_eagerly=True)  # not worth a graph
+    for _ in range(steps):
+        model.train_on_batch(*training_data())
+    return model
+
+
+@pytest.fixture(scope="module")
+def training_folder(tmp_path_factory):
+    """A checkpoint after two steps, with the state of the optimiser named as google's code does."""
+    folder = tmp_path_factory.mktemp("trained")
+    model = trained_model(steps=2)
+    google.config_to_json(model.bert_config, folder / "bert_config.json")
+    states = {variable.name: variable for variable in model.optimizer.variables}
+    tensors = {"global_step": np.int64(2)}
+    for ours, theirs, layout in google.table(CONFIG):
+        weight = named_weights(model)[ours]
+        name = weight.path.replace("/", "_")
+        tensors[theirs] = layout.to_theirs(weight.numpy())
+        tensors[f"{theirs}/adam_m"] = layout.to_theirs(states[f"{name}_first_moment"].numpy())
+        tensors[f"{theirs}/adam_v"] = layout.to_theirs(states[f"{name}_second_moment"].numpy())
+    save_arrays(folder / "bert_model.ckpt", tensors)
+    return folder
+
+
+def test_the_state_of_the_optimiser_is_no_weight(training_folder):
+    checkpoint = google.describe(training_folder)
+    assert "with the state of its optimiser" in checkpoint.description
+    names = {row.theirs for row in checkpoint.table}
+    assert checkpoint.tensors.shapes().keys() == names
+    assert checkpoint.tensors.dtypes() == dict.fromkeys(names, "float32")
+    assert load(training_folder)
+
+
+def test_training_goes_on_as_if_it_had_not_stopped(training_folder):
+    unbroken = trained_model(steps=3)
+    resumed = load(training_folder)
+    resumed.compile(BERTAdamW(1e-2, bias_correction=False), run_eagerly=True)
+    assert google.restore_optimizer(training_folder, resumed) == 2
+    resumed.train_on_batch(*training_data())
+    for weight, expected in zip(resumed.weights, unbroken.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
+
+
+def test_weights_that_are_not_trained_have_no_state(training_folder):
+    model = load(training_folder)
+    model.encoder.token_embedding.trainable = False
+    model.compile(BERTAdamW(bias_correction=False))
+    google.restore_optimizer(training_folder, model)
+
+
+def test_a_state_that_is_not_there_or_of_another_model_is_refused(training_folder, folder):
+    wide = BERTModel.from_bert_config(dataclasses.replace(CONFIG, ffn_num_hiddens=16))
+    wide.compile(BERTAdamW(bias_correction=False))
+    with pytest.raises(ValueError, match=r"slot '.*intermediate.*' must have the shape.*Found"):
+        google.restore_optimizer(training_folder, wide)
+    assert int(wide.optimizer.iterations) == 0
+    with pytest.raises(ValueError, match="no state of an optimiser"):
+        google.restore_optimizer(folder, trained_model(steps=0))
+
+
+def test_a_model_without_googles_optimiser_is_refused(training_folder):
+    model = random_model()
+    with pytest.raises(ValueError, match="model.compile"):
+        google.restore_optimizer(training_folder, model)
+    model.compile("sgd")
+    with pytest.raises(ValueError, match="compiled with BERTAdamW.*'sgd"):
+        google.restore_optimizer(training_folder, model)

@@ -1,0 +1,455 @@
+"""Hugging Face's folders: read in every spelling, written as transformers spells them.
+
+test_huggingface_golden.py compares outputs; tests/peers/ asks transformers and KerasHub themselves.
+"""
+
+import dataclasses
+import json
+import shutil
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from keras_bert_d2l import BERTConfig, BERTModel, Vocab, load_pretrained
+from keras_bert_d2l.checkpoints.formats import huggingface
+from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s a".split()
+VOCAB = Vocab(WORDS)
+SMALL = BERTConfig.preset(
+    "huggingface",
+    vocab_size=len(VOCAB),
+    num_hiddens=8,
+    ffn_num_hiddens=12,
+    num_heads=2,
+    num_blks=2,
+    max_len=10,
+)
+TOKENIZER = {"lowercase": True}
+
+
+def random_model(config=SMALL, seed=0):
+    """A model none of whose weights is 0 or 1, so that one dropped or swapped shows."""
+    model = BERTModel.from_bert_config(config)
+    rng = np.random.default_rng(seed)
+    for weight in named_weights(model).values():
+        weight.assign(rng.normal(0.5, 0.2, weight.shape))
+    return model
+
+
+def read(folder):
+    """The model of a folder and the parts that the folder does not have."""
+    checkpoint = huggingface.describe(folder)
+    model = BERTModel.from_bert_config(checkpoint.config)
+    return model, load_weights(model, checkpoint.table, checkpoint.tensors)
+
+
+def values(model):
+    return {name: weight.numpy() for name, weight in named_weights(model).items()}
+
+
+def assert_has_weights(model, expected):
+    ours = values(model)
+    assert ours.keys() == expected.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], expected[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return random_model()
+
+
+@pytest.fixture(scope="module")
+def expected(small):
+    """The weights of `small` by name."""
+    return values(small)
+
+
+@pytest.fixture(scope="module")
+def written(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    huggingface.write(small, folder, VOCAB, TOKENIZER)
+    return folder
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    """A folder as `write` makes it, of the model `small`, to be changed."""
+    return shutil.copytree(written, tmp_path / "folder")
+
+
+def edit_config(folder, **fields):
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def edit_weights(folder, edit):
+    """Stores `edit(weights)` in the place of the weights."""
+    file = folder / "model.safetensors"
+    save_file(edit(load_file(file)), file, metadata={"format": "pt"})
+
+
+def shard(folder, num_files=3):
+    """Divides the weights among files with an index, as transformers does for large models."""
+    whole = folder / "model.safetensors"
+    weights = load_file(whole)
+    whole.unlink()
+    weight_map = {}
+    for number in range(num_files):
+        name = f"model-{number + 1:05}-of-{num_files:05}.safetensors"
+        part = {key: weights[key] for key in sorted(weights)[number::num_files]}
+        save_file(part, folder / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, name)
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_the_file_holds_the_weights_by_hugging_faces_names_and_in_its_layout(expected, written):
+    ours, theirs = expected, load_file(written / "model.safetensors")
+    block, ours_block = "bert.encoder.layer.1.", "encoder/blk_1/"
+    same = {
+        "bert.embeddings.word_embeddings.weight": ours["encoder/token_embedding/embeddings"],
+        "bert.embeddings.token_type_embeddings.weight": ours[
+            "encoder/segment_embedding/embeddings"
+        ],
+        "bert.embeddings.position_embeddings.weight": ours["encoder/pos_embedding"][0],
+        "bert.embeddings.LayerNorm.weight": ours["encoder/embedding_ln/gamma"],
+        block + "attention.self.query.weight": ours[ours_block + "attention/W_q/kernel"].T,
+        block + "attention.self.key.weight": ours[ours_block + "attention/W_k/kernel"].T,
+        block + "attention.self.value.bias": ours[ours_block + "attention/W_v/bias"],
+        block + "attention.output.dense.weight": ours[ours_block + "attention/W_o/kernel"].T,
+        block + "attention.output.LayerNorm.bias": ours[ours_block + "addnorm1/ln/beta"],
+        block + "intermediate.dense.weight": ours[ours_block + "ffn/dense1/kernel"].T,
+        block + "output.dense.weight": ours[ours_block + "ffn/dense2/kernel"].T,
+        block + "output.LayerNorm.weight": ours[ours_block + "addnorm2/ln/gamma"],
+        "bert.pooler.dense.weight": ours["hidden/kernel"].T,
+        "cls.predictions.bias": ours["mlm/bias"],
+        "cls.predictions.transform.dense.weight": ours["mlm/mlp/dense/kernel"].T,
+        "cls.predictions.transform.LayerNorm.weight": ours["mlm/mlp/ln/gamma"],
+        # Column 1 is "is next" here, column 0 there.
+        "cls.seq_relationship.weight": ours["nsp/dense/kernel"].T[[1, 0]],
+        "cls.seq_relationship.bias": ours["nsp/dense/bias"][[1, 0]],
+    }
+    for name, value in same.items():
+        np.testing.assert_array_equal(theirs[name], value, err_msg=name)
+    assert len(theirs) == len(ours)
+
+
+def test_the_configuration_and_the_tokenizer_are_there_in_hugging_faces_fields(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "bert"
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert (config["hidden_size"], config["num_hidden_layers"]) == (8, 2)
+    assert config["hidden_act"] == "gelu"
+    assert config["pad_token_id"] == VOCAB.pad_id
+    options = json.loads((folder / "tokenizer_config.json").read_text())
+    assert options["tokenizer_class"] == "BertTokenizer"
+    assert options["do_lower_case"] is True
+    assert options["mask_token"] == "[MASK]"
+    assert Vocab.from_file(folder / "vocab.txt") == VOCAB
+
+
+@pytest.mark.parametrize(
+    ("fields", "architecture"),
+    [
+        ({}, "BertForPreTraining"),
+        ({"activation": "relu", "layer_norm_epsilon": 1e-5}, "BertForPreTraining"),
+        ({"activation": "gelu_tanh", "num_segments": 3}, "BertForPreTraining"),
+        ({"tie_embeddings": False}, "BertForPreTraining"),
+        ({"pooler": False, "next_sentence": False}, "BertForMaskedLM"),
+        ({"pooler": False, "next_sentence": False, "tie_embeddings": False}, "BertForMaskedLM"),
+        ({"attention_dropout": 0.3}, "BertForPreTraining"),
+    ],
+)
+def test_what_is_written_is_read_back_bit_for_bit(tmp_path, fields, architecture):
+    config = dataclasses.replace(SMALL, **fields)
+    model = random_model(config)
+    options = {"lowercase": False, "compat": "huggingface", "split_special_tokens": True}
+    huggingface.write(model, tmp_path, VOCAB, options)
+    checkpoint = huggingface.describe(tmp_path)
+    assert checkpoint.config == config
+    assert checkpoint.vocab == VOCAB
+    assert checkpoint.tokenizer_options == options
+    assert architecture in checkpoint.description
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
+    again, missing = read(tmp_path)
+    assert missing == []
+    assert_has_weights(again, values(model))
+
+
+def test_the_same_model_gives_the_same_bytes(small, written, tmp_path):
+    huggingface.write(small, tmp_path, VOCAB, TOKENIZER)
+    for file in written.iterdir():
+        assert file.read_bytes() == (tmp_path / file.name).read_bytes()
+
+
+def old_names(weights):
+    return {
+        k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): v
+        for k, v in weights.items()
+    }
+
+
+def with_buffers(weights):
+    positions = np.arange(SMALL.max_len)[None]
+    return {**weights, "bert.embeddings.position_ids": positions}
+
+
+def with_tied_copies(weights):
+    return {
+        **weights,
+        "cls.predictions.decoder.weight": weights["bert.embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": weights["cls.predictions.bias"],
+    }
+
+
+@pytest.mark.parametrize("edit", [old_names, with_buffers, with_tied_copies])
+def test_old_spellings_buffers_and_tied_copies_give_the_same_model(folder, edit, expected):
+    edit_weights(folder, edit)
+    model, missing = read(folder)
+    assert missing == []
+    assert_has_weights(model, expected)
+
+
+def test_a_bare_model_has_no_prefix_and_its_heads_start_afresh(folder, expected):
+    edit_weights(
+        folder,
+        lambda weights: {
+            name.removeprefix("bert."): value
+            for name, value in weights.items()
+            if name.startswith("bert.")
+        },
+    )
+    model, missing = read(folder)
+    assert missing == ["mlm", "nsp"]
+    ours = values(model)
+    for name in ours:
+        if name.startswith(("encoder", "hidden")):
+            np.testing.assert_array_equal(ours[name], expected[name], err_msg=name)
+
+
+def test_shards_give_the_same_model_as_one_file(folder, expected):
+    shard(folder)
+    model, missing = read(folder)
+    assert missing == []
+    assert_has_weights(model, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_read_as_float32(folder, dtype, expected):
+    dtype = tf.dtypes.as_dtype(dtype).as_numpy_dtype
+    edit_weights(folder, lambda weights: {k: v.astype(dtype) for k, v in weights.items()})
+    model, _ = read(folder)
+    for name, value in values(model).items():
+        assert value.dtype == "float32"
+        np.testing.assert_array_equal(value, expected[name].astype(dtype).astype("float32"))
+
+
+def test_a_decoder_that_differs_from_the_embedding_makes_the_head_untied(folder, expected):
+    edit_weights(folder, with_tied_copies)
+    edit_weights(
+        folder, lambda weights: {k: v + ("decoder.weight" in k) for k, v in weights.items()}
+    )
+    with pytest.warns(UserWarning, match="decoder.weight"):
+        model, missing = read(folder)
+    assert missing == []
+    assert model.bert_config.tie_embeddings is False
+    kernel = expected["encoder/token_embedding/embeddings"].T + 1
+    np.testing.assert_array_equal(values(model)["mlm/mlp/logits/kernel"], kernel)
+
+
+def test_an_untied_head_whose_bias_is_stored_once_has_it(tmp_path):
+    model = random_model(dataclasses.replace(SMALL, tie_embeddings=False))
+    huggingface.write(model, tmp_path, None, {})
+    edit_weights(tmp_path, lambda w: {k: v for k, v in w.items() if "decoder.bias" not in k})
+    again, missing = read(tmp_path)
+    assert missing == []
+    assert_has_weights(again, values(model))
+
+
+def test_without_a_vocabulary_there_is_none(folder):
+    (folder / "vocab.txt").unlink()
+    assert huggingface.describe(folder).vocab is None
+    (folder / "tokenizer.json").write_text("{}")
+    checkpoint = huggingface.describe(folder)
+    assert checkpoint.vocab is None
+    assert "tokenizer.json is not read" in checkpoint.description
+
+
+@pytest.mark.parametrize(
+    ("options", "lowercase"),
+    [
+        ({}, True),
+        ({"do_lower_case": False}, False),
+        ({"do_lower_case": True, "strip_accents": True, "tokenize_chinese_chars": True}, True),
+        ({"pad_token": {"content": "[PAD]", "lstrip": False}}, True),
+    ],
+)
+def test_the_tokenizers_options_are_read(folder, options, lowercase):
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    checkpoint = huggingface.describe(folder)
+    assert checkpoint.vocab == VOCAB
+    assert checkpoint.tokenizer_options["lowercase"] is lowercase
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strip_accents": False},
+        {"tokenize_chinese_chars": False},
+        {"do_basic_tokenize": False},
+        {"split_special_tokens": "yes"},
+        {"mask_token": "<mask>"},
+    ],
+)
+def test_a_tokenizer_unlike_ours_is_told_and_left_out(folder, options):
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    with pytest.warns(UserWarning, match=next(iter(options))):
+        assert huggingface.describe(folder).vocab is None
+
+
+def test_a_missing_tokenizer_config_means_lowercase(folder):
+    (folder / "tokenizer_config.json").unlink()
+    assert huggingface.describe(folder).tokenizer_options["lowercase"] is True
+
+
+def test_safetensors_are_taken_where_pickles_lie_beside(folder, expected):
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    assert huggingface.recognises(folder)
+    model, _ = read(folder)
+    assert_has_weights(model, expected)
+
+
+def test_its_folders_are_told_from_others(folder, tmp_path):
+    assert huggingface.recognises(folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert not huggingface.recognises(other)
+    assert not huggingface.recognises(other / "missing")
+    (other / "config.json").write_text('{"format": "keras_bert_d2l", "vocab_size": 3}')
+    assert not huggingface.recognises(other)
+    (other / "config.json").write_text('{"model_type": "roberta"}')
+    assert huggingface.recognises(other)
+
+
+def test_a_tf1_checkpoint_goes_before_pickles_and_after_safetensors(folder):
+    (folder / "bert_model.ckpt.index").touch()
+    assert huggingface.recognises(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert not huggingface.recognises(folder)
+
+
+def test_a_config_of_another_model_is_refused_by_its_field(folder):
+    edit_config(folder, model_type="roberta")
+    with pytest.raises(ValueError, match="config.json.*model_type.*roberta"):
+        huggingface.describe(folder)
+
+
+def test_missing_files_are_named(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match="config.json"):
+        huggingface.describe(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="model.safetensors"):
+        huggingface.describe(folder)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
+def test_pickles_alone_are_refused_with_the_way_out(folder, name):
+    (folder / "model.safetensors").rename(folder / name)
+    with pytest.raises(ValueError, match="pickles.*save_pretrained"):
+        huggingface.describe(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match="pickles.*save_pretrained"):
+        huggingface.describe(folder)
+
+
+@pytest.mark.parametrize("head", ["classifier.weight", "qa_outputs.bias"])
+def test_the_head_of_a_task_is_refused_by_name(folder, head):
+    edit_weights(folder, lambda weights: {**weights, head: np.ones(3, "float32")})
+    with pytest.raises(ValueError, match=head):
+        huggingface.describe(folder)
+
+
+@pytest.mark.parametrize("size", [4, 100, -4])
+def test_a_truncated_file_is_refused(folder, size):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(ValueError, match="model.safetensors"):
+        huggingface.describe(folder)
+
+
+@pytest.mark.parametrize("shift", [-4, 10**9])
+def test_offsets_that_overlap_or_lie_outside_are_refused(folder, shift):
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    offsets = header["cls.predictions.bias"]["data_offsets"]
+    header["cls.predictions.bias"]["data_offsets"] = [offset + shift for offset in offsets]
+    edited = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(edited)) + edited + content[8 + length :])
+    with pytest.raises(ValueError, match="model.safetensors"):
+        huggingface.describe(folder)
+
+
+def test_shapes_that_do_not_fit_the_config_are_told(folder):
+    edit_config(folder, intermediate_size=16)
+    with pytest.raises(ValueError, match=r"intermediate.dense.*\(12,\).*\(16,\)"):
+        read(folder)
+
+
+def test_blocks_that_the_config_does_not_have_are_told(folder):
+    edit_config(folder, num_hidden_layers=1)
+    with pytest.raises(ValueError, match="bert.encoder.layer.1"):
+        read(folder)
+    edit_config(folder, num_hidden_layers=3)
+    with pytest.raises(ValueError, match="lacks weights.*bert.encoder.layer.2"):
+        read(folder)
+
+
+def test_numbers_that_are_not_finite_are_told(folder):
+    edit_weights(
+        folder, lambda weights: {k: v * np.nan if "layer.1" in k else v for k, v in weights.items()}
+    )
+    with pytest.raises(ValueError, match="bert.encoder.layer.1"):
+        read(folder)
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder):
+    Vocab([*WORDS, "more"]).to_file(folder / "vocab.txt")
+    with pytest.raises(ValueError, match=f"vocab.*{len(WORDS) + 1} .*vocab_size={len(WORDS)}"):
+        load_pretrained(folder)
+
+
+def test_a_missing_shard_is_named(folder):
+    shard(folder)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="model-00002-of-00003"):
+        huggingface.describe(folder)
+
+
+@pytest.mark.parametrize(
+    "weight_map",
+    [None, {}, {"a": "../model.safetensors"}, {"a": "/etc/passwd"}, {"a": 3}],
+)
+def test_an_index_that_names_no_files_beside_it_is_refused(folder, weight_map):
+    shard(folder)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises((ValueError, FileNotFoundError), match="index.json|'3'|/3'"):
+        huggingface.describe(folder)
+
+
+def test_a_shard_that_lacks_what_the_index_says_is_told(folder):
+    shard(folder)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["cls.absent"] = "model-00001-of-00003.safetensors"
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="cls.absent"):
+        huggingface.describe(folder)

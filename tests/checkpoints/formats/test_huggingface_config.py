@@ -1,0 +1,109 @@
+"""Hugging Face's `config.json`: read, written, and refused where BERT is something else."""
+
+import dataclasses
+import json
+
+import pytest
+
+from keras_bert_d2l import BERTConfig
+from keras_bert_d2l.checkpoints.formats.huggingface_config import config_from_json, config_to_dict
+
+BASE = BERTConfig.preset("huggingface")
+
+
+def config_of(tmp_path, **fields):
+    """The configuration of BERT base with other fields of Hugging Face's."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config_to_dict(BASE), **fields}))
+    return config_from_json(file)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"embedding_norm": False}, "embedding_norm=False"),
+        ({"norm_first": True}, "norm_first=True"),
+        ({"norm_first": True, "final_norm": True}, "final_norm=True"),
+        ({"positions": "sinusoidal"}, "positions='sinusoidal'"),
+        ({"layer_norm": "unbiased"}, "layer_norm='unbiased'"),
+        ({"mask_from": "tokens"}, "mask_from='tokens'"),
+        ({"mlm_head": "linear"}, "mlm_head='linear'"),
+        ({"pooler": False}, "pooler=False"),
+        ({"next_sentence": False}, "next_sentence=False"),
+    ],
+)
+def test_a_model_that_hugging_face_cannot_express_is_refused_by_its_field(fields, named):
+    with pytest.raises(ValueError, match=named):
+        config_to_dict(dataclasses.replace(BASE, **fields))
+
+
+@pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
+def test_a_dropout_that_is_not_kept_is_told(name):
+    with pytest.warns(UserWarning, match=f"{name}=0.25"):
+        config_to_dict(dataclasses.replace(BASE, **{name: 0.25}))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("gelu", "gelu"),
+        ("gelu_new", "gelu_tanh"),
+        ("gelu_pytorch_tanh", "gelu_tanh"),
+        ("relu", "relu"),
+    ],
+)
+def test_gelu_is_the_exact_one(tmp_path, theirs, ours):
+    assert config_of(tmp_path, hidden_act=theirs).activation == ours
+
+
+def test_fields_without_effect_pass(tmp_path):
+    config = config_of(
+        tmp_path,
+        torch_dtype="float16",
+        transformers_version="4.8.2",
+        _name_or_path="somebody/bert",
+        use_cache=True,
+        gradient_checkpointing=False,
+        initializer_range=0.08,
+        id2label={"0": "LABEL_0"},
+        classifier_dropout=None,
+        is_decoder=False,
+        pruned_heads={},
+        some_new_switch=False,
+    )
+    assert config == BASE
+
+
+def test_fields_that_are_left_out_are_those_of_bert_base(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert config_from_json(tmp_path / "config.json") == BASE
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model_type", "roberta"),
+        ("position_embedding_type", "relative_key"),
+        ("is_decoder", True),
+        ("add_cross_attention", True),
+        ("pruned_heads", {"0": [1]}),
+        ("auto_map", {"AutoModel": "modeling.Mine"}),
+        ("embedding_size", 4),
+        ("hidden_act", "gelu_fast"),
+        ("hidden_act", ["gelu"]),
+        ("hidden_size", 0),
+        ("num_attention_heads", 5),
+        ("layer_norm_eps", "1e-12"),
+        ("tie_word_embeddings", "yes"),
+    ],
+)
+def test_a_config_that_asks_for_what_bert_is_not_is_refused_by_its_field(tmp_path, field, value):
+    with pytest.raises(ValueError, match=f"config.json.*{field}"):
+        config_of(tmp_path, **{field: value})
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "\xff"])
+def test_a_config_that_is_no_json_object_is_refused(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(ValueError, match="config.json"):
+        config_from_json(tmp_path / "config.json")

@@ -1,0 +1,208 @@
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from keras_bert_d2l.checkpoints.formats import native
+from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained, save_pretrained
+from keras_bert_d2l.checkpoints.weights.conversion import named_weights
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
+BOOK = BERTConfig(len(VOCAB), 4, 8, 2, 1, 0.1, 16)
+GOOGLE = BERTConfig(
+    len(VOCAB), 4, 8, 2, 1, 0.1, 16, embedding_norm=True, tie_embeddings=True, activation="gelu"
+)
+
+IN_A_BLOCK = [
+    *(f"attention/W_{letter}/{part}" for letter in "qkvo" for part in ("kernel", "bias")),
+    *(f"addnorm{number}/ln/{part}" for number in (1, 2) for part in ("gamma", "beta")),
+    *(f"ffn/dense{number}/{part}" for number in (1, 2) for part in ("kernel", "bias")),
+]
+OF_THE_BOOK = {
+    "encoder/token_embedding/embeddings",
+    "encoder/segment_embedding/embeddings",
+    "encoder/pos_embedding",
+    *(f"encoder/blk_0/{name}" for name in IN_A_BLOCK),
+    "hidden/kernel",
+    "hidden/bias",
+    "mlm/mlp/dense/kernel",
+    "mlm/mlp/dense/bias",
+    "mlm/mlp/ln/gamma",
+    "mlm/mlp/ln/beta",
+    "mlm/mlp/logits/kernel",
+    "mlm/mlp/logits/bias",
+    "nsp/dense/kernel",
+    "nsp/dense/bias",
+}
+OF_GOOGLE = (OF_THE_BOOK - {"mlm/mlp/logits/kernel", "mlm/mlp/logits/bias"}) | {
+    "mlm/bias",
+    "encoder/embedding_ln/gamma",
+    "encoder/embedding_ln/beta",
+}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A folder with a checkpoint."""
+    folder = tmp_path / "checkpoint"
+    save_pretrained(BERTModel.from_bert_config(BOOK), folder, Tokenizer(VOCAB))
+    return folder
+
+
+def stored_weights(folder):
+    return safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+
+
+def rewrite_config(folder, **changes):
+    fields = json.loads((folder / CONFIG_FILE).read_text()) | changes
+    (folder / CONFIG_FILE).write_text(json.dumps(fields))
+
+
+def rewrite_weights(folder, change):
+    weights = stored_weights(folder)
+    change(weights)
+    safetensors.numpy.save_file(weights, folder / WEIGHTS_FILE)
+
+
+@pytest.mark.parametrize(
+    ("config", "names"), [(BOOK, OF_THE_BOOK), (GOOGLE, OF_GOOGLE)], ids=["book", "google"]
+)
+def test_weights_are_stored_in_float32_by_readable_names(config, names, tmp_path):
+    save_pretrained(BERTModel.from_bert_config(config), tmp_path / "checkpoint")
+    weights = stored_weights(tmp_path / "checkpoint")
+    assert set(weights) == names
+    assert {array.dtype for array in weights.values()} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"positions": "sinusoidal", "norm_first": True, "final_norm": True},
+        {"pooler": False, "next_sentence": False, "mlm_head": "linear"},
+        {"next_sentence": False, "mlm_head": "linear", "tie_embeddings": True},
+        {"embedding_norm": True, "layer_norm": "unbiased"},
+    ],
+)
+def test_the_table_has_every_weight_of_every_architecture(options):
+    config = BERTConfig(8, 4, 8, 2, 3, 0.1, 16, **options)
+    names = [row.ours for row in native.table(config)]
+    assert sorted(names) == sorted(named_weights(BERTModel.from_bert_config(config)))
+    assert names == [row.theirs for row in native.table(config)]
+
+
+def test_the_configuration_file_holds_the_fields_of_model_and_tokenizer(checkpoint):
+    fields = json.loads((checkpoint / CONFIG_FILE).read_text())
+    tokenizer = Tokenizer(VOCAB)
+    options = {name: getattr(tokenizer, name) for name in native.tokenizer_option_names()}
+    assert options["lowercase"] is True
+    extra = {"format": "keras_bert_d2l", "format_version": 1}
+    assert fields == extra | options | BOOK.to_dict()
+
+
+def test_an_older_file_without_the_newer_options_of_the_tokenizer_is_read(checkpoint):
+    fields = json.loads((checkpoint / CONFIG_FILE).read_text())
+    for name in native.tokenizer_option_names():
+        if name != "lowercase":
+            del fields[name]
+    (checkpoint / CONFIG_FILE).write_text(json.dumps(fields))
+    assert load_pretrained(checkpoint).tokenizer.vocab == VOCAB
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path):
+    model = BERTModel.from_bert_config(BOOK)
+    contents = []
+    for name in ("one", "two"):
+        save_pretrained(model, tmp_path / name, Tokenizer(VOCAB))
+        contents.append([file.read_bytes() for file in sorted((tmp_path / name).iterdir())])
+    assert contents[0] == contents[1]
+
+
+def test_a_tokenizer_comes_back_with_its_options(tmp_path):
+    model = BERTModel.from_bert_config(BOOK)
+    for options in ({"lowercase": False}, {"compat": "huggingface"}):
+        save_pretrained(model, tmp_path / "checkpoint", Tokenizer(VOCAB, **options))
+        loaded = load_pretrained(tmp_path / "checkpoint").tokenizer
+        assert {name: getattr(loaded, name) for name in options} == options
+
+
+def test_weights_in_half_precision_are_read(checkpoint):
+    def halve(weights):
+        weights.update({name: array.astype("float16") for name, array in weights.items()})
+
+    expected = stored_weights(checkpoint)
+    rewrite_weights(checkpoint, halve)
+    for name, weight in named_weights(load_pretrained(checkpoint).model).items():
+        np.testing.assert_array_equal(weight, expected[name].astype("float16"))
+
+
+def test_a_vocabulary_without_its_case_is_refused(checkpoint):
+    rewrite_config(checkpoint, lowercase=None)
+    with pytest.raises(ValueError, match="`lowercase` is null or missing.*set it to true"):
+        load_pretrained(checkpoint)
+
+
+def test_an_unknown_option_of_the_tokenizer_is_told_with_the_folder(checkpoint):
+    rewrite_config(checkpoint, compat="martian")
+    with pytest.raises(ValueError, match="checkpoint': `compat` must .*martian"):
+        load_pretrained(checkpoint)
+
+
+def test_missing_weights_are_named_as_a_missing_file(checkpoint):
+    (checkpoint / WEIGHTS_FILE).unlink()
+    with pytest.raises(FileNotFoundError, match="checkpoint' is no whole.*no 'model.safetensors'"):
+        load_pretrained(checkpoint)
+
+
+def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(checkpoint):
+    (checkpoint / VOCAB_FILE).unlink()
+    assert load_pretrained(checkpoint).tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 2}, "`format_version` must be 1.*newer"),
+        ({"colour": "red"}, "Unknown field 'colour'"),
+        ({"num_heads": 3}, "`num_hiddens` must be a multiple"),
+        ({"num_blks": None}, "`num_blks` must be a positive integer"),
+        ({"lowercase": "yes"}, "`lowercase` must be true, false or null"),
+    ],
+)
+def test_a_wrong_field_of_the_configuration_is_named(changes, message, checkpoint):
+    rewrite_config(checkpoint, **changes)
+    with pytest.raises(ValueError, match=f"config.json' is no configuration.*{message}"):
+        load_pretrained(checkpoint)
+
+
+def test_a_configuration_of_another_architecture_does_not_fit(checkpoint):
+    rewrite_config(checkpoint, max_len=17)
+    with pytest.raises(ValueError, match=r"pos_embedding is \(1, 16, 4\) instead of \(1, 17, 4\)"):
+        load_pretrained(checkpoint)
+    rewrite_config(checkpoint, max_len=16, num_blks=2)
+    with pytest.raises(ValueError, match="lacks weights of the model: encoder/blk_1"):
+        load_pretrained(checkpoint)
+    rewrite_config(checkpoint, num_blks=1, tie_embeddings=True)
+    with pytest.raises(ValueError, match="lacks weights of the model: mlm/bias"):
+        load_pretrained(checkpoint)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.999])
+def test_a_truncated_file_of_weights_is_refused(kept, checkpoint):
+    file = checkpoint / WEIGHTS_FILE
+    content = file.read_bytes()
+    file.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(ValueError, match="model.safetensors' is no whole safetensors file.*again"):
+        load_pretrained(checkpoint)
+
+
+def test_left_over_weights_are_named(checkpoint):
+    rewrite_weights(checkpoint, lambda weights: weights.update(extra=np.zeros(3, "float32")))
+    with pytest.raises(ValueError, match="holds weights that the model of.*has not: extra"):
+        load_pretrained(checkpoint)

@@ -1,0 +1,331 @@
+"""Models of tasks to and from disk, with their heads and the names of their labels."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    Tokenizer,
+    Vocab,
+    add_tokens,
+    extend_positions,
+    fill_mask,
+    load_pretrained,
+    save_pretrained,
+)
+from keras_bert_d2l.checkpoints.formats import native
+from keras_bert_d2l.checkpoints.pretrained import convert_checkpoint
+from keras_bert_d2l.checkpoints.task_loading import load_task
+from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+from keras_bert_d2l.models.tasks.heads import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TextEmbedder,
+    TokenClassifier,
+)
+
+VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split())
+CONFIG = BERTConfig.preset(
+    "huggingface",
+    vocab_size=len(VOCAB),
+    num_hiddens=8,
+    ffn_num_hiddens=12,
+    num_heads=2,
+    num_blks=1,
+    max_len=12,
+)
+BATCH = {
+    "tokens": np.array([[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]], "int32"),
+    "segments": np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], "int32"),
+    "valid_lens": np.array([5, 3], "int32"),
+}
+MAKERS = {
+    "one label": lambda bert: SequenceClassifier(bert, ["bad", "good"], dropout=0.3),
+    "several labels": lambda bert: SequenceClassifier(bert, ["x", "y", "z"], multi_label=True),
+    "scores": lambda bert: SequenceRegressor(bert, ["stars"]),
+    "tags": lambda bert: TokenClassifier(bert, ["B-PER", "I-PER", "O"]),
+    "answers": QuestionAnswerer,
+    "vectors": lambda bert: TextEmbedder(bert, "max", normalize=False),
+}
+
+
+def make(name, config=CONFIG):
+    model = MAKERS[name](BERTModel.from_bert_config(config))
+    rng = np.random.default_rng(0)
+    for weight in named_weights(model).values():
+        weight.assign(rng.normal(0.1, 0.3, weight.shape))
+    return model
+
+
+def outputs(model):
+    result = model(BATCH)
+    return (
+        np.stack([result["start"], result["end"]]) if isinstance(result, dict) else result.numpy()
+    )
+
+
+def edit_config(folder, change):
+    file = folder / "config.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+
+
+@pytest.mark.parametrize("format", ["native", "huggingface"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_task_comes_back_with_its_head_and_its_labels(name, format, tmp_path, capsys):
+    model = make(name)
+    model.tokenizer = Tokenizer(VOCAB)
+    if (name, format) == ("vectors", "huggingface"):
+        with pytest.raises(ValueError, match=r"no model that is a TextEmbedder.*native"):
+            save_pretrained(model, tmp_path / "task", format=format)
+        return
+    save_pretrained(model, tmp_path / "task", format=format)
+    loaded, tokenizer, _ = load_pretrained(tmp_path / "task")
+    assert type(loaded) is type(model)
+    assert loaded.task_config() == model.task_config()
+    assert loaded.tokenizer is tokenizer
+    assert tokenizer.vocab == VOCAB
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+    assert type(model).__name__ in capsys.readouterr().out
+    assert load_task(type(model), tmp_path / "task").model.task_config() == model.task_config()
+
+
+def test_the_pooler_goes_where_the_task_has_one_and_the_pretraining_heads_go_nowhere(tmp_path):
+    for name, parts in (
+        ("one label", {"encoder", "hidden", "head"}),
+        ("tags", {"encoder", "head"}),
+    ):
+        save_pretrained(make(name), tmp_path / "task")
+        weights = safetensors.numpy.load_file(tmp_path / "task/model.safetensors")
+        assert {weight.partition("/")[0] for weight in weights} == parts
+
+
+def test_every_architecture_is_kept_in_the_own_format(tmp_path):
+    book = BERTConfig(len(VOCAB), 8, 12, 2, 2, 0.1, 12, norm_first=True, final_norm=True)
+    model = make("tags", book)
+    save_pretrained(model, tmp_path / "task")
+    loaded = load_pretrained(tmp_path / "task").model
+    assert loaded.bert_config == book
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+    with pytest.raises(ValueError, match="embedding_norm"):
+        save_pretrained(model, tmp_path / "other", format="huggingface")
+
+
+def test_a_task_is_converted_from_format_to_format(tmp_path):
+    model = make("one label")
+    save_pretrained(model, tmp_path / "native")
+    convert_checkpoint(tmp_path / "native", tmp_path / "hf", "huggingface")
+    convert_checkpoint(tmp_path / "hf", tmp_path / "again", "native")
+    np.testing.assert_array_equal(
+        outputs(load_pretrained(tmp_path / "again").model), outputs(model)
+    )
+    for format in ("google", "book"):
+        with pytest.raises(ValueError, match=f"for the model of a task. Received: '{format}'"):
+            convert_checkpoint(tmp_path / "native", tmp_path / "other", format)
+
+
+def test_lora_is_written_into_the_kernels_and_read_as_nothing_added(tmp_path):
+    model = make("one label")
+    model.enable_lora(2)
+    lora_b = model.encoder.blks[0].attention.W_q.lora_kernel_b
+    lora_b.assign(np.ones(lora_b.shape))
+    save_pretrained(model, tmp_path / "task")
+    plain = load_pretrained(tmp_path / "task").model
+    np.testing.assert_allclose(outputs(plain), outputs(model), atol=1e-6)
+    assert not plain.has_lora
+    expected = outputs(model)
+    checkpoint = native.describe(tmp_path / "task")
+    load_weights(model, checkpoint.table, checkpoint.tensors)
+    np.testing.assert_allclose(outputs(model), expected, atol=1e-6)
+    assert not lora_b.numpy().any()
+
+
+def test_hugging_face_s_config_names_the_labels_and_the_problem(tmp_path):
+    problems = {
+        "one label": "single_label_classification",
+        "several labels": "multi_label_classification",
+        "scores": "regression",
+    }
+    for name, problem in problems.items():
+        save_pretrained(make(name), tmp_path / "task", format="huggingface")
+        fields = json.loads((tmp_path / "task/config.json").read_text())
+        assert fields["architectures"] == ["BertForSequenceClassification"]
+        assert fields["problem_type"] == problem
+        assert fields["label2id"] == {v: int(k) for k, v in fields["id2label"].items()}
+    assert fields["id2label"] == {"0": "stars"}
+
+
+HEADS = {
+    "BertForSequenceClassification": (SequenceClassifier, 3),
+    "BertForTokenClassification": (TokenClassifier, 5),
+    "BertForQuestionAnswering": (QuestionAnswerer, 2),
+}
+
+
+@pytest.mark.parametrize("architecture", HEADS)
+def test_heads_give_the_golden_logits_and_losses(architecture, data_dir, tmp_path):
+    kind, num_labels = HEADS[architecture]
+    golden, prefix = np.load(data_dir / "golden/hf/heads.npz"), f"{architecture}/"
+    golden = {k.removeprefix(prefix): golden[k] for k in golden if k.startswith(prefix)}
+    weights = safetensors.numpy.load_file(data_dir / "golden/hf/model.safetensors")
+    weights = {name: value for name, value in weights.items() if name.startswith("bert.")}
+    weights |= {k.removeprefix("w/"): v for k, v in golden.items() if k.startswith("w/")}
+    if kind is not SequenceClassifier:
+        weights = {name: v for name, v in weights.items() if ".pooler." not in name}
+    safetensors.numpy.save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    shutil.copy(data_dir / "golden/hf/config.json", tmp_path)
+    names = {str(i): f"L{i}" for i in range(num_labels)}
+    edit_config(
+        tmp_path, lambda fields: {**fields, "architectures": [architecture], "id2label": names}
+    )
+    model = load_pretrained(tmp_path).model
+    assert type(model) is kind
+    io = np.load(data_dir / "golden/hf/io.npz")
+    batch = {
+        "tokens": io["batch0/input_ids"],
+        "segments": io["batch0/token_type_ids"],
+        "valid_lens": io["batch0/attention_mask"].sum(1),
+    }
+    model.compile(run_eagerly=True)
+    if kind is QuestionAnswerer:
+        sides = ("start", "end")
+        logits = np.stack([model(batch)[side] for side in sides])
+        expected = np.stack([golden[f"{side}_logits"] for side in sides])
+        labels = {side: golden[f"{side}_positions"] for side in sides}
+    else:
+        assert model.labels == tuple(names.values())
+        logits, expected, labels = model(batch), golden["logits"], golden["labels"]
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-5)
+    loss = model.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
+    assert loss == pytest.approx(float(golden["loss"]), abs=2e-5)
+
+
+def test_the_problem_follows_from_the_number_of_labels_where_the_config_is_silent(tmp_path):
+    for name, kind in (("scores", SequenceRegressor), ("one label", SequenceClassifier)):
+        save_pretrained(make(name), tmp_path / "task", format="huggingface")
+        drop = {"problem_type", "id2label", "label2id", "classifier_dropout"}
+        number = 1 if name == "scores" else 2
+
+        def silent(fields, drop=drop, number=number):
+            return {k: v for k, v in fields.items() if k not in drop} | {"num_labels": number}
+
+        edit_config(tmp_path / "task", silent)
+        loaded = load_pretrained(tmp_path / "task").model
+        assert type(loaded) is kind
+        assert loaded.labels == tuple(f"LABEL_{index}" for index in range(number))
+        assert loaded.task_config()["dropout"] == CONFIG.dropout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architectures": ["BertForMultipleChoice"]}, r"classifier.*BertForMultipleChoice"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "classifier"),
+        ({"architectures": None}, "classifier"),
+        ({"problem_type": "ranking"}, "`problem_type`"),
+        ({"id2label": {"1": "a", "2": "b"}}, "`id2label`"),
+        ({"id2label": {"0": "a", "1": 5}}, "`id2label`"),
+        ({"id2label": {"0": "a", "1": "a"}}, "different names"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, r"classifier.weight is \(2, 8\)"),
+    ],
+)
+def test_a_damaged_hugging_face_task_is_refused(change, message, tmp_path):
+    save_pretrained(make("one label"), tmp_path / "task", format="huggingface")
+    edit_config(tmp_path / "task", lambda fields: {**fields, **change})
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(tmp_path / "task")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("SequenceClassifier", '"kind"'),
+        ({"kind": "Other"}, "'Other'"),
+        ({"kind": "TextEmbedder", "pooling": "max"}, "'normalize'"),
+        ({"kind": "QuestionAnswerer", "code": "x"}, "'code'"),
+        ({"kind": "TextEmbedder", "pooling": "max", "normalize": "no"}, "`normalize`"),
+        ({"kind": "TokenClassifier", "labels": "ab", "dropout": 0.1}, "`labels`"),
+        ({"kind": "TokenClassifier", "labels": ["a", "a"], "dropout": 0.1}, "`labels`"),
+        ({"kind": "TokenClassifier", "labels": ["a", "b"], "dropout": 0.1}, r"head/.*\(8, 3\)"),
+        ({"kind": "QuestionAnswerer"}, r"head/"),
+        ({"kind": "TextEmbedder", "pooling": "max", "normalize": True}, r"holds.*head/"),
+    ],
+)
+def test_a_damaged_task_of_the_own_format_is_refused(task, message, tmp_path):
+    save_pretrained(make("tags"), tmp_path / "task")
+    edit_config(tmp_path / "task", lambda fields: {**fields, "task": task})
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(tmp_path / "task")
+
+
+def test_a_file_without_the_head_is_refused(tmp_path):
+    save_pretrained(make("tags"), tmp_path / "task")
+    file = tmp_path / "task/model.safetensors"
+    weights = safetensors.numpy.load_file(file)
+    kept = {name: value for name, value in weights.items() if not name.startswith("head/")}
+    safetensors.numpy.save_file(kept, file)
+    with pytest.raises(ValueError, match="lacks weights of the model: head/bias"):
+        load_pretrained(tmp_path / "task")
+
+
+def test_a_plain_bert_lends_its_encoder_to_a_task_with_a_new_head(tmp_path, capsys):
+    bert = BERTModel.from_bert_config(CONFIG)
+    save_pretrained(bert, tmp_path / "bert", Tokenizer(VOCAB))
+    model, tokenizer, _ = load_task(
+        SequenceClassifier, tmp_path / "bert", labels=["bad", "good"], dropout=0.2
+    )
+    assert "SequenceClassifier of bad, good, with a new head" in capsys.readouterr().out
+    assert model.tokenizer is tokenizer
+    assert model.task_config()["dropout"] == 0.2
+    np.testing.assert_array_equal(model.encoder(*BATCH.values()), bert.encoder(*BATCH.values()))
+    np.testing.assert_array_equal(model.hidden.kernel, bert.hidden.kernel)
+
+
+def test_of_a_plain_bert_only_what_the_task_stands_on_is_missed(tmp_path, capsys):
+    save_pretrained(BERTModel.from_bert_config(CONFIG), tmp_path / "bert")
+    file = tmp_path / "bert/model.safetensors"
+    for lacking, kind, is_told in (
+        (("mlm", "nsp"), SequenceClassifier, False),
+        (("mlm", "nsp", "hidden"), TokenClassifier, False),
+        (("mlm", "nsp", "hidden"), SequenceClassifier, True),
+    ):
+        weights = safetensors.numpy.load_file(file)
+        kept = {name: x for name, x in weights.items() if not name.startswith(lacking)}
+        safetensors.numpy.save_file(kept, file)
+        load_task(kind, tmp_path / "bert", labels=["a", "b"], verbose=False)
+        out = capsys.readouterr().out
+        assert ("missing and freshly initialised: pooler;" in out) == is_told
+        assert ("freshly" in out) == is_told
+
+
+def test_a_checkpoint_of_another_task_or_of_other_labels_is_refused(tmp_path):
+    save_pretrained(make("tags"), tmp_path / "task")
+    with pytest.raises(ValueError, match=r"another task, TokenClassifier of B-PER, I-PER, O"):
+        load_task(SequenceClassifier, tmp_path / "task", labels=["a", "b"])
+    with pytest.raises(ValueError, match=r"`labels` must be that of the checkpoint.*Received"):
+        load_task(TokenClassifier, tmp_path / "task", labels=["N", "V"])
+    same = load_task(TokenClassifier, tmp_path / "task", labels=("B-PER", "I-PER", "O"))
+    assert type(same.model) is TokenClassifier
+
+
+def test_a_bert_without_a_pooler_classifies_nothing(tmp_path):
+    bert = BERTModel(len(VOCAB), 8, 12, 2, 1, 0.1, 12, pooler=False, next_sentence=False)
+    save_pretrained(bert, tmp_path / "bert")
+    with pytest.raises(ValueError, match="pooler=False"):
+        load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
+
+
+def test_what_needs_the_heads_of_pretraining_refuses_a_task():
+    model, tokenizer = make("one label"), Tokenizer(VOCAB)
+    for use in (
+        lambda: fill_mask(model, tokenizer, "a [MASK]"),
+        lambda: extend_positions(model, 24),
+        lambda: add_tokens(model, tokenizer, ["new"]),
+    ):
+        with pytest.raises(ValueError, match=r"needs a BERTModel.*a SequenceClassifier"):
+            use()

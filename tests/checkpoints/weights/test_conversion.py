@@ -1,0 +1,175 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l.checkpoints.weights.conversion import (
+    POSITIONS,
+    SAME,
+    SWAPPED,
+    SWAPPED_TRANSPOSED,
+    TRANSPOSED,
+    Arrays,
+    Row,
+    load_weights,
+    named_weights,
+    stored_weights,
+)
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.initializers import without_initialization
+from keras_bert_d2l.models.bert import BERTModel
+
+CONFIG = BERTConfig(8, 4, 8, 2, 1, 0.1, 16)
+TOKENS = "encoder/token_embedding/embeddings"
+LAYOUTS = {  # some of a format that lays out everything in its own way
+    "encoder/pos_embedding": POSITIONS,
+    "hidden/kernel": TRANSPOSED,
+    "nsp/dense/kernel": SWAPPED_TRANSPOSED,
+    "nsp/dense/bias": SWAPPED,
+}
+
+
+@pytest.fixture
+def model():
+    return BERTModel.from_bert_config(CONFIG)
+
+
+@pytest.fixture
+def table(model):
+    """A format that writes every name in capitals."""
+    return [Row(name, name.upper(), LAYOUTS.get(name, SAME)) for name in named_weights(model)]
+
+
+@pytest.fixture
+def arrays(model, table):
+    """Weights of that format which differ from the model's."""
+    other = BERTModel.from_bert_config(CONFIG)
+    for number, weight in enumerate(named_weights(other).values()):
+        size = int(np.prod(weight.shape))
+        weight.assign(np.reshape(np.arange(size) / size + number, weight.shape))
+    return stored_weights(other, table)
+
+
+def load(model, table, arrays):
+    return load_weights(model, table, Arrays(arrays, "file"))
+
+
+def test_names_do_not_depend_on_the_model_s_name_or_scope(model):
+    with keras.name_scope("outer"):
+        other = BERTModel.from_bert_config(CONFIG, name="encoder")
+    assert named_weights(other).keys() == named_weights(model).keys()
+
+
+def test_weights_go_out_in_the_other_layout_and_come_back_bit_equal(model, table, arrays):
+    assert load(model, table, arrays) == []
+    again = stored_weights(model, table)
+    assert again.keys() == arrays.keys() == {name.upper() for name in named_weights(model)}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array)
+        assert again[name].flags.c_contiguous
+        assert again[name].dtype == np.float32
+
+
+def test_layouts_are_what_they_say(model, table, arrays):
+    load(model, table, arrays)
+    weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
+    np.testing.assert_array_equal(
+        arrays["ENCODER/POS_EMBEDDING"], weights["encoder/pos_embedding"][0]
+    )
+    np.testing.assert_array_equal(arrays["HIDDEN/KERNEL"], weights["hidden/kernel"].T)
+    is_next = weights["nsp/dense/kernel"][:, 1]  # column 1 here, row 0 there
+    np.testing.assert_array_equal(arrays["NSP/DENSE/KERNEL"][0], is_next)
+    np.testing.assert_array_equal(arrays["NSP/DENSE/BIAS"], weights["nsp/dense/bias"][::-1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_floats_are_read(dtype, model, table, arrays):
+    load(model, table, {name: array.astype(dtype) for name, array in arrays.items()})
+    np.testing.assert_allclose(named_weights(model)[TOKENS], arrays[TOKENS.upper()], rtol=1e-3)
+
+
+def test_a_weight_that_is_missing_is_named(model, table, arrays):
+    del arrays["ENCODER/BLK_0/FFN/DENSE1/BIAS"], arrays[TOKENS.upper()]
+    with pytest.raises(ValueError, match="'file' lacks weights.*BLK_0/FFN.*TOKEN_EMB.*not whole"):
+        load(model, table, arrays)
+
+
+def test_a_head_of_which_a_part_is_missing_is_refused(model, table, arrays):
+    del arrays["MLM/MLP/LN/BETA"]
+    with pytest.raises(ValueError, match="'file' lacks weights of the model: MLM/MLP/LN/BETA"):
+        load(model, table, arrays)
+
+
+def test_weights_that_are_left_over_are_named_but_not_all(model, table, arrays):
+    arrays |= {f"EXTRA/{number}": np.zeros(3, "float32") for number in range(5)}
+    message = "'file' holds weights.*has not: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more"
+    with pytest.raises(ValueError, match=message):
+        load(model, table, arrays)
+
+
+def test_every_shape_that_differs_is_told_with_the_one_that_is_expected(model, table, arrays):
+    arrays[TOKENS.upper()] = np.zeros((9, 4), "float32")
+    arrays["ENCODER/POS_EMBEDDING"] = np.zeros((1, 16, 4), "float32")
+    message = r"POS_EMBEDDING is \(1, 16, 4\) instead of \(16, 4\), .*\(9, 4\) instead of \(8, 4\)"
+    with pytest.raises(ValueError, match=f"'file' does not fit.*{message}"):
+        load(model, table, arrays)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_no_finite_numbers_are_refused(number, model, table, arrays):
+    arrays["HIDDEN/KERNEL"][2, 1] = number
+    with pytest.raises(ValueError, match="'file' holds numbers that are not finite.*HIDDEN/KERNEL"):
+        load(model, table, arrays)
+
+
+def test_what_is_wrong_is_found_before_a_weight_is_changed(model, table, arrays):
+    before = named_weights(model)[TOKENS].numpy()
+    with pytest.raises(ValueError, match="EXTRA"):
+        load(model, table, {**arrays, "EXTRA": np.zeros(3, "float32")})
+    np.testing.assert_array_equal(named_weights(model)[TOKENS], before)
+
+
+@pytest.mark.parametrize("initializer", ["book", "truncated_normal"])
+def test_heads_that_are_missing_start_as_in_a_new_model(initializer, table, arrays):
+    config = BERTConfig(8, 4, 8, 2, 1, 0.1, 16, initializer=initializer)
+    kept = {name: array for name, array in arrays.items() if name.startswith("ENCODER")}
+    with without_initialization():
+        model = BERTModel.from_bert_config(config)
+    assert load(model, table, kept) == ["hidden", "mlm", "nsp"]
+    weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
+    bounds = {  # Glorot's, and two standard deviations of 0.02
+        "hidden/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,
+        "mlm/mlp/dense/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,
+        "mlm/mlp/logits/kernel": 0.04,
+        "nsp/dense/kernel": 0.04,
+    }
+    for name, bound in bounds.items():
+        assert bound / 5 < np.abs(weights[name]).max() <= bound * 1.0001
+        assert len(np.unique(weights[name])) == weights[name].size
+    for name, weight in weights.items():
+        if name.startswith("encoder"):
+            np.testing.assert_array_equal(weight.ravel(), arrays[name.upper()].ravel())
+        elif name not in bounds:
+            assert set(weight.ravel()) == ({1.0} if name.endswith("gamma") else {0.0})
+
+
+def test_one_head_may_be_missing(model, table, arrays):
+    kept = {name: array for name, array in arrays.items() if not name.startswith("NSP")}
+    assert load(model, table, kept) == ["nsp"]
+    np.testing.assert_array_equal(named_weights(model)["hidden/kernel"], arrays["HIDDEN/KERNEL"].T)
+
+
+def test_a_format_without_a_name_for_a_weight_cannot_express_the_model(model, table, arrays):
+    rows = [row for row in table if row.ours != "nsp/dense/bias"]
+    for use in (lambda: stored_weights(model, rows), lambda: load(model, rows, arrays)):
+        with pytest.raises(ValueError, match="cannot express this model.*nsp/dense/bias"):
+            use()
+
+
+def test_a_tied_embedding_is_one_weight():
+    tied = BERTModel.from_bert_config(BERTConfig(8, 4, 8, 2, 1, 0.1, 16, tie_embeddings=True))
+    names = named_weights(tied).keys()
+    assert [name for name in names if "embeddings" in name or "logits" in name] == [
+        TOKENS,
+        "encoder/segment_embedding/embeddings",
+    ]
+    assert "mlm/bias" in names

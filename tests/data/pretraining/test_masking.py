@@ -1,0 +1,393 @@
+"""mask_tokens: each strategy against a plain twin, its statistics, and what it depends on."""
+
+import bisect
+import itertools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.data.pretraining.masking import COUNTS, STRATEGIES, Masking, mask_tokens
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+# Special tokens anywhere in the vocabulary; the last 15 of 40 are pieces that go on with a word.
+TOKENS = [f"w{n}" for n in range(20)]
+for place, special in zip((0, 3, 5, 7, 12), GOOGLE_SPECIALS, strict=True):
+    TOKENS.insert(place, special)
+TOKENS += [f"##p{n}" for n in range(15)]
+VOCAB = Vocab(TOKENS)
+PIECES = np.arange(25, 40)
+ORDINARY = np.setdiff1d(np.arange(40), VOCAB.special_ids)
+WORDS = np.setdiff1d(ORDINARY, PIECES)
+BOUNDS = {
+    "ngram": [6 / 11, 9 / 11],
+    "span": list(itertools.accumulate(0.2 * 0.8**n / (1 - 0.8**10) for n in range(9))),
+}
+
+
+def random_rows(num_rows, num_tokens, seed=0):
+    """Rows of every length, with special tokens at both ends and here and there."""
+    draw = np.random.default_rng(seed)
+    tokens = draw.choice(WORDS, (num_rows, num_tokens))
+    tokens = np.where(draw.random(tokens.shape) < 0.3, draw.choice(PIECES, tokens.shape), tokens)
+    tokens[draw.random(tokens.shape) < 0.05] = VOCAB.unk_id
+    valid_lens = draw.integers(1, num_tokens + 1, num_rows)
+    tokens[:, 0] = VOCAB.cls_id
+    tokens[np.arange(num_rows), valid_lens - 1] = VOCAB.sep_id
+    tokens[np.arange(num_tokens) >= valid_lens[:, None]] = WORDS[0]  # an ordinary one as padding
+    return tokens.astype(np.int32), valid_lens.astype(np.int32)
+
+
+def random_keys(num_rows, seed=0):
+    return np.random.default_rng((seed, 1)).integers(1 << 63, size=num_rows)
+
+
+def mask(tokens, valid_lens, num_predictions, keys=None, masking=None):
+    results = mask_tokens(
+        tf.constant(tokens),
+        tf.constant(valid_lens),
+        tf.constant(random_keys(len(tokens)) if keys is None else keys),
+        vocab=VOCAB,
+        masking=masking or Masking(),
+        num_predictions=num_predictions,
+    )
+    return [result.numpy() for result in results]
+
+
+def uniform(key, stream, index):
+    """Number `index` of a stream of a row's random numbers, by SplitMix64, in Python's integers."""
+    bits = int(key) + (int(index) + (stream << 32) + 1) * 0x9E3779B97F4A7C15 & 2**64 - 1
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 2**64 - 1
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 2**64 - 1
+    return (bits >> 11) / 2**53
+
+
+CHOICE, LENGTH, COUNT, LOT = range(4)  # streams
+
+
+def count_by_hand(key, num_valid, candidates, masking):
+    if masking.count == "round":
+        count = max(1, round(masking.rate * num_valid))
+    elif masking.count == "ceil":
+        count = math.ceil(masking.rate * len(candidates) - 1e-9)
+    else:
+        count = sum(uniform(key, COUNT, n) < masking.rate for n in candidates)
+    return min(count, len(candidates))
+
+
+def tokens_by_hand(key, candidates, count):
+    """Floyd's sample."""
+    chosen = []
+    for i in range(count):
+        last = len(candidates) - count + i
+        draw = int(uniform(key, CHOICE, i) * (last + 1))
+        chosen.append(last if draw in chosen else draw)
+    return {candidates[n]: candidates[n] for n in chosen}
+
+
+def words_by_hand(key, tokens, candidates, count, strategy):
+    """Units of words in a random order; returns the first position of each token's unit."""
+    words = []
+    for n in candidates:
+        if tokens[n] in PIECES and words and words[-1][-1] == n - 1:
+            words[-1].append(n)
+        else:
+            words.append([n])
+    order = list(range(len(words)))
+    unit = {}
+    for turn in range(len(words)):
+        left = count - len(unit)
+        other = turn + int(uniform(key, CHOICE, turn) * (len(words) - turn))
+        order[turn], order[other] = order[other], order[turn]
+        first = order[turn]
+        length = 1 + bisect.bisect_right(BOUNDS.get(strategy, []), uniform(key, LENGTH, turn))
+        tried = []
+        for word in words[first : first + length]:
+            follows = not tried or tried[-1] == word[0] - 1
+            if not follows or word[-1] + 1 - words[first][0] > left:
+                break
+            tried += word
+        if strategy == "ngram" and any(n in unit for n in tried):
+            continue
+        if strategy == "span" and words[first][0] in unit:
+            continue
+        unit |= {n: words[first][0] for n in tried if n not in unit}
+    return unit
+
+
+def mask_by_hand(tokens, valid_lens, num_predictions, keys, masking):
+    """The rules in plain Python, fed with the same random numbers."""
+    ordinary = [n for n in ORDINARY if n not in masking.exclude]
+    corrupted = tokens.copy()
+    positions, labels, weights = np.zeros((3, len(tokens), num_predictions))
+    for row, (length, key) in enumerate(zip(valid_lens, keys, strict=True)):
+        candidates = [n for n in range(length) if tokens[row, n] in ordinary]
+        count = min(num_predictions, count_by_hand(key, length, candidates, masking))
+        if masking.strategy == "token":
+            unit = tokens_by_hand(key, candidates, count)
+        else:
+            unit = words_by_hand(key, tokens[row], candidates, count, masking.strategy)
+        for slot, position in enumerate(unit if masking.strategy == "token" else sorted(unit)):
+            positions[row, slot] = position
+            labels[row, slot] = tokens[row, position]
+            weights[row, slot] = 1
+            of_unit = masking.strategy in ("ngram", "span")
+            lot = uniform(key, LOT, unit[position] if of_unit else position)
+            choice = uniform(key, LOT, position) * 2**21 % 1
+            if lot < masking.replace[0]:
+                corrupted[row, position] = VOCAB.mask_id
+            elif lot < masking.replace[0] + masking.replace[1]:
+                corrupted[row, position] = ordinary[int(choice * len(ordinary))]
+    return corrupted, positions, labels, weights
+
+
+def chi_square(observed, expected):
+    return np.sum((observed - expected) ** 2 / expected)
+
+
+def is_likely(statistic, degrees):
+    """Whether a chi-square statistic is within four standard deviations of its mean."""
+    return statistic < degrees + 4 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("rate", "num_predictions"), [(0.15, 9), (0.4, 40)])
+def test_it_does_what_its_plain_twin_does(strategy, count, rate, num_predictions):
+    masking = Masking(strategy, rate, (0.5, 0.3, 0.2), count, exclude=(int(WORDS[3]), 30))
+    tokens, valid_lens = random_rows(100, 64)
+    keys = random_keys(100)
+    results = mask(tokens, valid_lens, num_predictions, keys, masking)
+    expected = mask_by_hand(tokens, valid_lens, num_predictions, keys, masking)
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted)
+    assert [result.dtype for result in results] == [np.int32, np.int32, np.int32, np.float32]
+
+
+@pytest.mark.parametrize(
+    ("length", "count"), [(1, 1), (3, 1), (9, 1), (10, 2), (30, 4), (50, 8), (100, 15), (128, 19)]
+)
+def test_15_percent_of_all_tokens_are_predicted_halves_to_even(length, count):
+    tokens = np.full((4, 128), WORDS[0], np.int32)
+    *_, weights = mask(tokens, np.full(4, length, np.int32), 19)
+    assert weights.sum(axis=1).tolist() == [count] * 4
+
+
+@pytest.mark.parametrize(
+    ("masking", "num_candidates", "count"),
+    [
+        (Masking(count="ceil"), 100, 15),
+        (Masking(count="ceil"), 98, 15),
+        (Masking(rate=0.07, count="ceil"), 100, 7),
+        (Masking(rate=0.4), 100, 51),  # of 128
+        (Masking("whole_word", 0.4), 100, 51),
+    ],
+)
+def test_the_count_follows_its_rule(masking, num_candidates, count):
+    tokens = np.full((3, 128), VOCAB.unk_id, np.int32)
+    tokens[:, 5 : 5 + num_candidates] = WORDS[0]
+    *_, weights = mask(tokens, np.full(3, 128, np.int32), 60, masking=masking)
+    assert weights.sum(axis=1).tolist() == [count] * 3
+
+
+@pytest.mark.parametrize(
+    ("masking", "max_len", "num_predictions"),
+    [
+        (Masking(), 128, 19),
+        (Masking(), 5, 1),
+        (Masking(rate=0.4), 128, 51),
+        (Masking(count="ceil"), 128, 20),
+        (Masking(count="bernoulli"), 128, 36),
+        (Masking(rate=0.9, count="bernoulli"), 10, 10),
+    ],
+)
+def test_there_are_predictions_enough_for_a_full_row(masking, max_len, num_predictions):
+    assert masking.num_predictions(max_len) == num_predictions
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_more_are_predicted_than_there_are_candidates(strategy):
+    tokens = np.full((2, 40), VOCAB.unk_id, np.int32)
+    tokens[1, [4, 17]] = WORDS[:2]
+    results = mask(tokens, np.array([40, 40], np.int32), 6, masking=Masking(strategy))
+    corrupted, positions, labels, weights = results
+    assert weights.tolist() == [[0] * 6, [1, 1, 0, 0, 0, 0]]
+    assert positions.tolist() == [[0] * 6, [4, 17, 0, 0, 0, 0]]
+    assert labels[1, :2].tolist() == WORDS[:2].tolist()
+    assert (corrupted[0] == tokens[0]).all()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_batch_without_candidates_has_no_predictions(strategy):
+    tokens = np.full((2, 8), VOCAB.sep_id, np.int32)
+    corrupted, *rest = mask(tokens, np.array([8, 0], np.int32), 3, masking=Masking(strategy))
+    np.testing.assert_array_equal(corrupted, tokens)
+    assert not np.any(rest)
+
+
+def test_a_first_token_that_is_not_chosen_stays_though_unused_slots_point_to_it():
+    tokens = np.random.default_rng(0).choice(ORDINARY, (500, 10)).astype(np.int32)
+    corrupted, positions, _, weights = mask(tokens, np.full(500, 10, np.int32), 8)
+    untouched = ~((positions == 0) & (weights == 1)).any(axis=1)
+    assert 300 < untouched.sum() < 500
+    np.testing.assert_array_equal(corrupted[untouched, 0], tokens[untouched, 0])
+
+
+def test_a_word_is_chosen_with_all_its_pieces_or_not_at_all():
+    tokens, valid_lens = random_rows(500, 64)
+    for strategy in ("whole_word", "ngram", "span"):
+        _, positions, _, weights = mask(tokens, valid_lens, 9, masking=Masking(strategy))
+        is_chosen = np.zeros(tokens.shape, bool)
+        row, slot = np.nonzero(weights)
+        is_chosen[row, positions[row, slot]] = True
+        is_inside = np.isin(tokens[:, 1:], PIECES) & np.isin(tokens[:, :-1], ORDINARY)
+        is_inside &= np.arange(1, 64) < valid_lens[:, None]
+        assert (is_chosen[:, 1:] == is_chosen[:, :-1])[is_inside].all()
+
+
+MANY = 8000
+
+
+def many(strategy, **options):
+    """Predictions of 8,000 rows of 128 tokens, a million in all, of which 100 are candidates."""
+    draw = np.random.default_rng(1)
+    tokens = np.full((MANY, 128), VOCAB.unk_id)
+    tokens[:, 20:120] = draw.choice(WORDS, (MANY, 100))
+    masking = Masking(strategy, **options)
+    num_predictions = masking.num_predictions(128)
+    corrupted, positions, labels, weights = mask(
+        tokens.astype(np.int32), np.full(MANY, 128, np.int32), num_predictions, None, masking
+    )
+    return positions, labels, np.take_along_axis(corrupted, positions, axis=1), weights == 1
+
+
+@pytest.mark.parametrize("strategy", ["token", "whole_word"])
+def test_every_candidate_is_equally_likely_to_be_chosen(strategy):
+    positions, *_, is_real = many(strategy)
+    assert is_real.all()  # 19 of 128
+    observed = np.bincount(positions.ravel(), minlength=128)
+    assert observed[:20].sum() == observed[120:].sum() == 0
+    assert is_likely(chi_square(observed[20:120], MANY * 0.19), 99)
+
+
+@pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3), (1.0, 0.0, 0.0)])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_shares_of_mask_tokens_random_tokens_and_tokens_that_stay(strategy, replace):
+    positions, labels, replaced, is_real = many(strategy, replace=replace)
+    if strategy in ("ngram", "span"):  # one lot for a unit: take its first token
+        is_real[:, 1:] &= np.diff(positions, axis=1) > 1
+    labels, replaced = labels[is_real], replaced[is_real]
+    masked, drawn, kept = replace
+    by_chance = drawn / len(ORDINARY)  # a random token may be the original
+    expected = len(labels) * np.array([masked, drawn - by_chance, kept + by_chance])
+    is_masked, stays = replaced == VOCAB.mask_id, replaced == labels
+    observed = np.array([is_masked.sum(), (~is_masked & ~stays).sum(), stays.sum()])
+    possible = expected > 0
+    assert (observed[~possible] == 0).all()
+    assert is_likely(chi_square(observed[possible], expected[possible]), 2)
+
+
+def test_random_tokens_are_uniform_and_never_special_or_excluded():
+    excluded = (int(WORDS[1]), int(WORDS[2]))
+    _, labels, replaced, is_real = many("token", exclude=excluded)
+    assert not np.isin(labels[is_real], excluded).any()
+    inserted = replaced[is_real & (replaced != VOCAB.mask_id) & (replaced != labels)]
+    allowed = np.setdiff1d(ORDINARY, excluded)
+    assert np.isin(inserted, allowed).all()
+    pieces = np.bincount(inserted, minlength=40)[PIECES]  # never the original
+    assert is_likely(chi_square(pieces, pieces.mean()), len(PIECES) - 1)
+    share = len(PIECES) / (len(allowed) * 0.1 * is_real.sum())
+    assert pieces.sum() * share == pytest.approx((len(PIECES) / len(allowed)) ** 2, rel=0.05)
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4])
+def test_a_bernoulli_count_is_binomial(rate):
+    *_, is_real = many("token", rate=rate, count="bernoulli")
+    counts = is_real.sum(axis=1)
+    sigma = math.sqrt(100 * rate * (1 - rate))
+    low, high = int(100 * rate - 2.5 * sigma), int(100 * rate + 2.5 * sigma)
+    expected = np.array(
+        [math.comb(100, n) * rate**n * (1 - rate) ** (100 - n) for n in range(low, high)]
+    )
+    observed = np.array([(counts == n).sum() for n in range(low, high)])
+    assert is_likely(chi_square(observed, MANY * expected), high - low)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shares"),
+    [
+        ("ngram", [6 / 11, 3 / 11, 2 / 11]),
+        ("span", [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)]),
+    ],
+)
+def test_the_number_of_words_of_a_unit(strategy, shares):
+    positions, *_ = many(strategy, rate=0.09)  # 12 tokens: room for any first unit
+    keys = random_keys(MANY)
+    first_length = [1 + bisect.bisect_right(BOUNDS[strategy], uniform(k, LENGTH, 0)) for k in keys]
+    observed = np.bincount(first_length, minlength=len(shares) + 1)[1:]
+    assert is_likely(chi_square(observed, MANY * np.array(shares)), len(shares) - 1)
+    start = [20 + int(uniform(key, CHOICE, 0) * 100) for key in keys]
+    for row in range(500):  # and that many words are chosen, up to the end of the text
+        end = min(start[row] + first_length[row], 120)
+        assert set(range(start[row], end)) <= set(positions[row])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_row_depends_on_its_key_alone_and_not_on_its_batch(strategy):
+    tokens, valid_lens = random_rows(50, 64)
+    keys = random_keys(50)
+    masking = Masking(strategy, count="bernoulli")
+    whole = mask(tokens, valid_lens, 20, keys, masking)
+    order = np.random.default_rng(0).permutation(50)[:17]
+    part = mask(tokens[order], valid_lens[order], 20, keys[order], masking)
+    for result, of_part in zip(whole, part, strict=True):
+        np.testing.assert_array_equal(result[order], of_part)
+    other = mask(tokens, valid_lens, 20, keys + 1, masking)
+    assert (whole[1] != other[1]).any()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_graph_of_unknown_shape_gives_the_same(strategy):
+    @tf.function(
+        autograph=False,
+        input_signature=[
+            tf.TensorSpec((None, None), tf.int32),
+            tf.TensorSpec((None,), tf.int32),
+            tf.TensorSpec((None,), tf.int64),
+        ],
+    )
+    def graph(tokens, valid_lens, keys):
+        masking = Masking(strategy)
+        return mask_tokens(
+            tokens, valid_lens, keys, vocab=VOCAB, masking=masking, num_predictions=9
+        )
+
+    tokens, valid_lens = random_rows(50, 64)
+    eager = mask(tokens, valid_lens, 9, masking=Masking(strategy))
+    for result, wanted in zip(graph(tokens, valid_lens, random_keys(50)), eager, strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def test_an_id_outside_the_vocabulary_is_refused():
+    for outside in (-1, len(VOCAB)):
+        tokens = np.full((2, 8), outside, np.int32)
+        with pytest.raises(ValueError, match="from 0 to 39"):
+            mask(tokens, np.full(2, 8, np.int32), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "words"}, "`strategy` must be one of 'token', .* strategy='words'"),
+        ({"count": "floor"}, "`count` must be one of 'round', .* count='floor'"),
+        ({"rate": 0}, "`rate` must be between 0 and 1"),
+        ({"rate": 1.0}, "`rate` must be between 0 and 1"),
+        ({"replace": (0.8, 0.1)}, "three shares that add up to 1"),
+        ({"replace": (0.8, 0.1, 0.2)}, "three shares that add up to 1"),
+        ({"replace": (1.1, -0.1, 0.0)}, "three shares that add up to 1"),
+    ],
+)
+def test_an_option_out_of_its_range_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Masking(**options)

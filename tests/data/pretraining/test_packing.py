@@ -1,0 +1,128 @@
+"""Rows: that packing loses nothing, and that a model sees in a packed row what it sees in many."""
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.pretraining.packing import (
+    bucket,
+    bucket_lengths,
+    lay_out,
+    pack,
+    padding_share,
+)
+from keras_bert_d2l.data.pretraining.pairs import Examples
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+VOCAB = Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(95))])
+PAD, UNK, CLS, SEP, MASK = range(5)
+STORED = np.arange(5, 100, dtype=np.uint16)
+EXAMPLES = Examples(
+    texts=np.array([[0, 2], [2, 5], [90, 95], [10, 11], [20, 24], [0, 0], [0, 0]]),
+    splits=np.array([0, 2, 4, 5, 7]),  # A and B; A and B; one text; nothing
+    labels=np.array([1, 0, 1, 0]),
+)
+
+
+def lengths_like_text(number=3000, max_len=64, seed=0):
+    draw = np.random.default_rng(seed)
+    return np.minimum(draw.geometric(0.05, number) + 4, max_len)
+
+
+def generator():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(("max_len", "max_examples"), [(64, 8), (64, 2), (512, 100)])
+def test_packing_keeps_every_example_and_the_limits(max_len, max_examples):
+    lengths = lengths_like_text(10_000)
+    order, splits = pack(lengths, max_len=max_len, max_examples=max_examples, random=generator())
+    assert sorted(order) == list(range(len(lengths)))
+    assert np.diff(splits).min() >= 1
+    assert np.diff(splits).max() <= max_examples
+    assert np.add.reduceat(lengths[order], splits[:-1]).max() <= max_len
+
+
+def test_packing_fills_rows_that_a_human_would_fill():
+    lengths = np.array([3, 7, 5, 5, 10, 2, 8])
+    order, splits = pack(lengths, max_len=10, max_examples=8, random=generator())
+    rows = [sorted(row) for row in np.split(lengths[order], splits[1:-1])]
+    assert sorted(rows) == [[2, 8], [3, 7], [5, 5], [10]]
+
+
+def test_a_batch_of_a_bucket_has_examples_of_about_one_length():
+    lengths = lengths_like_text(64 * 32)
+    order = bucket(lengths, batch_size=32, random=generator())
+    assert sorted(order) == list(range(len(lengths)))
+    spread = np.ptp(lengths[order].reshape(-1, 32), axis=1)
+    assert np.median(spread) <= 1
+    sizes = bucket_lengths(lengths[order], batch_size=32, max_len=60)
+    assert set(sizes) <= {8, 16, 24, 32, 40, 48, 56, 60}
+    assert (np.diff(sizes) < 0).any()  # not from the shortest to the longest
+
+
+def test_the_share_of_padding_is_counted():
+    lengths = np.tile([16, 64], 64)
+    shares = [padding_share(lengths, rows=rows, max_len=128) for rows in ("padded", "bucketed")]
+    assert shares == [1 - 40 / 128, 0.0]
+    assert padding_share(np.full(64, 64), rows="packed", max_len=128) == 0.0
+    assert padding_share(lengths_like_text(), rows="packed", max_len=64) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("number", "rows", "message"),
+    [(31, "padded", "At least 32 examples.*Received: 31"), (64, "square", "one of 'padded'")],
+)
+def test_a_share_of_nothing_is_refused(number, rows, message):
+    with pytest.raises(ValueError, match=message):
+        padding_share(np.full(number, 5), rows=rows, max_len=8)
+
+
+def lay(order, splits, segments=True):
+    return lay_out(
+        STORED,
+        EXAMPLES,
+        np.array(order),
+        np.array(splits),
+        vocab=VOCAB,
+        max_len=24,
+        max_examples=3,
+        segments=segments,
+        packed=True,
+    )
+
+
+def test_examples_stand_side_by_side_in_a_row():
+    rows = lay([1, 0, 2, 3], [0, 3, 4])
+    first, padding = [CLS, 95, 96, 97, 98, 99, SEP, 15, SEP], [PAD] * 21
+    assert rows.tokens.tolist() == [
+        [*first, CLS, 5, 6, SEP, 7, 8, 9, SEP, CLS, 25, 26, 27, 28, SEP, PAD],
+        [CLS, SEP, SEP, *padding],
+    ]
+    assert rows.segments[0].tolist() == [0] * 7 + [1] * 2 + [0] * 4 + [1] * 4 + [0] * 7
+    assert rows.packed.example_ids[0].tolist() == [1] * 9 + [2] * 8 + [3] * 6 + [0]
+    assert rows.packed.position_ids[0].tolist() == [*range(9), *range(8), *range(6), 0]
+    assert rows.valid_lens.tolist() == [23, 3]
+    assert rows.packed.cls_positions.tolist() == [[0, 9, 17], [0, 0, 0]]
+    assert rows.labels.tolist() == [[0, 1, 1], [0, 0, 0]]
+    assert rows.weights.tolist() == [[1, 1, 1], [0, 0, 0]]  # the last holds no text
+
+
+def test_a_row_is_the_same_whatever_stands_before_it():
+    together, alone = lay([2, 0, 1], [0, 1, 3]), lay([0, 1], [0, 2])
+    np.testing.assert_array_equal(together.tokens[1], alone.tokens[0])
+    later = lay_out(
+        STORED,
+        EXAMPLES,
+        np.array([0, 1]),
+        np.array([7, 9]),  # a part of an epoch's splits
+        vocab=VOCAB,
+        max_len=24,
+        max_examples=3,
+        segments=True,
+        packed=True,
+    )
+    np.testing.assert_array_equal(later.packed.cls_positions, alone.packed.cls_positions)
+
+
+def test_without_pairs_all_segments_are_zero():
+    assert not lay([0, 1], [0, 2], segments=False).segments.any()

@@ -1,0 +1,328 @@
+"""make_pairs: the laws of next-sentence pairs, on documents small enough to follow by hand."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.pretraining.pairs import _truncate, make_pairs, make_texts
+
+A_START, A_END, B_START, B_END, LABEL = range(5)
+
+
+def layout(lengths):
+    """What `make_pairs` needs of a store: where sentences and documents begin."""
+    sentences = [length for document in lengths for length in document]
+    return SimpleNamespace(
+        num_documents=len(lengths),
+        sentence_offsets=np.cumsum([0, *sentences]),
+        document_offsets=np.cumsum([0, *map(len, lengths)]),
+    )
+
+
+def random_layout(num_documents=200, longest=60, seed=0):
+    draw = random.Random(seed)
+    return layout(
+        [
+            [draw.randint(1, longest) for _ in range(draw.randint(1, 40))]
+            for _ in range(num_documents)
+        ]
+    )
+
+
+def one_token_sentences(*num_sentences):
+    return layout([[1] * number for number in num_sentences])
+
+
+def document_of(store, token):
+    starts = store.sentence_offsets[store.document_offsets]
+    return np.searchsorted(starts, token, side="right") - 1
+
+
+def chi_square(observed, expected):
+    return np.sum((observed - expected) ** 2 / expected)
+
+
+def is_likely(statistic, degrees):
+    """Whether a chi-square statistic is within four standard deviations of its mean."""
+    return statistic < degrees + 4 * np.sqrt(2 * degrees)
+
+
+@pytest.fixture(scope="module", params=[8, 64, 128])
+def drawn(request):
+    store = random_layout()
+    pairs = make_pairs(store, max_len=request.param, seed=3, epoch=0)
+    return SimpleNamespace(store=store, pairs=pairs, room=request.param - 3)
+
+
+def test_both_texts_have_tokens_and_fit_together(drawn):
+    a = drawn.pairs[:, A_END] - drawn.pairs[:, A_START]
+    b = drawn.pairs[:, B_END] - drawn.pairs[:, B_START]
+    assert a.min() >= 1
+    assert b.min() >= 1
+    assert (a + b).max() == drawn.room
+
+
+def test_no_text_crosses_the_border_of_a_document(drawn):
+    for start, end in ((A_START, A_END), (B_START, B_END)):
+        np.testing.assert_array_equal(
+            document_of(drawn.store, drawn.pairs[:, start]),
+            document_of(drawn.store, drawn.pairs[:, end] - 1),
+        )
+
+
+def test_a_true_pair_is_of_one_document_and_a_false_one_of_two(drawn):
+    same = document_of(drawn.store, drawn.pairs[:, A_START]) == document_of(
+        drawn.store, drawn.pairs[:, B_START]
+    )
+    np.testing.assert_array_equal(same, drawn.pairs[:, LABEL])
+
+
+def test_pairs_come_in_the_order_of_the_text(drawn):
+    assert (np.diff(drawn.pairs[:, A_START]) > 0).all()
+
+
+def test_without_truncation_b_goes_on_where_a_ends():
+    pairs = make_pairs(one_token_sentences(*[500] * 4), max_len=23, seed=0, epoch=0)
+    true = pairs[pairs[:, LABEL] == 1]
+    assert len(true) > 20
+    np.testing.assert_array_equal(true[:, A_END], true[:, B_START])
+
+
+def test_every_sentence_is_used_once_as_a_or_as_true_b():
+    store = one_token_sentences(1, 2, 3, 50, 51, 52, 300)
+    pairs = make_pairs(store, max_len=23, seed=1, epoch=0)
+    used = np.zeros(store.sentence_offsets[-1], int)
+    for a_start, a_end, b_start, b_end, is_next in pairs:
+        used[a_start:a_end] += 1
+        if is_next:
+            used[b_start:b_end] += 1
+    np.testing.assert_array_equal(used, 1)
+
+
+def test_a_chunk_is_split_anywhere_between_two_sentences():
+    pairs = make_pairs(one_token_sentences(*[4] * 6000), max_len=7, seed=0, epoch=0)
+    true = pairs[pairs[:, LABEL] == 1]
+    full = true[true[:, B_END] - true[:, A_START] == 4]
+    observed = np.bincount(full[:, A_END] - full[:, A_START], minlength=4)[1:]
+    assert is_likely(chi_square(observed, len(full) / 3), 2)
+
+
+def test_a_false_b_fills_the_row_with_whole_sentences():
+    store = layout([[7] * 30] * 50)
+    pairs = make_pairs(store, max_len=50, seed=0, epoch=0)
+    a, b = (pairs[:, end] - pairs[:, start] for start, end in ((0, 1), (2, 3)))
+    last = (document_of(store, pairs[:, B_START]) + 1) * 210  # the end of B's document
+    whole = (pairs[:, LABEL] == 0) & (a + b < 47)
+    assert 0 < whole.sum() < (pairs[:, LABEL] == 0).sum()
+    assert (b[whole] % 7 == 0).all()
+    np.testing.assert_array_equal(pairs[whole, B_END], last[whole])
+
+
+def test_a_false_b_comes_from_any_other_document_and_any_sentence():
+    store = one_token_sentences(*[12] * 5)
+    b_starts = np.concatenate(
+        [
+            pairs[(pairs[:, LABEL] == 0) & (pairs[:, A_START] < 12), B_START]
+            for pairs in (make_pairs(store, max_len=9, seed=0, epoch=n) for n in range(2000))
+        ]
+    )
+    observed = np.bincount(b_starts, minlength=60)
+    assert observed[:12].sum() == 0  # A's own document
+    assert is_likely(chi_square(observed[12:], len(b_starts) / 48), 47)
+
+
+@pytest.mark.parametrize("share_of_long", [0.0, 0.2, 0.4])
+def test_half_of_the_pairs_are_true_also_where_chunks_have_one_sentence(share_of_long):
+    draw = random.Random(0)
+    store = layout(
+        [[100 if draw.random() < share_of_long else 6 for _ in range(50)] for _ in range(800)]
+    )
+    pairs = make_pairs(store, max_len=23, seed=0, epoch=0)
+    sigma = 0.5 / np.sqrt(len(pairs))
+    assert pairs[:, LABEL].mean() == pytest.approx(0.5, abs=4 * sigma)
+
+
+def test_documents_of_one_sentence_make_false_pairs_only():
+    pairs = make_pairs(layout([[5]] * 20), max_len=16, seed=0, epoch=0)
+    assert pairs[:, LABEL].tolist() == [0] * 20
+    np.testing.assert_array_equal(pairs[:, A_START], np.arange(20) * 5)
+
+
+def trim(a, b, room):
+    """Takes tokens one by one from the longer text, as google's `truncate_seq_pair` does."""
+    while a + b > room:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+@pytest.mark.parametrize("room", [2, 5, 8, 13])
+def test_truncation_takes_from_the_longer_text(room):
+    lengths = np.array([(a, b) for a in range(1, 25) for b in range(1, 25)])
+    starts = np.full_like(lengths, 100)
+    new_starts, new_ends = _truncate(starts, starts + lengths, room, np.random.default_rng(0))
+    expected = [trim(a, b, room) for a, b in lengths]
+    np.testing.assert_array_equal(new_ends - new_starts, expected)
+    assert (new_starts >= starts).all()
+    assert (new_ends <= starts + lengths).all()
+
+
+def test_truncation_takes_from_either_end_as_a_coin_falls():
+    starts = np.zeros((20_000, 2), int)
+    new_starts, _ = _truncate(starts, starts + np.array([2, 14]), 12, np.random.default_rng(0))
+    assert (new_starts[:, 0] == 0).all()
+    observed = np.bincount(new_starts[:, 1], minlength=5)  # of four tokens
+    assert is_likely(chi_square(observed, 20_000 * np.array([1, 4, 6, 4, 1]) / 16), 4)
+
+
+def test_seed_and_epoch_determine_the_pairs():
+    store = random_layout(20)
+    pairs = [
+        make_pairs(store, max_len=32, seed=seed, epoch=epoch).tolist()
+        for seed, epoch in ((0, 0), (0, 0), (0, 1), (1, 0))
+    ]
+    assert pairs[0] == pairs[1]
+    assert pairs[0] != pairs[2] != pairs[3] != pairs[0]
+
+
+def test_only_the_given_documents_are_used():
+    store = random_layout(20)
+    chosen = np.array([3, 7, 8, 19])
+    pairs = make_pairs(store, max_len=32, seed=0, epoch=0, documents=chosen)
+    for start in (A_START, B_START):
+        assert set(document_of(store, pairs[:, start])) == set(chosen)
+
+
+@pytest.mark.parametrize("documents", [None, np.array([], int), np.array([0])])
+def test_one_document_is_too_few(documents):
+    store = one_token_sentences(50)
+    with pytest.raises(ValueError, match="at least two documents.*blank lines"):
+        make_pairs(store, max_len=32, seed=0, epoch=0, documents=documents)
+
+
+def test_a_row_has_room_for_a_token_of_each_text():
+    store = one_token_sentences(9, 9)
+    pairs = make_pairs(store, max_len=5, seed=0, epoch=0)
+    assert (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]] == 1).all()
+    with pytest.raises(ValueError, match="`max_len` must be at least 5.*max_len=4"):
+        make_pairs(store, max_len=4, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize("max_len", [8, 64])
+def test_half_of_the_ordered_pairs_are_swapped_and_none_leaves_its_document(max_len):
+    store = random_layout(1000)
+    pairs = make_pairs(store, objective="sop", max_len=max_len, seed=0, epoch=0)
+    in_order = pairs[:, A_END] <= pairs[:, B_START]
+    assert (in_order | (pairs[:, B_END] <= pairs[:, A_START])).all()
+    np.testing.assert_array_equal(in_order, pairs[:, LABEL] == 1)
+    assert in_order.mean() == pytest.approx(0.5, abs=2 / np.sqrt(len(pairs)))
+    starts = document_of(store, pairs[:, [A_START, B_START]])
+    np.testing.assert_array_equal(starts, document_of(store, pairs[:, [A_END, B_END]] - 1))
+    np.testing.assert_array_equal(starts[:, 0], starts[:, 1])
+    lengths = pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]
+    assert lengths.min() >= 1
+    assert lengths.sum(axis=1).max() == max_len - 3
+
+
+def test_without_truncation_ordered_pairs_are_the_text_in_one_piece():
+    pairs = make_pairs(
+        one_token_sentences(*[500] * 4), objective="sop", max_len=23, seed=0, epoch=0
+    )
+    ordered = np.where(pairs[:, [LABEL]] == 1, pairs[:, :4], pairs[:, [2, 3, 0, 1]])
+    np.testing.assert_array_equal(ordered[:, 1], ordered[:, 2])
+    np.testing.assert_array_equal(ordered[1:, 0], ordered[:-1, 3])  # 500 is a multiple of 20
+    assert (ordered[:, 3] - ordered[:, 0] == 20).all()
+
+
+def test_which_text_is_the_longer_does_not_tell_the_order():
+    store = layout([[40] * 50] * 40)  # every pair is cut, by an odd number
+    pairs = make_pairs(store, objective="sop", max_len=40, seed=0, epoch=0)
+    a = pairs[:, A_END] - pairs[:, A_START]
+    assert set(a[pairs[:, LABEL] == 0]) == set(a[pairs[:, LABEL] == 1])
+
+
+def test_a_sentence_alone_is_ordered_with_the_one_before_it():
+    pairs = make_pairs(layout([[5, 5, 5], [7]]), objective="sop", max_len=13, seed=0, epoch=0)
+    assert sorted(pairs[0, :4]) == [0, 5, 5, 10]
+    assert sorted(pairs[1, :4]) == [5, 10, 10, 15]
+    assert len(pairs) == 2  # a document of one sentence has no order
+
+
+def test_ordered_pairs_need_one_document_only():
+    store = one_token_sentences(40)
+    assert len(make_pairs(store, objective="sop", max_len=13, seed=0, epoch=0)) == 4
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_short_examples_have_every_length(objective):
+    store = one_token_sentences(*[400] * 200)
+    pairs = make_pairs(store, objective=objective, max_len=23, seed=0, epoch=0, short_seq_prob=0.4)
+    lengths = (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]).sum(axis=1)
+    is_whole = np.isin(pairs[:, A_END], np.arange(400, 80_001, 400))  # or the end of a document
+    is_whole |= np.isin(pairs[:, B_END], np.arange(400, 80_001, 400))
+    observed = np.bincount(lengths[~is_whole], minlength=21)[2:]
+    expected = np.full(19, 0.4 / 19)
+    expected[-1] += 0.6
+    assert is_likely(chi_square(observed, observed.sum() * expected), 18)
+
+
+def texts_of(store, **settings):
+    """Each example as a list of lists of tokens."""
+    examples = make_texts(store, **{"max_len": 12, "seed": 0, "epoch": 0, **settings})
+    texts = [list(range(start, end)) for start, end in examples.texts]
+    return [
+        texts[a:b] for a, b in zip(examples.splits[:-1], examples.splits[1:], strict=True)
+    ], examples
+
+
+def test_a_text_holds_as_many_full_sentences_as_fit():
+    rows, examples = texts_of(layout([[4, 5, 3, 2], [1], [10]]))
+    assert [[(t[0], t[-1] + 1) for t in row] for row in rows] == [
+        [(0, 9)],
+        [(9, 14)],
+        [(14, 15)],
+        [(15, 25)],
+    ]
+    assert examples.lengths().tolist() == [11, 7, 3, 12]
+    assert examples.labels.tolist() == [0] * 4
+
+
+def test_a_sentence_that_is_longer_than_a_row_is_cut():
+    rows, _ = texts_of(layout([[3, 25, 2]]))
+    assert [len(text) for row in rows for text in row] == [3, 10, 10, 7]
+
+
+def test_across_documents_a_text_goes_on_after_a_separator():
+    store = layout([[2, 2]] * 30)
+    rows, examples = texts_of(store, cross_documents=True)
+    assert examples.lengths().max() <= 12
+    assert sorted(token for row in rows for text in row for token in text) == list(range(120))
+    assert [len(text) for text in rows[0]] == [4, 4]  # [CLS] 4 [SEP] 4 [SEP]
+    other, _ = texts_of(store, cross_documents=True, epoch=1)
+    assert rows != other  # documents meet others in every epoch
+
+
+@pytest.mark.parametrize("cross_documents", [True, False])
+@pytest.mark.parametrize("max_len", [3, 10, 64])
+@pytest.mark.parametrize("short_seq_prob", [0.0, 0.5])
+def test_texts_hold_every_token_once_and_fit(cross_documents, max_len, short_seq_prob):
+    store = random_layout(50, longest=20)
+    settings = {"cross_documents": cross_documents, "short_seq_prob": short_seq_prob}
+    rows, examples = texts_of(store, max_len=max_len, **settings)
+    assert examples.lengths().max() <= max_len
+    found = [token for row in rows for text in row for token in text]
+    assert sorted(found) == list(range(store.sentence_offsets[-1]))
+    for row in rows:
+        for text in row:
+            assert document_of(store, text[0]) == document_of(store, text[-1])
+    if not cross_documents:
+        assert all(len(row) == 1 for row in rows)
+
+
+def test_a_row_of_one_text_has_room_for_a_token():
+    with pytest.raises(ValueError, match="`max_len` must be at least 3.*max_len=2"):
+        make_texts(one_token_sentences(9), max_len=2, seed=0, epoch=0)

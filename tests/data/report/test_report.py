@@ -1,0 +1,206 @@
+"""data_report: figures known beforehand, and a page on which nothing of the text is code."""
+
+import random
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.pretraining.masking import Masking
+from keras_bert_d2l.data.pretraining.pairs import make_examples
+from keras_bert_d2l.data.report import copies, report
+from keras_bert_d2l.data.report.page import report_page, write_page
+from keras_bert_d2l.data.report.report import data_report
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+EVIL = "<script>alert(1)</script>"
+WORDS = [
+    "play",
+    "##ing",
+    "##s",
+    "the",
+    "<",
+    ">",
+    "/",
+    "script",
+    "alert",
+    "(",
+    ")",
+    "1",
+    "&",
+    "game",
+]
+TOKENIZER = Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
+
+
+@pytest.fixture(scope="module")
+def texts():
+    draw = random.Random(0)
+    sentences = [EVIL, "playing the game", "plays & games the", "unknown words the", "play"]
+    return [[draw.choice(sentences) for _ in range(draw.randint(2, 9))] for _ in range(40)]
+
+
+@pytest.fixture
+def store(texts, documents, tmp_path):
+    return build_store(documents(texts), TOKENIZER, tmp_path / "store")
+
+
+@pytest.fixture
+def found(store):
+    return data_report(store, TOKENIZER, max_len=32)
+
+
+def test_it_counts_what_the_text_has(found, store, texts):
+    ids = TOKENIZER.tokenize([s for document in texts for s in document]).values.numpy()
+    assert found.num_tokens == len(ids)
+    assert found.num_documents == 40
+    assert found.num_sentences == sum(map(len, texts)) == sum(found.sentence_lengths.counts)
+    assert found.unknown_rate == pytest.approx(np.mean(ids == 1))
+    assert found.num_unused == 0
+    most, times = found.most_frequent[0]
+    assert times == np.bincount(ids).max() == np.sum(ids == TOKENIZER.vocab[most])
+
+
+def test_it_finds_copies(found, texts):
+    sentences = [s for document in texts for s in document]
+    assert found.lines.share == pytest.approx(1 - 5 / len(sentences))
+    assert found.documents.share == pytest.approx(1 - len(set(map(tuple, texts))) / 40)
+    assert [times for _, times in found.repeated_lines] == sorted(
+        (sentences.count(s) for s in set(sentences)), reverse=True
+    )
+    assert "playing the game" in dict(found.repeated_lines)
+
+
+def test_of_very_many_it_looks_at_those_of_some_hashes(monkeypatch):
+    monkeypatch.setattr(copies, "_COMPARED", 1000)
+    hashes = np.random.default_rng(0).integers(0, 1 << 63, 10_000).astype(np.uint64)
+    twice = np.concatenate([hashes, hashes])
+    found = copies.find_copies([twice[:7000], twice[7000:]], len(twice))
+    assert (found.sampled, found.share) == (20, 0.5)
+    assert all(twice[place] % np.uint64(20) == 0 for place, _ in found.most_repeated)
+
+
+def test_sentences_have_one_hash_in_any_block(store, monkeypatch):
+    whole = np.concatenate(list(copies.sentence_hashes(store)))
+    monkeypatch.setattr(copies, "_SENTENCES_AT_ONCE", 7)
+    np.testing.assert_array_equal(np.concatenate(list(copies.sentence_hashes(store))), whole)
+    by_sentence = {}
+    for index, one in enumerate(whole.tolist()):
+        assert by_sentence.setdefault(tuple(store.sentence(index)), one) == one
+    assert len(set(by_sentence.values())) == len(by_sentence) == 5
+
+
+def test_examples_are_those_of_training(found, store):
+    examples = make_examples(store, objective="nsp", max_len=32, seed=0, epoch=0)
+    assert found.num_examples == len(examples) == sum(found.example_lengths.counts)
+    assert found.mean_length == pytest.approx(examples.lengths().mean())
+    assert found.positive_share == pytest.approx(examples.labels.mean())
+    assert found.padding["packed"] <= found.padding["bucketed"] <= found.padding["padded"] < 1
+
+
+def test_masks_are_measured(store):
+    masking = Masking(rate=0.4, replace=(0.5, 0.5, 0.0))
+    found = data_report(store, TOKENIZER, max_len=32, masking=masking)
+    assert found.mask_rate == pytest.approx(0.4, abs=0.05)
+    assert sum(found.replaced.values()) == pytest.approx(1)
+    assert found.replaced["masked"] == pytest.approx(0.5, abs=0.1)
+    assert found.replaced["kept"] < 0.1  # a random token may be the same
+
+
+@pytest.mark.parametrize(
+    ("objective", "labels"), [("nsp", {"next", "not next"}), ("sop", {"in order", "swapped"})]
+)
+def test_a_sample_is_shown_as_text(store, objective, labels):
+    found = data_report(store, TOKENIZER, max_len=32, objective=objective, num_shown=30)
+    assert len(found.examples) == 30
+    assert {example.label for example in found.examples} == labels
+    words = [word for example in found.examples for word in example.words]
+    assert {word.kind for word in words} >= {"text", "special", "masked"}
+    assert all((word.seen == word.original) == (word.kind in ("text", "special", "kept"))
+               for word in words)  # fmt: skip
+    assert all(word.seen == "[MASK]" for word in words if word.kind == "masked")
+    assert any(word.original == "ing" and not word.starts_word for word in words)
+
+
+def test_without_a_second_head_there_is_nothing_to_label(store):
+    found = data_report(store, TOKENIZER, max_len=32, objective="none")
+    assert found.positive_share is None
+    assert {example.label for example in found.examples} == {""}
+    assert not any("labelled" in name for group in found.groups() for name, _ in group.figures)
+
+
+def test_a_large_store_is_sampled_by_documents(store, monkeypatch):
+    monkeypatch.setattr(report, "_SAMPLED_TOKENS", store.num_tokens // 2)
+    half = data_report(store, TOKENIZER, max_len=32)
+    assert half.num_tokens == store.num_tokens
+    assert 5 < half.num_examples < make_count(store)
+
+
+def make_count(store):
+    return len(make_examples(store, objective="nsp", max_len=32, seed=0, epoch=0))
+
+
+def test_the_same_seed_gives_the_same_page(store):
+    pages = [report_page(data_report(store, TOKENIZER, max_len=32, seed=s)) for s in (3, 3, 4)]
+    assert pages[0] == pages[1] != pages[2]
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.names, self.open = set(), []
+
+    def handle_starttag(self, tag, attributes):
+        self.names.add(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_of_itself_alone(found, tmp_path):
+    write_page(found, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert not tags.names & {"script", "link", "img", "iframe"}
+    assert not re.search(r"https?:|url\(|@import", page)
+    assert page.count("<article>") == 20
+
+
+def test_text_is_escaped(found):
+    page = report_page(found)
+    assert "&lt; script &gt;" in page.replace("&lt;script&gt;", "&lt; script &gt;")
+    assert "<script" not in page
+    assert "&amp;" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "both"}, "`objective`"),
+        ({"masking": "letters"}, "`strategy`"),
+        ({"short_seq_prob": 2}, "`short_seq_prob`"),
+        ({"seed": -1}, "`seed`"),
+        ({"max_len": 3}, "`max_len`"),
+    ],
+)
+def test_a_bad_argument_is_refused_by_name(store, options, message):
+    with pytest.raises(ValueError, match=message):
+        data_report(store, TOKENIZER, **options)
+
+
+def test_another_tokenizer_is_refused(store, words):
+    with pytest.raises(ValueError, match="another vocabulary"):
+        data_report(store, words(3))
+
+
+def test_a_text_without_pairs_is_refused(documents, tmp_path):
+    single = build_store(documents([["the game"], ["play"]]), TOKENIZER, tmp_path / "single")
+    with pytest.raises(ValueError, match="no example of two sentences"):
+        data_report(single, TOKENIZER, objective="sop")

@@ -1,0 +1,164 @@
+"""build_store_with_beam: the bytes of build_store, however many workers a pipeline has."""
+
+import contextlib
+import errno
+import importlib.util
+import random
+import sys
+
+import pytest
+
+from keras_bert_d2l.data.store import beam
+from keras_bert_d2l.data.store.beam import build_store_with_beam
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.data.store.shards import make_shard
+from keras_bert_d2l.text.corpus import sections
+from keras_bert_d2l.text.corpus.corpus import Corpus
+
+PIECE_BYTES = 1500
+LOCAL = "--runner=FnApiRunner"  # what Beam's DirectRunner runs; that looks for a download first
+THREADS = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+PROCESSES = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+
+needs_beam = pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None,
+    reason="needs Apache Beam, the extra [beam]",
+)
+# Beam's own, in its threads and at its end.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """Many pieces of a folder of two files; every third document is a copy of the first."""
+    monkeypatch.setattr(sections, "SECTION_BYTES", PIECE_BYTES)
+    draw = random.Random(0)
+    words = [f"w{n}" for n in range(30)]
+    documents = [
+        "\n".join(" ".join(draw.choices(words, k=8)) for _ in range(draw.randint(1, 4)))
+        for _ in range(250)
+    ]
+    documents = [documents[0] if n % 3 == 0 else text for n, text in enumerate(documents)]
+    (tmp_path / "text").mkdir()
+    for number in range(2):
+        text = "\n\n".join(documents[number::2])
+        (tmp_path / "text" / f"{number}.txt").write_text(text)
+    return Corpus.open(tmp_path / "text", layout="lines")
+
+
+def contents(store):
+    return {path.name: path.read_bytes() for path in store.directory.iterdir()}
+
+
+@needs_beam
+@pytest.mark.parametrize("deduplicate", [False, True])
+@pytest.mark.parametrize("workers", [[LOCAL], THREADS])
+def test_the_store_has_the_bytes_of_build_store(corpus, words, tmp_path, deduplicate, workers):
+    expected = build_store(corpus, words(20), tmp_path / "one", deduplicate=deduplicate)
+    told = []
+    store = build_store_with_beam(
+        corpus,
+        words(20),
+        tmp_path / "beam",
+        deduplicate=deduplicate,
+        pipeline_options=workers,
+        progress=lambda *done: told.append(done),
+    )
+    assert contents(store) == contents(expected)
+    assert bool(store.num_duplicates) == deduplicate
+    num_pieces = len(list(corpus.pieces()))
+    assert [numbers[:2] for numbers in told] == [(n + 1, num_pieces) for n in range(num_pieces)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "one", "text"]
+
+
+@needs_beam
+@pytest.mark.slow
+def test_processes_go_on_with_what_another_build_has_finished(corpus, words, tmp_path):
+    expected = contents(build_store(corpus, words(20), tmp_path / "one", deduplicate=True))
+
+    class Stopped(Exception):
+        pass
+
+    def stop(num_done, *_):
+        if num_done == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        build_store(corpus, words(20), tmp_path / "beam", deduplicate=True, progress=stop)
+    first = tmp_path / "beam.building" / "000000" / "tokens.bin"
+    made = first.stat().st_ino
+    seen = []
+    store = build_store_with_beam(
+        corpus,
+        words(20),
+        tmp_path / "beam",
+        deduplicate=True,
+        pipeline_options=PROCESSES,
+        progress=lambda *_: seen.append(first.stat().st_ino),
+    )
+    assert contents(store) == expected
+    assert set(seen) == {made}
+
+
+@needs_beam
+def test_paths_are_those_of_the_folder_where_it_was_started(corpus, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = Corpus.open("text", layout="lines")
+
+    def make_elsewhere(*arguments):
+        with contextlib.chdir(tmp_path / "text"):
+            return make_shard(*arguments)
+
+    monkeypatch.setattr(beam, "make_shard", make_elsewhere)
+    store = build_store_with_beam(relative, words(20), "beam")
+    assert contents(store) == contents(build_store(corpus, words(20), tmp_path / "one"))
+
+
+@needs_beam
+def test_a_mistake_in_the_text_is_told_as_build_store_tells_it(corpus, words, tmp_path):
+    file = tmp_path / "text" / "1.txt"
+    content = file.read_bytes()
+    file.write_bytes(content[:2000] + b"\xe9" + content[2001:])
+    for _ in range(2):  # the second time from the shards that are whole
+        with pytest.raises(ValueError, match=r"1\.txt' must be UTF-8.*byte 2000 is 0xe9") as error:
+            build_store_with_beam(corpus, words(20), tmp_path / "beam")
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "beam").exists()
+
+
+@needs_beam
+def test_a_disk_that_is_full_loses_nothing_that_is_finished(corpus, words, tmp_path, monkeypatch):
+    def make_two(piece, tokenizer, folder):
+        if folder.name > "000001":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make_shard(piece, tokenizer, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beam, "make_shard", make_two)
+        with pytest.raises(RuntimeError, match="No space left on device.*run the same again"):
+            build_store_with_beam(corpus, words(20), tmp_path / "beam")
+    assert not (tmp_path / "beam").exists()
+    store = build_store_with_beam(corpus, words(20), tmp_path / "beam")
+    assert contents(store) == contents(build_store(corpus, words(20), tmp_path / "one"))
+
+
+@needs_beam
+def test_a_worker_on_another_file_system_is_noticed(corpus, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(beam._Worker, "__call__", lambda *_: None)
+    with pytest.raises(OSError, match="without making .*000000.*file system that all share"):
+        build_store_with_beam(corpus, words(20), tmp_path / "beam")
+
+
+def test_a_worker_without_the_folder_makes_nothing(corpus, words, tmp_path):
+    tokenizer = words(20)
+    worker = beam._Worker(tokenizer.vocab, tokenizer.options)
+    with pytest.raises(FileNotFoundError, match=r"no folder .*beam\.building.*same path"):
+        worker((next(corpus.pieces()), tmp_path / "beam.building" / "000000"))
+    assert not (tmp_path / "beam.building").exists()
+
+
+def test_without_beam_the_way_to_it_is_named(corpus, words, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ImportError, match=r"pip install .keras-bert-d2l\[beam\]"):
+        build_store_with_beam(corpus, words(20), tmp_path / "beam")
+    assert not (tmp_path / "beam.building").exists()

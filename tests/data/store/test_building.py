@@ -1,0 +1,336 @@
+"""build_store: what it writes, what it refuses, that it is the same after any interruption."""
+
+import concurrent.futures
+import errno
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.data.store import merging, shards
+from keras_bert_d2l.data.store.building import TokenStore, build_store, cached_store
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+TEXT = [
+    ["w0 w1 w2", "w3", "", "w4 unknown"],
+    ["", "   "],
+    [],
+    ["w5 [MASK] w6"],
+    ["w7", "w8 w9"],
+]
+TOKENS = [5, 6, 7, 8, 9, 1, 10, 4, 11, 12, 13, 14]
+FILES = ["tokens.bin", "sentence_offsets.bin", "document_offsets.bin", "document_hashes.bin"]
+
+
+@pytest.fixture
+def built(documents, words, tmp_path):
+    return build_store(documents(TEXT), words(10), tmp_path / "store")
+
+
+def test_it_holds_the_ids_and_where_sentences_and_documents_begin(built):
+    assert built.tokens.tolist() == TOKENS
+    assert built.sentence_offsets.tolist() == [0, 3, 4, 6, 9, 10, 12]
+    assert built.document_offsets.tolist() == [0, 3, 4, 6]
+    assert (built.num_tokens, built.num_sentences, built.num_documents) == (12, 6, 3)
+
+
+def test_opened_again_it_is_the_same(built, words):
+    opened = TokenStore.open(built.directory)
+    for name in ("tokens", "sentence_offsets", "document_offsets", "document_hashes"):
+        np.testing.assert_array_equal(getattr(opened, name), getattr(built, name))
+    assert opened.vocab_fingerprint == words(10).vocab.fingerprint
+    assert opened.vocab_size == 15
+    assert opened.tokenizer_options["lowercase"] is True
+
+
+def test_arrays_are_memory_mapped_and_small(built):
+    assert isinstance(built.tokens, np.memmap)
+    assert built.tokens.dtype == np.uint16
+    assert built.sentence_offsets.dtype == built.document_offsets.dtype == np.int64
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(65_536, np.uint16), (65_537, np.int32)])
+def test_the_last_id_of_a_large_vocabulary_fits(documents, words, tmp_path, size, dtype):
+    last = size - len(GOOGLE_SPECIALS) - 1
+    corpus = documents([[f"w{last} w0"]])
+    store = build_store(corpus, words(last + 1), tmp_path / "store")
+    assert store.tokens.dtype == dtype
+    assert store.tokens.tolist() == [size - 1, 5]
+
+
+@pytest.mark.parametrize("number", [1, 7, 20])
+def test_the_size_of_batches_changes_nothing(
+    built, documents, words, tmp_path, monkeypatch, number
+):
+    monkeypatch.setattr(shards, "_BATCH_CHARACTERS", number)
+    monkeypatch.setattr(merging, "_DOCUMENTS_AT_ONCE", number)
+    other = build_store(documents(TEXT), words(10), tmp_path / "other")
+    for name in FILES:
+        assert (other.directory / name).read_bytes() == (built.directory / name).read_bytes()
+
+
+def test_a_document_is_hashed_by_its_text_alone(built, documents, words, tmp_path):
+    other = build_store(documents(TEXT[::-1]), words(20), tmp_path / "other")
+    assert other.document_hashes.tolist() == built.document_hashes.tolist()[::-1]
+    assert len(set(built.document_hashes.tolist())) == 3
+
+
+def test_building_again_opens_what_is_there(built, documents, words):
+    corpus = documents(TEXT)
+    again = build_store(corpus, words(10), built.directory)
+    assert corpus.times_read == 0
+    assert again.tokens.tolist() == TOKENS
+
+
+def test_the_cache_keeps_a_store_for_each_corpus_and_tokenizer(
+    documents, words, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    corpus = documents(TEXT)
+    first = cached_store(corpus, words(10))
+    assert first.directory.parent == tmp_path / "keras_bert_d2l"
+    assert cached_store(corpus, words(10)).directory == first.directory
+    assert corpus.times_read == 1
+    others = [
+        cached_store(corpus, words(11)),
+        cached_store(corpus, words(10, lowercase=False)),
+        cached_store(documents(TEXT[1:]), words(10)),
+    ]
+    assert len({store.directory for store in (first, *others)}) == 4
+
+
+def test_a_build_that_fails_leaves_nothing(documents, words, tmp_path):
+    def text_with_an_end():
+        yield ["w0 w1"]
+        raise ValueError("the text ends here")
+
+    corpus = documents(text_with_an_end())
+    corpus.fingerprint = lambda: "one"
+    with pytest.raises(ValueError, match="the text ends here"):
+        build_store(corpus, words(10), tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_use_is_left_alone(documents, words, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for path in (tmp_path, tmp_path / "thesis.txt"):
+        with pytest.raises(ValueError, match="a new or an empty folder"):
+            build_store(documents(TEXT), words(10), path)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_store_of_something_else_is_not_taken(built, documents, words):
+    with pytest.raises(ValueError, match="another corpus.*Delete the folder"):
+        build_store(documents(TEXT[1:]), words(10), built.directory)
+    with pytest.raises(ValueError, match=r"another vocabulary: 15 tokens.*has 16 tokens"):
+        build_store(documents(TEXT), words(11), built.directory)
+    with pytest.raises(ValueError, match="with lowercase=True.*the tokenizer has lowercase=False"):
+        build_store(documents(TEXT), words(10, lowercase=False), built.directory)
+
+
+@pytest.mark.parametrize("text", [[], [[]], [[""], ["  "]]])
+def test_a_corpus_without_text_is_refused(documents, words, tmp_path, text):
+    with pytest.raises(ValueError, match="holds no text: documents of a test"):
+        build_store(documents(text), words(10), tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [-1, 15, 70_000])
+def test_an_id_outside_the_vocabulary_is_refused(documents, tmp_path, wrong):
+    class Wrong(Tokenizer):
+        def tokenize(self, texts):
+            return tf.ragged.constant([[5, 6], [], [7, wrong]], tf.int32)
+
+    vocab = Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(10))])
+    corpus = documents([["one", "", "two words"]])
+    with pytest.raises(ValueError, match=f"the id {wrong}, outside .* 15 tokens, in 'two words'"):
+        build_store(corpus, Wrong(vocab), tmp_path / "store")
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(documents, words, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file/store: .*set `cache_dir`"):
+        build_store(documents(TEXT), words(10), tmp_path / "file" / "store")
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_there_must_be_a_worker(documents, words, tmp_path, workers):
+    with pytest.raises(ValueError, match=f"at least 1. Received: workers={workers}"):
+        build_store(documents(TEXT), words(10), tmp_path / "store", workers=workers)
+
+
+class Pieces:
+    """A corpus of three pieces, whose reading may fail."""
+
+    description = "pieces of a test"
+
+    def __init__(self):
+        self.times_read = [0, 0, 0]
+        self.broken = set()
+        self.version = "first"
+
+    def fingerprint(self):
+        return self.version
+
+    def pieces(self):
+        return [self.piece(number) for number in range(3)]
+
+    def piece(self, number):
+        self.times_read[number] += 1
+        yield [f"w{number} w0"]
+        if number in self.broken:
+            raise ValueError(f"piece {number} is broken")
+        yield ["w1"]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def undisturbed(words, tmp_path):
+    return contents(build_store(Pieces(), words(3), tmp_path / "undisturbed").directory)
+
+
+@pytest.mark.parametrize("change", ["none", "flipped", "truncated", "missing"])
+def test_a_build_that_failed_goes_on_with_the_shards_that_are_whole(
+    undisturbed, words, tmp_path, change
+):
+    corpus = Pieces()
+    corpus.broken = {2}
+    with pytest.raises(ValueError, match="piece 2 is broken"):
+        build_store(corpus, words(3), tmp_path / "store")
+    shard = tmp_path / "store.building" / "000001"
+    content = (shard / "tokens.bin").read_bytes()
+    if change == "missing":
+        (shard / "tokens.bin").unlink()
+    elif change != "none":
+        flipped = bytes([content[0] ^ 1]) + content[1:]
+        (shard / "tokens.bin").write_bytes(flipped if change == "flipped" else content[:-1])
+    # What a killed process leaves behind.
+    (tmp_path / ".store.a1b2c3.tmp").mkdir()
+    (tmp_path / "store.building" / ".000002.a1b2c3.tmp").mkdir()
+    corpus.broken = set()
+    store = build_store(corpus, words(3), tmp_path / "store")
+    assert corpus.times_read == [1, 1 if change == "none" else 2, 2]
+    assert contents(store.directory) == undisturbed
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "undisturbed"}
+
+
+def test_a_build_that_was_killed_when_it_was_done_is_tidied_up(undisturbed, words, tmp_path):
+    corpus = Pieces()
+    build_store(corpus, words(3), tmp_path / "store")
+    (tmp_path / "store.building").mkdir()
+    (tmp_path / "store.building" / "lock").write_bytes(b"")
+    build_store(corpus, words(3), tmp_path / "store")
+    assert corpus.times_read == [1, 1, 1]
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "undisturbed"}
+
+
+def test_an_unfinished_store_of_something_else_is_left_alone(words, tmp_path):
+    corpus = Pieces()
+    corpus.broken = {1}
+    with pytest.raises(ValueError, match="piece 1 is broken"):
+        build_store(corpus, words(3), tmp_path / "store")
+    before = sorted(path.name for path in (tmp_path / "store.building").iterdir())
+    corpus.version = "second"
+    with pytest.raises(ValueError, match="unfinished.*changed since.*Delete"):
+        build_store(corpus, words(3), tmp_path / "store")
+    assert sorted(path.name for path in (tmp_path / "store.building").iterdir()) == before
+
+
+def test_text_that_changes_while_it_is_read_is_refused(words, tmp_path):
+    corpus = Pieces()
+
+    def change(num_done, *_):
+        corpus.version = f"after {num_done}"
+
+    with pytest.raises(ValueError, match="changed while it was read.*store.building"):
+        build_store(corpus, words(3), tmp_path / "store", progress=change)
+    assert not (tmp_path / "store").exists()
+
+
+def test_progress_is_told_after_each_piece(words, tmp_path):
+    told = []
+    build_store(Pieces(), words(3), tmp_path / "store", progress=lambda *told_: told.append(told_))
+    assert told == [(1, 3, 3), (2, 3, 6), (3, 3, 9)]
+
+
+@pytest.mark.parametrize(
+    ("module", "num_writes", "num_finished"), [(shards, 5, 1), (merging, 3, 3)]
+)
+def test_a_full_disk_loses_nothing_that_is_finished(
+    undisturbed, words, tmp_path, monkeypatch, module, num_writes, num_finished
+):
+    room = iter(range(num_writes))  # three make a shard
+
+    def put_if_there_is_room(file, array):
+        if next(room, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        file.write(shards.bytes_of(array))
+
+    corpus = Pieces()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "put", put_if_there_is_room)
+        with pytest.raises(
+            OSError, match="No space left.*free space.*`cache_dir`.*kept in .*building"
+        ):
+            build_store(corpus, words(3), tmp_path / "store")
+    assert {path.name for path in tmp_path.iterdir()} == {"store.building", "undisturbed"}
+    before = list(corpus.times_read)
+    store = build_store(corpus, words(3), tmp_path / "store")
+    assert corpus.times_read[:num_finished] == before[:num_finished] == [1] * num_finished
+    assert contents(store.directory) == undisturbed
+
+
+def test_two_do_not_write_one_store(undisturbed, words, tmp_path):
+    corpus = Pieces()
+
+    def begin_again(*_):
+        with pytest.raises(BlockingIOError, match="Another process is building .*store"):
+            build_store(corpus, words(3), tmp_path / "store")
+
+    store = build_store(corpus, words(3), tmp_path / "store", progress=begin_again)
+    assert contents(store.directory) == undisturbed
+
+
+def test_who_wants_the_cache_waits_for_the_one_who_fills_it(words, tmp_path):
+    corpus = Pieces()
+    reading, waiting = corpus.piece, threading.Event()
+
+    def slow_piece(number):
+        waiting.wait(0.2)
+        yield from reading(number)
+
+    corpus.piece = slow_piece
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(cached_store, corpus, words(3), tmp_path) for _ in range(2)]
+        stores = [call.result() for call in calls]
+    assert stores[0].directory == stores[1].directory
+    assert corpus.times_read == [1, 1, 1]
+    assert list(tmp_path.iterdir()) == [stores[0].directory]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_copies_of_documents_are_left_out_on_request(
+    documents, words, tmp_path, monkeypatch, at_once
+):
+    monkeypatch.setattr(merging, "_HASHES_AT_ONCE", at_once)
+    pieces = [[["w0 w1", "w2"], ["w3"], ["w0 w1", "w2"]], [["w3"], ["w0 w1 w2"]], [["w3"]]]
+    corpus = documents(pieces)
+    corpus.pieces = lambda: iter(pieces)
+    store = build_store(corpus, words(4), tmp_path / "store", deduplicate=True)
+    assert [[ids.tolist() for ids in store.document(n)] for n in range(3)] == [
+        [[5, 6], [7]],
+        [[8]],
+        [[5, 6, 7]],
+    ]
+    assert (store.num_documents, store.num_sentences, store.num_tokens) == (3, 4, 7)
+    assert store.num_duplicates == 3
+    store.verify()
+    everything = build_store(corpus, words(4), tmp_path / "everything")
+    assert (everything.num_documents, everything.num_duplicates) == (6, None)
+    with pytest.raises(ValueError, match="made with deduplicate=False. Received: deduplicate=True"):
+        build_store(corpus, words(4), everything.directory, deduplicate=True)

@@ -1,0 +1,167 @@
+"""TokenStore: random access, and that a damaged store is found out and named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+TEXT = [["w0 w1 w2", "w3"], ["w4 w5 w6"], ["w7", "w8 w9"]]
+FILES = ["tokens.bin", "sentence_offsets.bin", "document_offsets.bin", "document_hashes.bin"]
+
+
+@pytest.fixture
+def built(documents, words, tmp_path):
+    corpus = documents(TEXT)
+    corpus.pieces = lambda: iter([TEXT[:1], TEXT[1:]])
+    return build_store(corpus, words(10), tmp_path / "store")
+
+
+def test_sentences_and_documents_are_found_by_their_numbers(built):
+    assert [built.sentence(index).tolist() for index in range(5)] == [
+        [5, 6, 7],
+        [8],
+        [9, 10, 11],
+        [12],
+        [13, 14],
+    ]
+    assert [ids.tolist() for ids in built.document(2)] == [[12], [13, 14]]
+
+
+def test_every_token_is_located_in_its_document_and_sentence(built):
+    documents, sentences = built.locate(np.arange(10).reshape(2, 5))
+    assert documents.tolist() == [[0, 0, 0, 0, 1], [1, 1, 2, 2, 2]]
+    assert sentences.tolist() == [[0, 0, 0, 1, 2], [2, 2, 3, 4, 4]]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_or_truncated_file_is_named_with_the_remedy(built, name):
+    path = built.directory / name
+    content = path.read_bytes()
+    for damaged in (content[:-1], b"", content + b"\0"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"{name}.*bytes.*Delete the folder"):
+            TokenStore.open(built.directory)
+    path.unlink()
+    with pytest.raises(ValueError, match=f"{name}: it is missing.*Delete the folder"):
+        TokenStore.open(built.directory)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_flipped_bit_is_found_with_its_shard(built, name):
+    built.verify()
+    path = built.directory / name
+    content = path.read_bytes()
+    found = set()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        opened = TokenStore.open(built.directory)
+        with pytest.raises(ValueError, match=f"{name}.*Delete the folder") as error:
+            opened.verify()
+        found.add(str(error.value).split(": ")[1].split(" is not")[0])
+    shards = {
+        "the SHA-256 of shard 0 (documents 0 to 1)",
+        "the SHA-256 of shard 1 (documents 1 to 3)",
+    }
+    assert found - {"it does not begin with 0. Delete the folder"} >= shards
+    path.write_bytes(content)
+    TokenStore.open(built.directory).verify()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": "red"}, "exactly the keys version, corpus_fingerprint"),
+        ({"num_tokens": "12"}, "num_tokens is '12'"),
+        ({"num_tokens": 11}, "num_tokens is not the sum"),
+        ({"shards": [{}]}, "exactly the keys num_documents"),
+        ({"shards": []}, "num_documents is not the sum"),
+        ({"tokenizer": None}, "tokenizer is None"),
+    ],
+)
+def test_a_manifest_with_something_else_is_refused(built, change, message):
+    path = built.directory / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=f"{message}.*Delete the folder"):
+        TokenStore.open(built.directory)
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_a_store_of_another_version_is_refused(built, version):
+    (built.directory / "manifest.json").write_text(json.dumps({"version": version}))
+    with pytest.raises(ValueError, match=rf"is of version {version};.* version 3\..*Delete the"):
+        TokenStore.open(built.directory)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"version": 3}', '{"version"', "\xff"])
+def test_a_manifest_that_is_none_is_refused(built, content):
+    (built.directory / "manifest.json").write_text(content, encoding="latin1")
+    with pytest.raises(ValueError, match=r"manifest\.json.*Delete the folder"):
+        TokenStore.open(built.directory)
+
+
+def test_a_folder_without_a_store_is_no_store(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError, match=r"build_store"):
+            TokenStore.open(folder)
+
+
+def test_another_tokenizer_is_refused(built, words):
+    built.check_tokenizer(words(10))
+    with pytest.raises(ValueError, match=r"another vocabulary: 15 tokens.*has 16 tokens"):
+        built.check_tokenizer(words(11))
+    with pytest.raises(ValueError, match="lowercase=True.*tokenizer has lowercase=False"):
+        built.check_tokenizer(words(10, lowercase=False))
+
+
+def test_the_fingerprint_stands_for_all_that_is_in_it(built, documents, words, tmp_path):
+    def fingerprint(text, num_words=10, name="other", **options):
+        corpus = documents(text)
+        corpus.pieces = lambda: iter([text[:1], text[1:]])
+        name = f"{name}{len(list(tmp_path.iterdir()))}"
+        return build_store(corpus, words(num_words), tmp_path / name, **options).fingerprint
+
+    assert TokenStore.open(built.directory).fingerprint == built.fingerprint == fingerprint(TEXT)
+    assert fingerprint(TEXT, deduplicate=True) == built.fingerprint, "there are no copies"
+    others = [
+        fingerprint(TEXT, 11),
+        fingerprint(TEXT[::-1]),
+        fingerprint([[" ".join(document)] for document in TEXT]),
+        fingerprint([*TEXT, TEXT[0]]),
+    ]
+    assert len({built.fingerprint, *others}) == 5
+    assert fingerprint([*TEXT, TEXT[0]], deduplicate=True) == built.fingerprint
+
+
+def test_it_makes_the_tokenizer_that_made_it(documents, words, tmp_path):
+    tokenizer = Tokenizer(words(4).vocab, lowercase=False, compat="huggingface")
+    store = build_store(documents([["w0 W1 w2"]]), tokenizer, tmp_path / "store")
+    again = TokenStore.open(store.directory).tokenizer()
+    store.check_tokenizer(again)
+    assert again.vocab == tokenizer.vocab
+    assert again.options == tokenizer.options
+
+
+@pytest.mark.parametrize("content", ["", "[PAD]\n", "\xff", None])
+def test_a_vocabulary_that_has_changed_is_named(built, content):
+    path = built.directory / "vocab.txt"
+    text = path.read_text() + "more\n" if content is None else content
+    path.write_text(text, encoding="latin1")
+    for reading in (built.verify, built.tokenizer):
+        with pytest.raises(ValueError, match=r"vocab\.txt.*Delete the folder"):
+            reading()
+
+
+def test_a_store_without_its_vocabulary_is_damaged(built):
+    (built.directory / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"vocab\.txt: it is missing.*Delete the folder"):
+        TokenStore.open(built.directory)
+
+
+def test_it_is_known_where_a_store_is(built, tmp_path):
+    assert TokenStore.is_at(built.directory)
+    assert not TokenStore.is_at(tmp_path)
+    assert not TokenStore.is_at("docstrings")

@@ -1,0 +1,98 @@
+"""Several processes: the same bytes as one makes, also after they were killed at any moment."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.text.corpus import sections
+from keras_bert_d2l.text.corpus.corpus import Corpus
+
+PIECE_BYTES = 2000
+NUM_PIECES = 20
+BUILD = f"""
+import sys
+from keras_bert_d2l.text.corpus import sections
+sections.SECTION_BYTES = {PIECE_BYTES}
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+build_store(
+    Corpus.open(sys.argv[1]), Tokenizer(Vocab.from_file(sys.argv[2])), sys.argv[3], workers=2,
+    progress=lambda *done: print(*done, flush=True),
+)
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(sections, "SECTION_BYTES", PIECE_BYTES)
+    path = tmp_path / "corpus.txt"
+    words = random.Random(0).choices([f"w{n}" for n in range(30)], k=PIECE_BYTES * NUM_PIECES // 4)
+    sentences = [" ".join(words[start : start + 10]) for start in range(0, len(words), 10)]
+    documents = ["\n".join(sentences[start : start + 5]) for start in range(0, len(sentences), 5)]
+    path.write_text("\n\n".join(documents))
+    return Corpus.open(path)
+
+
+@pytest.fixture
+def undisturbed(corpus, words, tmp_path):
+    return contents(build_store(corpus, words(20), tmp_path / "undisturbed").directory)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_build_killed_at_random_moments_ends_with_the_same_bytes(
+    corpus, words, undisturbed, tmp_path
+):
+    moments = random.Random(1)
+    words(20).vocab.to_file(tmp_path / "vocab.txt")
+    command = [sys.executable, "-c", BUILD, corpus.source, tmp_path / "vocab.txt"]
+    for _ in range(int(os.environ.get("KERAS_BERT_D2L_KILLS", "2"))):
+        build = subprocess.Popen(
+            [*command, tmp_path / "store"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        with build:
+            build.stdout.readline()  # the first shard is done
+            time.sleep(moments.uniform(0, 0.05))
+            build.send_signal(signal.SIGKILL)
+        if (tmp_path / "store").exists():
+            break
+    store = build_store(corpus, words(20), tmp_path / "store", workers=2)
+    assert contents(store.directory) == undisturbed
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"store", "undisturbed", "corpus.txt", "vocab.txt"}
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_noticed_and_its_mistakes_are_told(
+    corpus, words, undisturbed, tmp_path
+):
+    def kill_one(num_done, *_):
+        if num_done == 3:
+            multiprocessing.active_children()[0].kill()
+
+    with pytest.raises(ChildProcessError, match=r"ended with code -9.*run the same again"):
+        build_store(corpus, words(20), tmp_path / "store", workers=2, progress=kill_one)
+    assert len(list((tmp_path / "store.building").glob("0*"))) >= 3
+    assert contents(build_store(corpus, words(20), tmp_path / "store").directory) == undisturbed
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_is_that_of_the_build(corpus, words, tmp_path):
+    path = tmp_path / "corpus.txt"
+    content = path.read_bytes()
+    path.write_bytes(content[:-100] + b"\xe9" + content[-99:])
+    with pytest.raises(ValueError, match=rf"corpus\.txt.*byte {len(content) - 100} is 0xe9"):
+        build_store(corpus, words(20), tmp_path / "store", workers=2)

@@ -1,0 +1,103 @@
+import pytest
+
+from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.peek import peek
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+PIECES = "a crane is fly ##ing over the lake it who . ?".split()
+CONTEXT = "a crane is flying over the lake ."
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(Vocab([*GOOGLE_SPECIALS, *PIECES]))
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def words_of(text):
+    """Text without the lines of tables and what stands between words."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_texts_are_shown_as_the_model_sees_them(tokenizer):
+    examples = TextExamples(
+        texts=("flying", "a crane is flying over the lake"),
+        texts_b=("it is", "who ?"),
+        labels=("[yes]", "no"),
+        source="folder/pairs.tsv",
+        dropped={"empty text": 3},
+        first_dropped={"empty text": "line 7"},
+    )
+    shown = words_of(peek(examples, tokenizer, 10))
+    assert "What a model will see of pairs.tsv" in shown
+    assert "[yes] ████████████████████████ 1 (50.0%)" in shown
+    assert "truncated at 10, the longer text first 1 (50.0%)" in shown
+    assert "the longest 13" in shown
+    assert "empty text (first: line 7) 3" in shown
+    assert "[yes] [CLS] fly ##ing [SEP] it is [SEP]" in shown
+    assert "no (truncated) [CLS] a crane is fly ##ing [SEP] who ? [SEP]" in shown
+
+
+def test_tags_stand_below_the_first_pieces_of_their_words(tokenizer):
+    examples = WordExamples(
+        words=(("a", "crane", "flying", "over"),), labels=(("DET", "NOUN", "VERB", "ADP"),)
+    )
+    shown = peek(examples, tokenizer, 16)
+    lines = [line.rstrip() for line in shown.splitlines()]
+    place = next(n for n, line in enumerate(lines) if "##ing" in line)
+    assert lines[place] == "  [CLS] a   crane fly  ##ing over [SEP]"
+    assert lines[place + 1] == "        DET NOUN  VERB       ADP"
+    assert "words cut off or without a token 0 (0.0%)" in words_of(shown)
+
+
+def test_answers_are_marked(tokenizer):
+    examples = QuestionExamples(
+        questions=("who ?", "who is it ?"),
+        contexts=(CONTEXT, CONTEXT),
+        answers=((Answer("the lake", 23),), ()),
+    )
+    shown = words_of(peek(examples, tokenizer, 32))
+    assert "answer: the lake" in shown
+    assert "who ? [SEP] a crane is fly ##ing over »the lake« . [SEP]" in shown
+    assert "1 no answer" in shown
+    assert "without an answer 1 (50.0%)" in shown
+
+
+def test_a_long_text_is_shown_in_part(tokenizer):
+    examples = TextExamples(task="regress", texts=("a " * 200,), labels=(0.5,))
+    shown = words_of(peek(examples, tokenizer, 512))
+    assert "… and 82 more tokens" in shown
+    assert "mean 0.500" in shown
+    context = "a " * 100 + "crane" + " a" * 100
+    asked = QuestionExamples(
+        questions=("who ?",), contexts=(context,), answers=((Answer("crane", 200),),)
+    )
+    shown = words_of(peek(asked, tokenizer, 512))
+    assert "[SEP] … 60 tokens … a" in shown
+    assert "»crane«" in shown
+    assert "… 61 tokens" in shown
+
+
+def test_one_label_or_none_can_be_looked_at(tokenizer):
+    shown = words_of(peek(TextExamples(texts=("a", "it"), labels=("x", "x")), tokenizer, 8))
+    assert "2 (100.0%)" in shown
+    assert "labels none" in words_of(peek(TextExamples(texts=("a", "it")), tokenizer, 8))
+
+
+def test_columns_and_the_share_of_the_texts_with_each_of_several_labels_are_told(tokenizer):
+    examples = TextExamples(
+        texts=("a crane", "the lake"),
+        labels=(("x", "y"), ("x",)),
+        columns={"text": "body", "label": "x, y, z"},
+    )
+    shown = words_of(peek(examples, tokenizer, 10))
+    assert "`text` body `label` x, y, z" in shown
+    assert "x ████████████████████████ 2 (100.0%)" in shown
+    assert "y ████████████ 1 (50.0%)" in shown
+    assert "in no example: z" in shown
+    assert "labels of an example, mean 1.50" in shown

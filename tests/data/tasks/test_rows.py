@@ -1,0 +1,273 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+PIECES = "a crane is fly ##ing over the lake it who what do ##es . ?".split()
+PAD, CLS, SEP = 0, 2, 3
+CONTEXT = "a crane is flying over the lake . it is a crane ."  # 14 tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    vocab = Vocab([*GOOGLE_SPECIALS, *PIECES])
+    assert (vocab.pad_id, vocab.cls_id, vocab.sep_id) == (PAD, CLS, SEP)
+    return Tokenizer(vocab)
+
+
+@pytest.fixture(scope="module")
+def many(tokenizer):
+    """Rows of 103 texts of 1 to 20 words, the example n of the label n % 2."""
+    lengths = np.random.default_rng(0).integers(1, 21, 103)
+    words = [PIECES[n % 3] for n in range(20)]
+    texts = tuple(" ".join(words[:length]) for length in lengths)
+    labels = tuple("no yes".split()[n % 2] for n in range(len(texts)))
+    examples = TextExamples(texts=texts, labels=labels)
+    return TaskRows.encode(examples, tokenizer, max_len=16)
+
+
+def ids(tokenizer, text):
+    return [tokenizer.vocab.tokens.index(token) for token in text.split()]
+
+
+def one_batch(rows, **options):
+    return next(iter(rows.batches(len(rows), **options)))
+
+
+def test_rows_are_those_of_the_tokenizer(tokenizer):
+    texts = ("a crane", "who is it ?", "the lake is flying over the lake")
+    texts_b = ("it is flying .", "what", "a crane does")
+    for examples in (
+        TextExamples(texts=texts, labels=("x", "y", "x")),
+        TextExamples(texts=texts, texts_b=texts_b, labels=("x", "y", "x")),
+    ):
+        rows = TaskRows.encode(examples, tokenizer, max_len=9)
+        features, labels = one_batch(rows)
+        expected = tokenizer(texts, examples.texts_b, max_len=9)
+        longest = int(max(expected["valid_lens"]))
+        for name in ("tokens", "segments"):
+            assert features[name].dtype == tf.int32
+            np.testing.assert_array_equal(features[name], expected[name][:, :longest])
+        np.testing.assert_array_equal(features["valid_lens"], expected["valid_lens"])
+        np.testing.assert_array_equal(labels, [0, 1, 0])
+
+
+def test_what_is_truncated_is_counted(tokenizer):
+    texts = ("a crane", "the lake is flying over the lake", "a a a")
+    rows = TaskRows.encode(TextExamples(texts=texts), tokenizer, max_len=5)
+    assert rows.num_truncated == 1
+    np.testing.assert_array_equal(rows.full_lengths, [4, 10, 5])
+    np.testing.assert_array_equal(rows.lengths, [4, 5, 5])
+    pairs = TextExamples(texts=texts, texts_b=("a", "a", "a a a"))
+    rows = TaskRows.encode(pairs, tokenizer, max_len=8)
+    assert rows.num_truncated == 2
+    np.testing.assert_array_equal(rows.full_lengths, [6, 12, 9])
+
+
+def test_an_epoch_has_each_row_once(many):
+    dataset = many.batches(8, epoch=0)
+    assert int(dataset.cardinality()) == 13
+    order = many._order(8, seed=0, epoch=0)
+    np.testing.assert_array_equal(np.sort(order), np.arange(103))
+    batches = list(dataset)
+    assert [len(labels) for _, labels in batches] == [8] * 12 + [7]
+    seen = np.concatenate([labels for _, labels in batches])
+    np.testing.assert_array_equal(seen, many.labels[order])
+    lengths = np.concatenate([features["valid_lens"] for features, _ in batches])
+    np.testing.assert_array_equal(lengths, many.lengths[order])
+
+
+def test_batches_depend_on_seed_and_epoch_alone(many):
+    def tokens(**options):
+        return np.concatenate([np.ravel(x["tokens"]) for x, _ in many.batches(8, **options)])
+
+    same = tokens(epoch=1, seed=5)
+    np.testing.assert_array_equal(same, tokens(epoch=1, seed=5))
+    for other in (tokens(epoch=2, seed=5), tokens(epoch=1, seed=6), tokens()):
+        assert same.shape != other.shape or (same != other).any()
+
+
+def test_padding_ends_with_the_longest_row_and_is_little(many):
+    num_places = 0
+    for features, _ in many.batches(8, epoch=3):
+        longest = int(max(features["valid_lens"]))
+        assert features["tokens"].shape == features["segments"].shape
+        assert features["tokens"].shape[1] == longest
+        mask = np.arange(longest) < np.array(features["valid_lens"])[:, np.newaxis]
+        np.testing.assert_array_equal(np.array(features["tokens"]) != PAD, mask)
+        num_places += mask.size
+    assert 1 - many.lengths.sum() / num_places < 0.1
+    in_order = sum(tf.size(features["tokens"]) for features, _ in many.batches(8))
+    assert num_places < 0.85 * int(in_order)
+    assert 0 < many.padding_share(8) < 0.1
+    assert many.padding_share(1) == 0
+
+
+def test_rows_come_in_order_without_an_epoch(many):
+    _, labels = one_batch(many)
+    np.testing.assert_array_equal(labels, many.labels)
+    assert many.label_names == ("no", "yes")
+    np.testing.assert_array_equal(many.examples, np.arange(103))
+
+
+def test_labels_of_every_kind(tokenizer):
+    texts = ("a", "crane", "is")
+    scores = TextExamples(task="regress", texts=texts, labels=(0.5, 1.0, -2.0))
+    _, labels = one_batch(TaskRows.encode(scores, tokenizer, max_len=8))
+    assert labels.dtype == tf.float32
+    np.testing.assert_array_equal(labels, [0.5, 1.0, -2.0])
+    several = TextExamples(texts=texts, labels=(("x", "z"), (), ("y",)))
+    _, labels = one_batch(TaskRows.encode(several, tokenizer, max_len=8))
+    np.testing.assert_array_equal(labels, [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    unknown = TaskRows.encode(TextExamples(texts=texts), tokenizer, labels=("x", "y"), max_len=8)
+    assert set(one_batch(unknown)) == {"tokens", "segments", "valid_lens"}
+    names = TextExamples(texts=texts, labels=("x", "y", "x"))
+    _, labels = one_batch(TaskRows.encode(names, tokenizer, labels=("y", "x"), max_len=8))
+    np.testing.assert_array_equal(labels, [1, 0, 1])
+
+
+def test_labels_that_cannot_be_learnt_are_refused(tokenizer):
+    one = TextExamples(texts=("a", "a"), labels=("x", "x"), source="dev.tsv")
+    with pytest.raises(ValueError, match="at least 2 different labels.*one label only, 'x'"):
+        TaskRows.encode(one, tokenizer, max_len=8)
+    other = TextExamples(texts=("a", "a"), labels=("x", "new"), ids=("l1", "l2"), source="dev.tsv")
+    with pytest.raises(ValueError, match="labels are 'x', 'y'.*dev.tsv.*'new'.*example 'l2'"):
+        TaskRows.encode(other, tokenizer, labels=("x", "y"), max_len=8)
+    capitals = TextExamples(texts=("a", "a"), labels=("True", "False"))
+    with pytest.raises(ValueError, match="'False', 'True' as well.*in capitals alone: write"):
+        TaskRows.encode(capitals, tokenizer, labels=("false", "true"), max_len=8)
+    tags = WordExamples(words=(("a", "is"),), labels=(("O", "B"),))
+    with pytest.raises(ValueError, match="'B'.*example '0'"):
+        TaskRows.encode(tags, tokenizer, labels=("O", "I"), max_len=8)
+    with pytest.raises(ValueError, match="must be different names"):
+        TaskRows.encode(tags, tokenizer, labels=("O", "O"), max_len=8)
+    with pytest.raises(ValueError, match="There is no example"):
+        TaskRows.encode(one.subset([]), tokenizer, max_len=8)
+    with pytest.raises(ValueError, match="`max_len`"):
+        TaskRows.encode(one, tokenizer, labels=("x", "y"), max_len=2)
+
+
+def test_the_first_piece_of_a_word_has_its_label(tokenizer):
+    words = (("a", "crane", "flying", "."), ("\u200b", "does", "it"))
+    labels = (("D", "N", "V", "P"), ("X", "V", "N"))
+    rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=8)
+    features, found = one_batch(rows)
+    names = [[rows.label_names[n] if n >= 0 else "" for n in row] for row in found.numpy()]
+    assert names == [["", "D", "N", "V", "", "P", ""], ["", "V", "", "N", "", "", ""]]
+    assert features["tokens"][0].numpy().tolist() == [
+        CLS,
+        *ids(tokenizer, "a crane fly ##ing ."),
+        SEP,
+    ]
+    assert rows.word_ids.tolist() == [-1, 0, 1, 2, 2, 3, -1, -1, 1, 1, 2, -1]
+    assert rows.num_words_cut == 1  # of no visible character
+    assert rows.num_truncated == 0
+    assert set(found.numpy().ravel()[[0, 4]]) == {-100}
+
+
+def test_words_beyond_the_row_are_counted(tokenizer):
+    words = (("a", "flying", "crane"), ("flying", "flying"), ("a",))
+    labels = (("D", "V", "N"), ("V", "V"), ("D",))
+    rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=5)
+    features, found = one_batch(rows)
+    assert features["tokens"].numpy().tolist() == [
+        [CLS, *ids(tokenizer, "a fly ##ing"), SEP],
+        [CLS, *ids(tokenizer, "fly ##ing fly"), SEP],
+        [CLS, *ids(tokenizer, "a"), SEP, PAD, PAD],
+    ]
+    d, v = (rows.label_names.index(name) for name in "DV")
+    assert found.numpy().tolist() == [
+        [-100, d, v, -100, -100],
+        [-100, v, -100, v, -100],
+        [-100, d, -100, -100, -100],
+    ]
+    assert (rows.num_truncated, rows.num_words_cut) == (2, 1)
+    assert rows.lost_in_words() == ["1 words are cut off or give no token"]
+
+
+def test_a_long_context_becomes_windows(tokenizer):
+    examples = QuestionExamples(
+        questions=("what is it ?", "who ?"),
+        contexts=(CONTEXT, "it is a crane ."),
+        answers=((Answer("the lake", CONTEXT.index("the lake")), Answer("a crane", 0)), ()),
+    )
+    rows = TaskRows.encode(examples, tokenizer, max_len=14, overlap=3)  # 7 tokens of the context
+    assert rows.examples.tolist() == [0, 0, 0, 1]
+    assert rows.num_truncated == 1
+    assert rows.full_lengths.tolist() == [4 + 14 + 3, 2 + 5 + 3]
+    features, labels = one_batch(rows)
+    for number, (start, end) in enumerate(
+        zip(labels["start"].numpy(), labels["end"].numpy(), strict=True)
+    ):
+        tokens = features["tokens"][number].numpy().tolist()
+        found = tokens[start : end + 1] if start else []
+        assert tokens[:6] == [CLS, *ids(tokenizer, "what is it ?"), SEP] or number == 3
+        has_answer = ids(tokenizer, "the lake")[1] in tokens and number < 3
+        assert found == (ids(tokenizer, "the lake") if has_answer else [])
+    assert labels["start"].numpy().any()
+    assert rows.labels[3].tolist() == [0, 0]
+
+
+def test_an_answer_in_no_window_is_ignored_and_counted(tokenizer):
+    long_answer = Answer("crane is flying over the lake", 2)  # 7 tokens
+    examples = QuestionExamples(
+        questions=("who ?", "who ?"),
+        contexts=(CONTEXT, CONTEXT),
+        answers=((long_answer,), (Answer("lake", CONTEXT.index("lake")),)),
+    )
+    rows = TaskRows.encode(examples, tokenizer, max_len=10, overlap=2)
+    assert (rows.labels[rows.examples == 0] == -100).all()
+    assert (rows.labels[rows.examples == 1] >= 0).all()
+    assert sum(rows.dropped.values()) == 1
+    assert "no row has room for the whole answer" in rows.lost_in_words()[0]
+
+
+def test_a_question_that_leaves_no_room_is_counted_or_refused(tokenizer):
+    examples = QuestionExamples(
+        questions=("what is it over the lake ?", "who ?"),
+        contexts=(CONTEXT, "it ."),
+        answers=((), ()),
+    )
+    rows = TaskRows.encode(examples, tokenizer, max_len=10, overlap=2)
+    assert rows.examples.tolist() == [1]
+    assert rows.full_lengths.tolist() == [0, 7]
+    assert rows.dropped == {"question too long for max_len=10 and overlap=2": 1}
+    with pytest.raises(ValueError, match="A question must leave.*at least 7 tokens"):
+        TaskRows.encode(examples.subset([0]), tokenizer, max_len=10, overlap=2)
+
+
+def test_numbers_of_batches_are_checked(many):
+    for batch_size, epoch, seed in ((0, 0, 0), (8, -1, 0), (8, 0, -1)):
+        with pytest.raises(ValueError, match="must be an integer of at least"):
+            many.batches(batch_size, epoch=epoch, seed=seed)
+    assert len(list(many.batches(1000, epoch=0))) == 1
+
+
+def test_real_answers_stand_where_their_labels_say(data_dir):
+    vocab = Vocab.from_file(data_dir / "vocab/bert-base-uncased-vocab.txt")
+    squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
+    some = squad.subset(range(0, len(squad), 100))
+    tokenizer = Tokenizer(vocab)
+    rows = TaskRows.encode(some, tokenizer, max_len=192, overlap=64)
+
+    def spelled(tokens):
+        return "".join(vocab.tokens[token].removeprefix("##") for token in tokens)
+
+    assert len(rows) > len(some) == len(np.unique(rows.examples))
+    assert not rows.dropped
+    for row, (first, last) in enumerate(rows.labels):
+        if first:
+            begin = rows.splits[row]
+            found = spelled(rows.tokens[begin + first : begin + last + 1])
+            answer = some.answers[rows.examples[row]][0].text
+            answer = spelled(tokenizer.tokenize([answer])[0].numpy())
+            # An answer may end within a token: "18" of "18th".
+            assert answer in found
+            assert len(found) - len(answer) <= 4
+    found = np.unique(rows.examples[rows.labels[:, 0] > 0])
+    np.testing.assert_array_equal(found, np.arange(len(some)))

@@ -1,0 +1,265 @@
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from keras_bert_d2l.data.tasks.examples import (
+    Answer,
+    QuestionExamples,
+    TextExamples,
+    WordExamples,
+)
+from keras_bert_d2l.inference.evaluation import scores
+from keras_bert_d2l.inference.evaluation.evaluation import (
+    NUM_MISTAKES,
+    Confusion,
+    Evaluation,
+    Mistake,
+    evaluate,
+    print_evaluation,
+)
+from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.inference.tasks.labels import classify
+from keras_bert_d2l.models.tasks.heads import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+)
+
+TAGS = ["O", "B-PET", "I-PET"]
+TEXTS = ["good cat", "bad dog", "bad bad cat", "the good rug"]
+
+
+@pytest.fixture(scope="module")
+def classifier(open_task):
+    return open_task(
+        SequenceClassifier, {("bad", 0): 9.0, ("good", 1): 9.0}, labels=["bad", "good"]
+    )
+
+
+@pytest.fixture(scope="module")
+def tagger(open_task):
+    weights = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
+    return open_task(TokenClassifier, weights, labels=TAGS)
+
+
+@pytest.fixture(scope="module")
+def reader(open_task):
+    """An answer begins with a cat and ends with a dog."""
+    return open_task(QuestionAnswerer, {("cat", 0): 1.0, ("dog", 1): 1.0})
+
+
+def questions(contexts, answers):
+    found = tuple(
+        tuple(Answer(text, context.index(text)) for text in texts)
+        for context, texts in zip(contexts, answers, strict=True)
+    )
+    asked = ("on the mat",) * len(contexts)
+    return QuestionExamples(questions=asked, contexts=contexts, answers=found)
+
+
+def test_a_classifier_is_evaluated_with_its_mistakes(classifier):
+    labels = ("good", "bad", "good", "good")
+    examples = TextExamples(texts=tuple(TEXTS), labels=labels, ids=tuple("abcd"))
+    evaluation = evaluate(classifier, examples)
+    assert evaluation.task == "classify"
+    assert evaluation.num_examples == 4
+    assert evaluation.metrics == scores.classification_scores(
+        labels, ["good", "bad", "bad", "good"], classifier.labels
+    )
+    assert evaluation.metrics["accuracy"] == 0.75
+    assert evaluation.predictions == classify(classifier, TEXTS)
+    surely_bad = evaluation.predictions[2].score
+    assert evaluation.errors == [Mistake("c", "bad bad cat", "good", "bad", surely_bad)]
+    assert evaluation.confusion.labels == ("bad", "good")
+    assert evaluation.confusion.counts.tolist() == [[1, 0], [1, 2]]
+
+
+def test_the_surest_mistakes_come_first_and_there_are_at_most_20(classifier):
+    texts = tuple("good " * (1 + number % 3) + "rug" for number in range(30))
+    evaluation = evaluate(classifier, TextExamples(texts=texts, labels=("bad",) * 30))
+    sure = [mistake.score for mistake in evaluation.errors]
+    assert len(sure) == NUM_MISTAKES
+    assert sure == sorted(sure, reverse=True)
+    assert {mistake.text for mistake in evaluation.errors[:10]} == {"good good good rug"}
+
+
+def test_both_texts_of_a_pair_are_shown(classifier):
+    examples = TextExamples(texts=("cat",), texts_b=("good dog",), labels=("bad",))
+    [mistake] = evaluate(classifier, examples).errors
+    assert mistake.text == "cat | good dog"
+
+
+def test_several_labels_are_evaluated_as_sets(open_task):
+    weights = {("cat", 0): 50.0, ("dog", 1): 50.0, (None, 0): 8.0, (None, 1): 8.0}
+    model = open_task(SequenceClassifier, weights, labels=["cat", "dog"], multi_label=True)
+    labels = (("dog", "cat"), ("dog",), ("cat",))
+    examples = TextExamples(texts=("cat and dog", "dog on rug", "rug"), labels=labels)
+    evaluation = evaluate(model, examples)
+    assert evaluation.metrics["subset_accuracy"] == pytest.approx(2 / 3)
+    assert evaluation.metrics["micro_f1"] == pytest.approx(6 / 7)
+    assert evaluation.confusion is None
+    not_cat = 1 - evaluation.predictions[2].scores["cat"]
+    assert evaluation.errors == [Mistake("2", "rug", "cat", "", pytest.approx(not_cat))]
+
+
+def test_a_regressor_is_evaluated_by_its_correlation(open_task):
+    model = open_task(SequenceRegressor, {("good", 0): 1.0})
+    texts = ("good", "good rug", "good rug rug rug")
+    evaluation = evaluate(model, TextExamples(task="regress", texts=texts, labels=(5.0, 3.0, 1.0)))
+    assert evaluation.metrics["spearman"] == pytest.approx(1)
+    found = [one.score for one in evaluation.predictions]
+    off = [abs(one - gold) for one, gold in zip(found, (5, 3, 1), strict=True)]
+    assert evaluation.metrics["mean_squared_error"] == pytest.approx(np.square(off).mean())
+    assert [mistake.score for mistake in evaluation.errors] == sorted(off, reverse=True)
+    assert evaluation.errors[0].gold == "5"
+
+
+def test_a_tagger_of_spans_is_evaluated_by_words_and_by_spans(tagger):
+    words = (("the", "cat", "dog", "sat"), (), ("a", "dog", "ran"))
+    labels = (("O", "B-PET", "I-PET", "O"), (), ("O", "O", "O"))
+    evaluation = evaluate(tagger, WordExamples(words=words, labels=labels))
+    assert evaluation.metrics == {
+        "accuracy": pytest.approx(6 / 7),
+        "precision": 0.5,
+        "recall": 1,
+        "f1": pytest.approx(2 / 3),
+    }
+    score = evaluation.predictions[2][1].score
+    assert evaluation.errors == [Mistake("2", "a [dog] ran", "O", "I-PET", score)]
+    assert evaluation.confusion.counts.tolist() == [[4, 0, 1], [0, 1, 0], [0, 0, 1]]
+
+
+def test_every_word_of_a_long_text_is_evaluated(tagger):
+    words = tuple(["cat"] * 40)
+    evaluation = evaluate(tagger, WordExamples(words=(words,), labels=(("B-PET",) * 40,)))
+    assert evaluation.metrics["accuracy"] == 1
+    assert len(evaluation.predictions[0]) == 40
+
+
+def test_answers_are_evaluated_by_their_words(reader):
+    contexts = ("the cat on dog", "cat sat ran dog")
+    evaluation = evaluate(reader, questions(contexts, [["cat on dog"], ["cat", "ran dog"]]))
+    assert evaluation.metrics == {"exact_match": 0.5, "f1": pytest.approx((1 + 2 / 3) / 2)}
+    assert [found.text for found in evaluation.predictions] == ["cat on dog", "cat sat ran dog"]
+    [mistake] = evaluation.errors
+    assert (mistake.text, mistake.gold) == ("on the mat", "cat | ran dog")
+    assert mistake.predicted == "cat sat ran dog"
+
+
+def test_the_threshold_of_no_answer_is_tuned_or_taken_as_it_is(reader):
+    contexts = ("cat dog", "mat ran", "cat on dog", "sat sat on")
+    examples = questions(contexts, [["cat dog"], [], ["cat on dog"], []])
+    spans = [best for [best] in answer(reader, list(examples.questions), list(contexts))]
+    margins = [best.null_margin for best in spans]
+    evaluation = evaluate(reader, examples)
+    threshold = evaluation.metrics["null_threshold"]
+    assert threshold == pytest.approx(max(margins[0], margins[2]))
+    assert [found.text for found in evaluation.predictions] == ["cat dog", "", "cat on dog", ""]
+    assert evaluation.metrics["exact_match"] == 1
+    never = evaluate(reader, examples, null_threshold=99.0)
+    assert [found.text for found in never.predictions] == [best.text for best in spans]
+    assert never.metrics["no_answer_accuracy"] == 0
+    assert never.metrics["null_threshold"] == 99
+    always = evaluate(reader, examples, null_threshold=-99.0)
+    assert [found.text for found in always.predictions] == [""] * 4
+    assert always.metrics["no_answer_accuracy"] == 1
+    assert {mistake.gold for mistake in always.errors} == {"cat dog", "cat on dog"}
+    for one, context in zip(evaluation.predictions, contexts, strict=True):
+        [same] = answer(reader, "on the mat", context, null_threshold=threshold)
+        assert (one.text, one.score) == (same.text, pytest.approx(same.score, abs=1e-5))
+
+
+def test_questions_that_are_too_long_count_as_left_without_an_answer(reader):
+    examples = questions(("cat dog", "cat on dog"), [["cat dog"], ["cat on dog"]])
+    long = dataclasses.replace(examples, questions=("the rug " * 9, "on the mat"))
+    evaluation = evaluate(reader, long)
+    assert evaluation.metrics == {"exact_match": 0.5, "f1": 0.5, "unread_questions": 1}
+    assert [found.text for found in evaluation.predictions] == ["", "cat on dog"]
+    assert evaluation.errors[0].predicted == ""
+    with pytest.raises(ValueError, match="A question must have at most 7 tokens"):
+        evaluate(reader, long.subset([0]))
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (TextExamples(texts=("cat",), source="x.tsv"), "x.tsv: it is not said what is right"),
+        (TextExamples(texts=(), labels=()), "The examples: there is no example"),
+        (
+            TextExamples(texts=("a", "b"), labels=("fair", "good")),
+            r"has the labels .*'fair' \(1 time\)",
+        ),
+        (TextExamples(texts=("a",), labels=(("good",),)), "gives one label .*any number of labels"),
+        (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "takes a SequenceRegressor"),
+        (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' takes a TokenClassifier"),
+        ({"texts": ["cat"]}, "must be what `read_examples` returns. Received: dict"),
+    ],
+)
+def test_examples_that_do_not_fit_the_model_are_refused(examples, message, classifier):
+    with pytest.raises(ValueError, match=message):
+        evaluate(classifier, examples)
+
+
+def test_several_scores_are_not_evaluated_by_one(open_bert):
+    model = SequenceRegressor(open_bert, ["x", "y"])
+    examples = TextExamples(task="regress", texts=("a",), labels=(1.0,))
+    with pytest.raises(ValueError, match="one score each. Received: a model of the scores"):
+        evaluate(model, examples)
+
+
+def test_a_batch_whose_labels_are_all_ignored_has_the_loss_0_and_changes_nothing(
+    open_bert, words_tokenizer
+):
+    model = TokenClassifier(open_bert, TAGS)
+    model.freeze_encoder()
+    model.compile("sgd", run_eagerly=True)
+    batch = words_tokenizer(["the cat", "dog"])
+    ignored = np.full(batch["tokens"].shape, -100)
+    before = model.head.get_weights()
+    assert model.fit(batch, ignored, verbose=0).history["loss"] == [0]
+    assert model.evaluate(batch, ignored, verbose=0, return_dict=True)["loss"] == 0
+    np.testing.assert_array_equal(model.head.get_weights()[0], before[0])
+    open_bert.encoder.trainable = True
+
+
+def printed(evaluation):
+    console = Console(file=io.StringIO(), width=100)
+    print_evaluation(evaluation, console)
+    return console.file.getvalue()
+
+
+def test_what_is_printed_has_figures_confusions_and_mistakes_as_they_are_written():
+    mistake = Mistake("7", "a [bold] cat " + "and so on " * 50, "good", "bad", 0.98765)
+    confusion = Confusion.of(["bad", "good"], ["bad", "bad"], ["bad", "good"])
+    text = printed(Evaluation("classify", {"f1": 0.12345}, [], [mistake], confusion, 1234))
+    assert "classify: 1,234 examples" in text
+    for cell in ("f1", "0.1235", "a [bold] cat", "0.988", "..."):
+        assert cell in text
+    assert "Gold labels (rows)" in text
+    assert "f1 of good" in text
+    assert "The mistakes of which the model was surest" in text
+    assert "score" in text
+
+
+def test_the_errors_of_scores_are_printed_as_what_they_are():
+    mistake = Mistake("7", "a cat", "2", "0.5", 1.5)
+    text = printed(Evaluation("regress", {"pearson": 0.5}, [], [mistake], None, 2))
+    assert "The largest errors" in text
+    assert "error " in text
+    assert "score" not in text
+
+
+def test_of_many_labels_the_most_frequent_confusions_are_printed():
+    labels = [f"label{number}" for number in range(15)]
+    gold = ["label3"] * 3 + ["label4"] * 2 + labels
+    predicted = ["label5"] * 3 + ["label3"] * 2 + labels
+    confusion = Confusion.of(gold, predicted, labels)
+    assert confusion.counts.sum() == 20
+    assert confusion.most_frequent(10) == [("label3", "label5", 3), ("label4", "label3", 2)]
+    text = printed(Evaluation("tag", {"accuracy": 0.75}, [], [], confusion, 5))
+    assert "most frequent confusions" in text
+    assert "label14" not in text

@@ -1,0 +1,273 @@
+import importlib
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.inference.evaluation.entities import has_scheme, span_scores, spans
+from keras_bert_d2l.inference.evaluation.scores import (
+    answer_f1,
+    answer_scores,
+    best_null_threshold,
+    check_libraries,
+    classification_scores,
+    exact_match,
+    multi_label_scores,
+    normalized_answer,
+    regression_scores,
+    tagging_scores,
+)
+
+
+def test_two_labels_are_scored_as_by_hand():
+    gold, predicted = list("ppnnp"), list("pnnpp")
+    # of p: 2 found, 1 too many, 1 missed; of n: 1, 1, 1
+    assert classification_scores(gold, predicted, ["n", "p"]) == {
+        "accuracy": pytest.approx(3 / 5),
+        "macro_f1": pytest.approx((2 / 3 + 1 / 2) / 2),
+        "matthews": pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2)),
+        "f1": pytest.approx(2 / 3),
+    }
+
+
+def test_of_two_labels_f1_is_that_of_the_second_and_0_where_it_never_occurs():
+    assert classification_scores(list("nnn"), list("nnn"), ["n", "p"]) == {
+        "accuracy": 1,
+        "macro_f1": 1,
+        "matthews": 0,
+        "f1": 0,
+    }
+    assert classification_scores(list("nnn"), list("nnn"), ["p", "n"])["f1"] == 1
+
+
+def test_more_labels_have_no_f1_of_their_own_and_those_that_never_occur_do_not_count():
+    scores = classification_scores(list("aabb"), list("aaba"), ["a", "b", "c"])
+    assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
+    assert set(scores) == {"accuracy", "macro_f1", "matthews"}
+
+
+def test_several_labels_are_scored_as_by_hand():
+    scores = multi_label_scores([("a",), ("a", "b"), ()], [("a",), ("b",), ("c",)], list("abc"))
+    assert scores == {
+        "subset_accuracy": pytest.approx(1 / 3),
+        "micro_f1": pytest.approx(2 * 2 / (2 * 2 + 1 + 1)),
+        "macro_f1": pytest.approx((2 / 3 + 1 + 0) / 3),
+    }
+
+
+def test_of_one_label_that_texts_may_have_f1_is_that_of_having_it():
+    scores = multi_label_scores([("a",), ("a",), (), ()], [("a",), (), ("a",), ()], ["a"])
+    # 1 found, 1 missed, 1 too many
+    assert scores == {
+        "subset_accuracy": pytest.approx(1 / 2),
+        "micro_f1": pytest.approx(1 / 2),
+        "macro_f1": pytest.approx(1 / 2),
+    }
+    assert multi_label_scores([("a",), ()], [(), ()], ["a"])["micro_f1"] == 0
+
+
+def test_scores_are_correlated_as_by_hand():
+    assert regression_scores([1, 2, 3, 4], [1, 3, 2, 4]) == {
+        "pearson": pytest.approx(0.8),
+        "spearman": pytest.approx(1 - 6 * 2 / (4 * 15)),
+        "mean_squared_error": pytest.approx(0.5),
+    }
+
+
+def test_correlations_do_not_see_scale_and_shift_and_ranks_no_curve_either():
+    gold = np.random.default_rng(0).normal(size=50)
+    scores = regression_scores(gold, -3 * gold + 7)
+    assert scores["pearson"] == pytest.approx(-1)
+    scores = regression_scores(gold, np.exp(gold))
+    assert scores["pearson"] < 0.9
+    assert scores["spearman"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("gold", "predicted"), [([1, 2], [3, 3]), ([3, 3], [1, 2]), ([1], [2])])
+def test_nothing_correlates_with_a_constant(gold, predicted):
+    scores = regression_scores(gold, predicted)
+    assert (scores["pearson"], scores["spearman"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("B-X I-X O B-Y", [("X", 0, 2), ("Y", 3, 4)]),
+        ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),
+        ("I-X I-X O I-Y", [("X", 0, 2), ("Y", 3, 4)]),  # IOB1
+        ("I-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),
+        ("B-X I-Y I-Y", [("X", 0, 1), ("Y", 1, 3)]),  # a type of its own begins a span
+        ("B-X I-X E-X S-Y", [("X", 0, 3), ("Y", 3, 4)]),  # BIOES
+        ("E-X E-X I-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
+        ("S-X I-X S-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
+        ("B-X O E-X", [("X", 0, 1), ("X", 2, 3)]),
+        ("B-X I-X L-X U-X", [("X", 0, 3), ("X", 3, 4)]),  # BILOU
+        ("B I O B", [("_", 0, 2), ("_", 3, 4)]),
+        ("B-X-Y I-X-Y", [("X-Y", 0, 2)]),
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_tags_name_spans(tags, expected):
+    assert spans(tags.split()) == expected
+
+
+def test_what_is_no_tag_of_a_scheme_is_refused():
+    with pytest.raises(ValueError, match="such as 'B-PER'. Received: 'NOUN'"):
+        spans(["O", "NOUN"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("O B-PER I-PER", True),
+        ("I-NP O", True),
+        ("O B I", True),
+        ("O B-X I-X E-X S-X", True),
+        ("O", False),
+        ("NOUN VERB X", False),
+        ("B-PER NOUN", False),
+        ("", False),
+    ],
+)
+def test_a_scheme_is_known_by_its_labels(labels, expected):
+    assert has_scheme(labels.split()) == expected
+
+
+def test_spans_are_scored_as_by_hand():
+    gold = ["O O O B-M I-M I-M O".split(), "B-P I-P O".split()]
+    predicted = ["O O B-M I-M I-M I-M O".split(), "B-P I-P O".split()]
+    assert tagging_scores(gold, predicted, ["B-M", "I-M", "B-P", "I-P", "O"]) == {
+        "accuracy": pytest.approx(8 / 10),
+        "precision": 0.5,
+        "recall": 0.5,
+        "f1": 0.5,
+    }
+    assert span_scores([["O", "O"]], [["O", "B-X"]]) == {"precision": 0, "recall": 0, "f1": 0}
+
+
+def test_spans_do_not_cross_texts():
+    one = span_scores([["B-X"], ["I-X"]], [["B-X"], ["I-X"]])
+    other = span_scores([["B-X", "I-X"]], [["B-X", "B-X"]])
+    assert (one["f1"], other["f1"]) == (1, 0)
+
+
+def test_tags_of_words_have_accuracy_alone():
+    scores = tagging_scores([["NOUN", "VERB"], []], [["NOUN", "NOUN"], []], ["NOUN", "VERB"])
+    assert scores == {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Cat's\ta hat!", "cats hat"),
+        ("an", ""),
+        ("theatre — A", "theatre —"),
+        ("$1,000.50", "100050"),
+        ("the-end", "theend"),
+    ],
+)
+def test_answers_are_normalised_as_by_the_official_script(text, expected):
+    assert normalized_answer(text) == expected
+
+
+def test_the_best_gold_answer_counts():
+    gold = ["the old cat", "a dog"]
+    assert exact_match(gold, "Dog.") == 1
+    assert exact_match(gold, "cat") == 0
+    assert answer_f1(gold, "cat sat") == pytest.approx(2 * (1 / 2) * (1 / 2) / (1 / 2 + 1 / 2))
+    assert answer_f1(["to be or not to be"], "to to to") == pytest.approx(2 * 2 / (6 + 3))
+    assert answer_f1(gold, "bird") == 0
+
+
+def test_no_answer_is_right_where_there_is_none_and_wrong_elsewhere():
+    assert (exact_match([], ""), answer_f1([], "")) == (1, 1)
+    assert (exact_match([], "cat"), answer_f1([], "cat")) == (0, 0)
+    assert (exact_match(["cat"], ""), answer_f1(["cat"], "")) == (0, 0)
+    # the script drops gold answers of which nothing is left
+    assert (exact_match(["."], ""), exact_match([".", "cat"], "the")) == (1, 0)
+
+
+def test_questions_without_an_answer_are_scored_by_themselves_too():
+    gold, predicted = [["cat"], ["old dog"], [], []], ["the cat", "dog", "", "rug"]
+    assert answer_scores(gold, predicted) == {
+        "exact_match": 0.5,
+        "f1": pytest.approx((1 + 2 / 3 + 1 + 0) / 4),
+        "has_answer_exact_match": 0.5,
+        "has_answer_f1": pytest.approx((1 + 2 / 3) / 2),
+        "no_answer_accuracy": 0.5,
+    }
+    assert set(answer_scores(gold[:2], predicted[:2])) == {"exact_match", "f1"}
+
+
+def test_the_threshold_is_the_best_of_all():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 5, 30):
+        gold = [["cat"] if rng.random() < 0.5 else [] for _ in range(size)]
+        predicted = [str(rng.choice(["cat", "old cat", "dog"])) for _ in range(size)]
+        margins = rng.integers(-3, 4, size).tolist()  # some of them equal
+
+        def f1(threshold, gold=gold, predicted=predicted, margins=margins):
+            kept = [
+                "" if margin > threshold else text
+                for text, margin in zip(predicted, margins, strict=True)
+            ]
+            return answer_scores(gold, kept)["f1"]
+
+        found = best_null_threshold(gold, predicted, margins)
+        assert f1(found) == max(f1(threshold) for threshold in [-99, *margins])
+
+
+def test_without_any_question_worth_an_answer_the_threshold_is_below_all():
+    assert best_null_threshold([[], []], ["cat", "dog"], [2.0, 3.0]) == 1.0
+    assert best_null_threshold([["cat"], []], ["cat", "dog"], [2.0, 3.0]) == 2.0
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        lambda: classification_scores([], [], ["a", "b"]),
+        lambda: multi_label_scores([("a",)], [], ["a"]),
+        lambda: regression_scores([1.0], [1.0, 2.0]),
+        lambda: tagging_scores([["O"]], [], ["O"]),
+        lambda: answer_scores([], []),
+        lambda: best_null_threshold([["a"]], ["a"], []),
+    ],
+)
+def test_unequal_or_no_values_are_refused(scores):
+    with pytest.raises(ValueError, match="as many predictions as gold values, and at least one"):
+        scores()
+
+
+def test_tags_that_do_not_fit_their_words_are_refused():
+    with pytest.raises(ValueError, match="2 gold and 1 predicted tags for text 1"):
+        tagging_scores([["O"], ["O", "O"]], [["O"], ["O"]], ["O"])
+    with pytest.raises(ValueError, match="texts without words"):
+        tagging_scores([[]], [[]], ["O"])
+
+
+@pytest.mark.parametrize(
+    ("module", "scores"),
+    [
+        ("sklearn.metrics", lambda: classification_scores(["a"], ["a"], ["a", "b"])),
+        ("sklearn.metrics", lambda: multi_label_scores([("a",)], [("a",)], ["a"])),
+        ("scipy.stats", lambda: regression_scores([1.0], [1.0])),
+    ],
+)
+def test_a_missing_library_is_told_with_what_brings_it(module, scores, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r'pip install "keras-bert-d2l\[tasks\]"'):
+        scores()
+
+
+@pytest.mark.parametrize(("task", "library"), [("classify", "sklearn"), ("regress", "scipy")])
+def test_a_missing_library_is_told_before_anything_is_read(monkeypatch, task, library):
+    def without(module):
+        if module.startswith(library):
+            raise ImportError(f"No module named {module!r}")
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(ImportError, match=rf"keras-bert-d2l\[tasks\].*{library}"):
+        check_libraries(task)
+    check_libraries("answer")

@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.inference.pretraining.fill_mask import Prediction, fill_mask
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+
+WORDS = ("red", "green", "blue", "##ish")
+MAX_LEN = 8
+
+
+@pytest.fixture
+def tokenizer():
+    return Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
+
+
+@pytest.fixture
+def model(tokenizer):
+    return BERTModel.from_bert_config(BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.5, MAX_LEN))
+
+
+@pytest.fixture
+def guesses(tokenizer, model):
+    """Makes the model guess by fixed probabilities, whatever the text, and returns these."""
+    probabilities = np.arange(1, len(tokenizer.vocab) + 1) / 45
+    kernel, bias = model.mlm.mlp.layers[-1].weights
+    kernel.assign(np.zeros(kernel.shape))
+    bias.assign(np.log(probabilities))
+    return probabilities
+
+
+def test_predictions_are_the_likeliest_tokens_with_their_probabilities(model, tokenizer, guesses):
+    [predictions] = fill_mask(model, tokenizer, "the [MASK] house", top_k=3)
+    assert predictions == [
+        Prediction("##ish", 8, pytest.approx(9 / 45)),
+        Prediction("blue", 7, pytest.approx(8 / 45)),
+        Prediction("green", 6, pytest.approx(7 / 45)),
+    ]
+
+
+def test_special_tokens_are_candidates_and_all_scores_add_up_to_one(model, tokenizer, guesses):
+    [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
+    assert {prediction.token for prediction in predictions} == set(tokenizer.vocab.tokens)
+    assert sum(prediction.score for prediction in predictions) == pytest.approx(1)
+
+
+def test_each_text_has_a_list_for_each_of_its_masks(model, tokenizer):
+    texts = ["[MASK] red", "red [MASK] blue [MASK][MASK]", "[MASK]"]
+    answers = fill_mask(model, tokenizer, texts, top_k=2)
+    assert [[len(predictions) for predictions in masks] for masks in answers] == [
+        [2],
+        [2, 2, 2],
+        [2],
+    ]
+    assert fill_mask(model, tokenizer, [], top_k=2) == []
+
+
+def test_a_prediction_is_the_softmax_at_the_place_of_its_mask(model, tokenizer):
+    batch = tokenizer("red [MASK] blue [MASK]")
+    _, logits, _ = model(**batch, pred_positions=np.array([[2, 4]]))
+    expected = np.exp(logits[0]) / np.exp(logits[0]).sum(axis=-1, keepdims=True)  # (P, V)
+    answers = fill_mask(model, tokenizer, "red [MASK] blue [MASK]", top_k=9)
+    for predictions, probabilities in zip(answers, expected, strict=True):
+        assert [prediction.id for prediction in predictions] == list(np.argsort(-probabilities))
+        for prediction in predictions:
+            assert prediction.score == pytest.approx(probabilities[prediction.id], rel=1e-5)
+
+
+def test_answers_do_not_depend_on_the_batch(model, tokenizer):
+    texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue", "[MASK]"]
+    alone = [fill_mask(model, tokenizer, text, top_k=9) for text in texts]
+    for batch_size in (1, 3, 32):
+        together = fill_mask(model, tokenizer, texts, top_k=9, batch_size=batch_size)
+        for one, other in zip(alone, together, strict=True):
+            for predictions, again in zip(one, other, strict=True):
+                assert again == [
+                    Prediction(p.token, p.id, pytest.approx(p.score, rel=1e-5)) for p in predictions
+                ]
+
+
+def test_the_mask_may_be_written_as_the_book_does(model):
+    tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *WORDS]))
+    assert len(fill_mask(model, tokenizer, "red <mask> blue <mask>")) == 2
+    with pytest.raises(
+        ValueError, match=r"must have a mask, written <mask>. Received: 'red \[MASK"
+    ):
+        fill_mask(model, tokenizer, "red [MASK]")
+
+
+def test_half_precision_answers_with_probabilities_of_float32(tokenizer):
+    config = BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.0, MAX_LEN)
+    model = BERTModel.from_bert_config(config, dtype="mixed_bfloat16")
+    [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
+    assert sum(prediction.score for prediction in predictions) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_text_without_a_mask_is_named(model, tokenizer):
+    with pytest.raises(ValueError, match=r"written \[MASK\]. Received: 'all red'"):
+        fill_mask(model, tokenizer, ["[MASK]", "all red", "blue [MASK]"])
+
+
+def test_a_text_that_is_too_long_is_named(model, tokenizer):
+    fill_mask(model, tokenizer, "[MASK]" + " red" * (MAX_LEN - 3))
+    with pytest.raises(ValueError, match="at most 8 tokens.*9 tokens in '.MASK. red"):
+        fill_mask(model, tokenizer, ["[MASK]", "[MASK]" + " red" * (MAX_LEN - 2)])
+
+
+def test_a_vocabulary_of_another_size_is_refused(model):
+    tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
+    with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
+        fill_mask(model, tokenizer, "[MASK]")
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 10])
+def test_a_number_of_predictions_that_the_vocabulary_cannot_give_is_refused(
+    top_k, model, tokenizer
+):
+    with pytest.raises(ValueError, match=f"from 1 to the size of the vocabulary, 9.*top_k={top_k}"):
+        fill_mask(model, tokenizer, "[MASK]", top_k=top_k)
+
+
+def test_a_batch_without_texts_is_refused(model, tokenizer):
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        fill_mask(model, tokenizer, ["[MASK]"], batch_size=0)
+
+
+def test_a_model_without_its_tokenizer_is_refused(model):
+    with pytest.raises(ValueError, match="Texts need a tokenizer. Received: tokenizer=None"):
+        fill_mask(model, None, "[MASK]")

@@ -1,0 +1,80 @@
+import math
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import BERTModel, TextEmbedder
+from keras_bert_d2l.inference.pretraining.perplexity import (
+    Perplexity,
+    joint_perplexity,
+    pseudo_perplexity,
+)
+
+TEXTS = ["the cat sat on the mat", "dogs", "the [MASK] ran badly .", "good good dog"]
+COUNTS = [6, 2, 5, 3]
+
+
+def slow_perplexity(model, tokenizer, text):
+    """One token after the other, each in a batch of its own."""
+    batch = {name: tensor.numpy() for name, tensor in tokenizer(text).items()}
+    logs = []
+    for position, token in enumerate(batch["tokens"][0]):
+        if token in (tokenizer.vocab.cls_id, tokenizer.vocab.sep_id, tokenizer.vocab.mask_id):
+            continue
+        masked = batch["tokens"].copy()
+        masked[0, position] = tokenizer.vocab.mask_id
+        _, logits, _ = model(**{**batch, "tokens": masked}, pred_positions=np.array([[position]]))
+        logits = np.asarray(logits, "float64")[0, 0]
+        logs.append(logits[token] - np.log(np.exp(logits).sum()))
+    return Perplexity(pytest.approx(math.exp(-np.mean(logs)), rel=1e-5), len(logs))
+
+
+def test_it_equals_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
+    expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
+    for batch_size in (1, 3, 32):
+        assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS, batch_size) == expected
+    assert [one.num_tokens for one in expected] == COUNTS
+    assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS[1], batch_size) == expected[1]
+
+
+def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(words_tokenizer):
+    size = len(words_tokenizer.vocab)
+    model = BERTModel(size, 8, 16, 2, 1, 0.0, 16, next_sentence=False)
+    for weight in model.mlm.mlp.layers[-1].weights:
+        weight.assign(np.zeros(weight.shape))
+    found = pseudo_perplexity(model, words_tokenizer, TEXTS)
+    assert found == [Perplexity(pytest.approx(size, rel=1e-5), count) for count in COUNTS]
+
+
+def test_no_more_rows_pass_through_the_model_than_a_batch_has(
+    words_bert, words_tokenizer, monkeypatch
+):
+    sizes = []
+    predict = BERTModel.predict_on_batch
+    monkeypatch.setattr(
+        BERTModel,
+        "predict_on_batch",
+        lambda self, x: sizes.append(len(x["tokens"])) or predict(self, x),
+    )
+    pseudo_perplexity(words_bert, words_tokenizer, TEXTS, batch_size=5)
+    assert sizes == [5, 5, 5, 1]
+
+
+def test_the_perplexity_of_texts_together_counts_each_token_the_same():
+    joint = joint_perplexity([Perplexity(2.0, 3), Perplexity(16.0, 1)])
+    assert joint == Perplexity(pytest.approx(2 ** (7 / 4)), 4)
+    with pytest.raises(ValueError, match="Received: none"):
+        joint_perplexity([])
+
+
+def test_what_cannot_be_guessed_is_refused(words_bert, words_tokenizer):
+    assert pseudo_perplexity(words_bert, words_tokenizer, []) == []
+    for text in ("", "[MASK]"):
+        with pytest.raises(ValueError, match="have a token to guess"):
+            pseudo_perplexity(words_bert, words_tokenizer, ["good", text])
+    with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good good"):
+        pseudo_perplexity(words_bert, words_tokenizer, ["good", "good " * 15])
+    with pytest.raises(ValueError, match="batch_size=0"):
+        pseudo_perplexity(words_bert, words_tokenizer, "good", 0)
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
+        pseudo_perplexity(TextEmbedder(words_bert), words_tokenizer, "good")

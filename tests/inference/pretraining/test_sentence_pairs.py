@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from keras_bert_d2l import BERTModel, TextEmbedder
+from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
+
+A = ["the cat sat", "good", "the dog ran on the rug", "bad"]
+B = ["on the mat", "bad dogs", "good", "the cat sat on the rug"]
+
+
+def test_a_score_is_the_second_softmax_of_the_head_whatever_the_batch(words_bert, words_tokenizer):
+    expected = []
+    for a, b in zip(A, B, strict=True):
+        _, _, logits = words_bert(**words_tokenizer(a, b))
+        odds = np.exp(logits[0])
+        expected.append(odds[1] / odds.sum())
+    assert np.std(expected) > 5e-4  # the pairs are not alike
+    for batch_size in (1, 3, 32):
+        scores = next_sentence_score(words_bert, words_tokenizer, A, B, batch_size)
+        assert scores.dtype == np.float32
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
+    one = next_sentence_score(words_bert, words_tokenizer, A[3], B[3])
+    assert isinstance(one, float)
+    assert one == pytest.approx(expected[3], abs=1e-6)
+    assert next_sentence_score(words_bert, words_tokenizer, [], []).shape == (0,)
+
+
+def test_what_has_no_next_sentence_is_refused(words_bert, words_tokenizer):
+    def scores(a, b, model=words_bert):
+        return next_sentence_score(model, words_tokenizer, a, b)
+
+    with pytest.raises(ValueError, match="2 and 1 texts"):
+        scores(["good", "bad"], ["good"])
+    with pytest.raises(ValueError, match="both be a text, or both a list"):
+        scores("good", ["good"])
+    with pytest.raises(ValueError, match="at most 16 tokens.*18 tokens in 'bad bad"):
+        scores(["good", "bad " * 7], ["good", "good " * 8])
+    headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
+    with pytest.raises(ValueError, match="next_sentence=False"):
+        scores("good", "bad", headless)
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
+        scores("good", "bad", TextEmbedder(words_bert))

@@ -1,0 +1,94 @@
+import json
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import QuestionAnswerer, TextEmbedder, Tokenizer, Vocab, load_pretrained
+from keras_bert_d2l.inference.tasks.embeddings import Match, embed, similar
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+
+TEXTS = ["the cat sat", "", "the dog ran on the rug", "good", "a cat sat on the mat badly ."]
+
+
+@pytest.fixture(scope="module")
+def embedder(words_bert, words_tokenizer):
+    return TextEmbedder(words_bert, "max", normalize=False, tokenizer=words_tokenizer)
+
+
+def test_vectors_are_those_of_the_embedder_whatever_the_batch(embedder, words_tokenizer):
+    expected = np.concatenate([embedder(words_tokenizer([text])) for text in TEXTS])
+    for batch_size in (1, 2, 32):
+        vectors = embed(embedder, TEXTS, batch_size=batch_size)
+        assert vectors.dtype == np.float32
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    np.testing.assert_array_equal(embed(embedder, TEXTS[2]), embed(embedder, TEXTS[2:3])[0])
+    assert embed(embedder, []).shape == (0, 8)
+
+
+def test_more_texts_than_are_sorted_at_once_keep_their_order(embedder):
+    texts = [TEXTS[number % 5] for number in range(70)]
+    vectors = embed(embedder, texts, batch_size=1)
+    np.testing.assert_array_equal(vectors, np.tile(vectors[:5], (14, 1)))
+
+
+def test_a_bert_gives_mean_vectors_of_the_length_1(words_bert, words_tokenizer):
+    vectors = embed(words_bert, TEXTS, words_tokenizer)
+    expected = embed(TextEmbedder(words_bert, tokenizer=words_tokenizer), TEXTS)
+    np.testing.assert_array_equal(vectors, expected)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_similar_texts_are_found_by_their_cosine(embedder):
+    queries = ["the cat sat", "good"]
+    rankings = similar(embedder, TEXTS, queries, top_k=3)
+    units = [v / np.linalg.norm(v) for v in embed(embedder, TEXTS)]
+    for query, matches in zip(queries, rankings, strict=True):
+        place = TEXTS.index(query)
+        cosines = units @ units[place]
+        assert [match.index for match in matches] == list(np.argsort(-cosines)[:3])
+        assert matches[0] == Match(query, pytest.approx(1), place)
+        for match in matches:
+            assert match.text == TEXTS[match.index]
+            assert match.score == pytest.approx(cosines[match.index], abs=1e-5)
+        assert similar(embedder, TEXTS, query, top_k=3) == [
+            Match(m.text, pytest.approx(m.score, abs=1e-6), m.index) for m in matches
+        ]
+
+
+def test_of_equal_texts_the_first_comes_first_and_no_more_are_found_than_there_are(embedder):
+    found = similar(embedder, ["good", "the cat", "good"], "good", top_k=9)
+    assert [match.index for match in found] == [0, 2, 1]
+    assert similar(embedder, [], "good") == []
+
+
+def test_a_text_that_is_too_long_is_refused_or_cut(embedder):
+    long, cut = " ".join(["good"] * 15), " ".join(["good"] * 14)
+    with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good"):
+        embed(embedder, ["good", long])
+    vectors = embed(embedder, [long, cut], truncate=True)
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+
+
+def test_what_gives_no_vectors_is_refused(words_bert, words_tokenizer, embedder):
+    answerer = QuestionAnswerer(words_bert, tokenizer=words_tokenizer)
+    with pytest.raises(ValueError, match="a QuestionAnswerer, which answers another question"):
+        embed(answerer, TEXTS)
+    with pytest.raises(ValueError, match="Texts need a tokenizer"):
+        embed(words_bert, TEXTS)
+    with pytest.raises(ValueError, match="17 tokens that the model was made for.*6 tokens"):
+        embed(words_bert, TEXTS, Tokenizer(Vocab([*GOOGLE_SPECIALS, "cat"])))
+    with pytest.raises(ValueError, match="batch_size=0"):
+        embed(embedder, TEXTS, batch_size=0)
+    with pytest.raises(ValueError, match="top_k=0"):
+        similar(embedder, TEXTS, "good", top_k=0)
+    with pytest.raises(ValueError, match="a list of texts"):
+        similar(embedder, "good", "good")
+
+
+@pytest.mark.slow
+def test_real_weights_give_the_sentence_embeddings_of_sentence_transformers(minilm_dir, data_dir):
+    golden = np.load(data_dir / "golden/minilm/io.npz")
+    sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
+    model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
+    vectors = embed(model, sentences, tokenizer)
+    np.testing.assert_allclose(vectors, golden["sentence_embedding"], rtol=0, atol=1e-5)

@@ -1,0 +1,215 @@
+import numpy as np
+import pytest
+
+from keras_bert_d2l.inference.tasks.labels import Classification, Tag, classify, regress, tag
+from keras_bert_d2l.models.tasks.heads import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TextEmbedder,
+    TokenClassifier,
+)
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+TEXTS = ["the cat is good", "a bad dog sat on the mat .", "good", "bad bad bad good rug"]
+ANIMALS = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
+TAGS = ["thing", "cat", "dog"]
+
+
+@pytest.fixture(scope="module")
+def classifier(open_task):
+    return open_task(
+        SequenceClassifier, {("bad", 0): 1.0, ("good", 1): 1.0}, labels=["bad", "good"]
+    )
+
+
+@pytest.fixture(scope="module")
+def tagger(open_task):
+    return open_task(TokenClassifier, ANIMALS, labels=TAGS)
+
+
+def test_a_text_has_the_likeliest_label_and_the_probabilities_of_all(classifier, words_tokenizer):
+    found = classify(classifier, TEXTS)
+    assert [one.label for one in found] == ["good", "bad", "good", "bad"]
+    for text, one in zip(TEXTS, found, strict=True):
+        logits = np.asarray(classifier(words_tokenizer(text)))[0]
+        expected = np.exp(logits) / np.exp(logits).sum()
+        assert one.scores == pytest.approx(dict(zip(["bad", "good"], expected, strict=True)))
+        assert one == Classification(one.label, max(one.scores.values()), one.scores, (one.label,))
+
+
+def test_the_second_text_of_a_pair_counts(classifier):
+    found = classify(classifier, ["good cat", "good cat"], ["rug", "bad bad dog"])
+    assert [one.label for one in found] == ["good", "bad"]
+    assert classify(classifier, "good cat", "bad bad dog").label == "bad"
+
+
+def test_answers_do_not_depend_on_the_batch_and_keep_their_order(words_bert, words_tokenizer):
+    model = SequenceClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
+    model.run_eagerly = True
+    expected = [classify(model, text).scores for text in TEXTS]
+    for batch_size in (1, 3, 32):
+        found = classify(model, TEXTS, batch_size=batch_size)
+        assert [one.scores for one in found] == [pytest.approx(x, rel=1e-5) for x in expected]
+    assert classify(model, []) == []
+
+
+def test_a_text_may_have_any_number_of_labels(open_task):
+    weights = {("cat", 0): 50.0, ("dog", 1): 50.0, (None, 0): 8.0, (None, 1): 8.0}
+    model = open_task(SequenceClassifier, weights, labels=["cat", "dog"], multi_label=True)
+    found = classify(model, ["cat and dog", "dog on rug", "rug"])
+    assert [one.labels for one in found] == [("cat", "dog"), ("dog",), ()]
+    assert found[1].label == "dog"
+    assert found[1].score == found[1].scores["dog"] > 0.95
+    assert found[1].scores["cat"] < 0.1
+
+
+def test_a_text_scores_what_the_model_says(open_task, words_tokenizer):
+    model = open_task(
+        SequenceRegressor, {("good", 0): 1.0, ("bad", 1): 1.0}, labels=["joy", "grief"]
+    )
+    found = regress(model, TEXTS)
+    for text, one in zip(TEXTS, found, strict=True):
+        outputs = np.asarray(model(words_tokenizer(text)))[0]
+        assert list(one.scores) == ["joy", "grief"]
+        np.testing.assert_allclose(list(one.scores.values()), outputs, atol=1e-6)
+        assert one.score == one.scores["joy"]
+    assert found[2].score > found[0].score > found[1].score
+    assert regress(model, "good").score == pytest.approx(found[2].score)
+
+
+def test_long_texts_lose_their_end(classifier):
+    text = "good " * 3 + "bad " * 40
+    assert classify(classifier, text).label == "bad"
+    assert classify(classifier, text, max_len=5).label == "good"
+
+
+def test_words_come_back_with_their_labels_and_places(tagger):
+    text = "The  cat's dogs,\tcatly\nrug"
+    found = tag(tagger, text)
+    assert [(one.word, one.label) for one in found] == [
+        ("The", "thing"),
+        ("cat", "cat"),
+        ("'", "thing"),
+        ("s", "thing"),
+        ("dogs", "dog"),  # dog ##s
+        (",", "thing"),
+        ("catly", "cat"),
+        ("rug", "thing"),
+    ]
+    assert all(text[one.start : one.end] == one.word for one in found)
+    assert all(1 / 3 < one.score < 1 for one in found)
+
+
+def test_accents_of_their_own_belong_to_their_word(tagger):
+    text = "cat\u0301 do\u0301g dog\u0308."
+    found = tag(tagger, text)
+    assert [one.word for one in found] == ["cat\u0301", "do\u0301g", "dog\u0308", "."]
+    assert [one.label for one in found] == ["cat", "dog", "dog", "thing"]
+
+
+def test_words_that_are_given_stay_as_they_are(tagger):
+    words = [["the", "cat,dog", "mat"], [], ["dogs", "\u200b", "cat"], ["\u0301"]]
+    found = tag(tagger, words)
+    assert [[one.word for one in row] for row in found] == words
+    assert [[one.label for one in row] for row in found] == [
+        ["thing", "cat", "thing"],  # that of the first token
+        [],
+        ["dog", "thing", "cat"],
+        ["thing"],
+    ]
+    assert found[0][0] == Tag("the", "thing", found[0][0].score, None, None)
+
+
+def test_nothing_to_tag_is_no_tag(tagger):
+    assert tag(tagger, "") == tag(tagger, " \n") == tag(tagger, []) == []
+    assert tag(tagger, ["", "cat"])[0] == tag(tagger, [[]])[0] == []
+
+
+def test_words_of_a_text_are_tagged_as_the_same_words_given(words_bert, words_tokenizer):
+    model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
+    model.run_eagerly = True
+    words = ["the", "dogs", "sat", "badly", "on", ".", "mat"]
+    [of_words] = tag(model, [words])
+    of_text = tag(model, " ".join(words))
+    assert [(x.word, x.label, x.score) for x in of_text] == [
+        (x.word, x.label, pytest.approx(x.score)) for x in of_words
+    ]
+    rows = words_tokenizer.from_words([words])
+    word_ids = rows.pop("word_ids").numpy()[0].tolist()
+    logits = np.asarray(model(rows))[0]
+    expected = [logits[word_ids.index(number)].argmax() for number in range(len(words))]
+    assert [x.label for x in of_words] == [model.labels[number] for number in expected]
+
+
+def test_no_word_of_a_long_text_is_without_its_label(tagger):
+    rng = np.random.default_rng(0)
+    words = [
+        rng.choice(["cat", "dogs", "rugs", "mat"], size).tolist() for size in (0, 1, 14, 15, 50)
+    ]
+    wanted = {"cat": "cat", "dogs": "dog", "rugs": "thing", "mat": "thing"}
+    for max_len in (3, 4, 9, None):
+        found = tag(tagger, words, max_len=max_len)
+        assert [[one.label for one in row] for row in found] == [
+            [wanted[word] for word in row] for row in words
+        ]
+
+
+def test_a_word_of_a_long_text_is_read_where_more_of_its_surroundings_show(
+    words_bert, words_tokenizer
+):
+    model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
+    model.run_eagerly = True
+    words = "the cat sat on mat good dog ran".split()  # in rows of 4: 0-3, 2-5, 4-7
+    [found] = tag(model, [words], max_len=6)
+    for first, places in ((0, range(3)), (2, range(3, 5)), (4, range(5, 8))):
+        [alone] = tag(model, [words[first : first + 4]])
+        for place in places:
+            assert found[place].score == pytest.approx(alone[place - first].score, rel=1e-5)
+
+
+def test_more_texts_than_are_held_at_once_keep_their_order(tagger):
+    texts = ["cat", "dog rug", ""] * 800
+    found = tag(tagger, texts, batch_size=1024)
+    labels = [[one.label for one in row] for row in found]
+    assert labels == [["cat"], ["dog", "thing"], []] * 800
+
+
+def test_models_of_other_tasks_are_told_apart(classifier, tagger, open_bert, words_tokenizer):
+    with pytest.raises(ValueError, match="`classify` needs a SequenceClassifier.*`tag` asks that"):
+        classify(tagger, "cat")
+    with pytest.raises(ValueError, match="`tag` needs a TokenClassifier.*`answer` asks that"):
+        tag(QuestionAnswerer(open_bert, tokenizer=words_tokenizer), "cat")
+    with pytest.raises(ValueError, match="`regress` needs a SequenceRegressor.*`embed` asks that"):
+        regress(TextEmbedder(open_bert), "cat")
+    with pytest.raises(ValueError, match="a BERTModel; train one: SequenceClassifier"):
+        classify(open_bert, "cat")
+
+
+def test_a_model_without_its_tokenizer_is_refused(open_bert, words_tokenizer):
+    with pytest.raises(ValueError, match="Texts need a tokenizer"):
+        classify(SequenceClassifier(open_bert, ["a", "b"]), "cat")
+    other = Tokenizer(Vocab(words_tokenizer.vocab.tokens[:-1]))
+    with pytest.raises(ValueError, match="17 tokens that the model was made for"):
+        classify(SequenceClassifier(open_bert, ["a", "b"], tokenizer=other), "cat")
+
+
+def test_numbers_out_of_range_are_refused(classifier, tagger):
+    for function, model in ((classify, classifier), (tag, tagger)):
+        with pytest.raises(ValueError, match="`max_len` must be in 3..16.*max_len=17"):
+            function(model, ["cat"], max_len=17)
+        with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+            function(model, ["cat"], batch_size=0)
+
+
+def test_unequal_texts_are_refused(classifier):
+    with pytest.raises(ValueError, match="equally many, one pair a row. Received: 2 and 1"):
+        classify(classifier, ["cat", "dog"], ["rug"])
+    with pytest.raises(ValueError, match="Received: 2 and 1"):
+        classify(classifier, ["cat", "dog"], "rug")
+
+
+def test_a_mixture_of_texts_and_words_is_refused(tagger):
+    with pytest.raises(ValueError, match="all be strings, or all lists of words.*text 1 is 'dog'"):
+        tag(tagger, [["cat"], "dog"])

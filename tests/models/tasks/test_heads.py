@@ -1,0 +1,534 @@
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l.models.tasks.heads import (
+    TASKS,
+    QuestionAnswerer,
+    SequenceClassifier,
+    TextEmbedder,
+    TokenClassifier,
+)
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it ##s".split()
+SIZE, LENGTH = 6, 8
+TEXTS = ["good film", "bad film", "a good film", "it is bad", "what a film is it good", ""]
+NAMES = ["good", "bad", "good", "bad", "good", "bad"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(Vocab(WORDS))
+
+
+def make_bert(num_blks=1, **options):
+    return BERTModel(len(WORDS), 16, 24, 2, num_blks, 0.0, 12, **options)
+
+
+def make_batch(size=SIZE):
+    rng = np.random.default_rng(0)
+    return {
+        "tokens": rng.integers(0, len(WORDS), (size, LENGTH), "int32"),
+        "segments": rng.integers(0, 2, (size, LENGTH), "int32"),
+        "valid_lens": rng.integers(3, LENGTH + 1, size, "int32"),
+    }
+
+
+def make_task(kind, bert=None, **options):
+    """Returns a model that makes no graphs, which would take longer than what they compute."""
+    labels = {} if kind in ("QuestionAnswerer", "TextEmbedder") else {"labels": ["a", "b", "c"]}
+    model = TASKS[kind](bert or make_bert(), **{**labels, **options})
+    model.run_eagerly = True
+    return model
+
+
+def compile_eagerly(model, **options):
+    model.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=True, **options)
+
+
+def make_labels(kind, size=SIZE):
+    rng = np.random.default_rng(1)
+    return {
+        "SequenceClassifier": rng.integers(0, 3, size),
+        "SequenceRegressor": rng.normal(size=(size, 3)).astype("float32"),
+        "TokenClassifier": rng.integers(-1, 3, (size, LENGTH)),
+        "QuestionAnswerer": {side: rng.integers(0, 3, size) for side in ("start", "end")},
+        "TextEmbedder": np.arange(size) % 3,
+    }[kind]
+
+
+def of_first(outputs):
+    return outputs["start"] if isinstance(outputs, dict) else outputs
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("SequenceClassifier", (SIZE, 3)),
+        ("SequenceRegressor", (SIZE, 3)),
+        ("TokenClassifier", (SIZE, LENGTH, 3)),
+        ("QuestionAnswerer", (SIZE, LENGTH)),
+        ("TextEmbedder", (SIZE, 16)),
+    ],
+)
+def test_outputs_have_the_shape_of_the_task_and_padding_has_no_part_in_them(kind, shape):
+    model, batch = make_task(kind), make_batch()
+    expected = of_first(model(batch)).numpy()
+    assert expected.shape == shape
+    np.testing.assert_array_equal(of_first(model(*batch.values())), expected)
+    padded = np.arange(LENGTH) >= batch["valid_lens"][:, None]
+    other = {**batch, "tokens": np.where(padded, 12 - batch["tokens"], batch["tokens"])}
+    got = of_first(model(other)).numpy()
+    if model.gives_tokens:
+        expected, got = expected[~padded], got[~padded]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_default_loss_learns_a_batch_and_the_file_holds_all_of_it(kind, tmp_path):
+    model, batch, labels = make_task(kind), make_batch(), make_labels(kind)
+    model.compile(BERTAdamW(1e-2))
+    log = model.fit(batch, labels, epochs=25, verbose=0).history
+    assert log["loss"][-1] < 0.3 * log["loss"][0]
+    model.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_array_equal(of_first(loaded(batch)), of_first(model(batch)))
+    assert int(loaded.optimizer.iterations) == 25
+    assert loaded.get_config() == model.get_config()
+    figures = [m.evaluate(batch, labels, verbose=0, return_dict=True) for m in (model, loaded)]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.slow
+def test_a_fresh_process_loads_the_keras_file_and_trains_on(tmp_path, fresh_process):
+    model, batch = make_task("SequenceClassifier"), make_batch()
+    model.freeze_encoder()
+    model.compile(BERTAdamW(1e-3), class_weights={"b": 2.0})
+    model.fit(batch, make_labels("SequenceClassifier"), verbose=0)
+    model.save(tmp_path / "task.keras")
+    np.savez(tmp_path / "batch.npz", **batch)
+    np.save(tmp_path / "logits.npy", model.predict(batch, verbose=0))
+    fresh_process(
+        """
+        import keras, numpy as np
+        import keras_bert_d2l.models.tasks.heads
+        model, batch = keras.models.load_model("task.keras"), dict(np.load("batch.npz"))
+        got = model.predict(batch, verbose=0)
+        np.testing.assert_allclose(got, np.load("logits.npy"), atol=1e-6)
+        assert list(model.labels) == ["a", "b", "c"]
+        assert model.loss.class_weights == [1.0, 2.0, 1.0]
+        frozen = model.encoder.blks[0].weights[0]
+        before = frozen.numpy()
+        model.fit(batch, np.zeros(6), verbose=0)
+        np.testing.assert_array_equal(frozen.numpy(), before)
+        """
+    )
+
+
+def test_a_config_is_plain_json():
+    for kind in TASKS:
+        config = make_task(kind).get_config()
+        assert json.loads(json.dumps(config)) == config
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("kind", TASKS)
+def test_mixed_precision_gives_float32_answers(kind, policy):
+    keras.config.set_dtype_policy(policy)
+    outputs = of_first(make_task(kind)(make_batch()))
+    assert outputs.dtype == "float32"
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_mixed_precision_trains(kind):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model, batch = make_task(kind), make_batch()
+    compile_eagerly(model)
+    assert model.train_on_batch(batch, make_labels(kind), return_dict=True)["loss"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier"])
+def test_the_whole_step_compiles_with_xla_and_agrees_with_the_plain_one(kind):
+    losses = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(0)
+        model = make_task(kind)
+        model.compile(BERTAdamW(1e-3), jit_compile=jit_compile)
+        log = model.fit(make_batch(), make_labels(kind), epochs=3, verbose=0).history
+        losses.append(log["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_ignored_tokens_have_no_part_in_loss_and_metrics():
+    model, batch = make_task("TokenClassifier"), make_batch()
+    compile_eagerly(model)
+    labels = make_labels("TokenClassifier")
+    figures = [
+        model.evaluate(batch, np.where(labels < 0, ignored, labels), verbose=0, return_dict=True)
+        for ignored in (-1, -100)
+    ]
+    assert figures[0] == figures[1]
+    logits = model.predict(batch, verbose=0).astype("float64")
+    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
+        logits, np.maximum(labels, 0)[..., None], -1
+    ).squeeze(-1)
+    assert figures[0]["loss"] == pytest.approx(losses[labels >= 0].mean(), rel=1e-5)
+    right = (logits.argmax(-1) == labels)[labels >= 0].mean()
+    assert figures[0]["accuracy"] == pytest.approx(right)
+
+
+def test_the_accuracy_of_tags_counts_labels_whatever_the_batches():
+    model, batch, labels = (
+        make_task("TokenClassifier"),
+        make_batch(),
+        make_labels("TokenClassifier"),
+    )
+    labels[:2] = -1
+    compile_eagerly(model)
+    sizes = (SIZE, 4)
+    figures = [
+        model.evaluate(batch, labels, batch_size=size, verbose=0, return_dict=True)
+        for size in sizes
+    ]
+    for name in ("accuracy", "cross_entropy"):
+        assert figures[0][name] == pytest.approx(figures[1][name], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier", "QuestionAnswerer"])
+def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_zero_and_changes_nothing(kind):
+    model, batch = make_task(kind), make_batch()
+    compile_eagerly(model)
+    before = [weight.numpy() for weight in model.weights]
+    labels = tf.nest.map_structure(lambda label: np.full_like(label, -100), make_labels(kind))
+    log = model.fit(batch, labels, verbose=0).history
+    assert {name: values for name, values in log.items() if values != [0.0]} == {}
+    for weight, value in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_class_weights_are_those_of_a_weighted_mean():
+    model, batch = make_task("SequenceClassifier"), make_batch()
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    compile_eagerly(model, class_weights={"b": 3.0})
+    loss = model.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
+    weights = np.array([1.0, 3.0, 1.0])[labels]
+    compile_eagerly(model)
+    expected = model.evaluate(batch, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert loss == pytest.approx(expected["loss"], rel=1e-6)
+
+
+def test_several_labels_are_independent_decisions():
+    model, batch = make_task("SequenceClassifier", multi_label=True), make_batch()
+    names = [["a", "c"], [], ["b"], ["a"], ["a", "b", "c"], ["c"]]
+    hot = np.array([[name in row for name in "abc"] for row in names], "float32")
+    compile_eagerly(model)
+    logits = model.predict(batch, verbose=0)
+    expected = np.mean(np.log1p(np.exp(logits)) - hot * logits)
+    for labels in (names, hot):
+        figures = model.evaluate(batch, labels, verbose=0, return_dict=True)
+        assert figures["loss"] == pytest.approx(expected, rel=1e-5)
+        assert figures["accuracy"] == pytest.approx(np.mean((logits > 0) == hot))
+    compile_eagerly(model, class_weights={"b": 0.0})
+    without_b = np.mean((np.log1p(np.exp(logits)) - hot * logits)[:, [0, 2]])
+    assert model.evaluate(batch, hot, verbose=0)[0] == pytest.approx(without_b, rel=1e-5)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0, 2, 1, 3, 1])])
+def test_labels_may_be_a_column(weights):
+    batch, labels = make_batch(), make_labels("SequenceClassifier")
+    model = make_task("SequenceClassifier")
+    compile_eagerly(model)
+    flat, column = (
+        model.evaluate(batch, y, batch_size=4, sample_weight=weights, return_dict=True, verbose=0)
+        for y in (labels, labels[:, np.newaxis])
+    )
+    assert column == pytest.approx(flat, rel=1e-6)
+
+
+def test_one_score_takes_labels_without_an_axis_for_it():
+    model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
+    compile_eagerly(model)
+    labels = np.arange(SIZE, dtype="float32")
+    figures = model.evaluate(batch, labels, verbose=0, return_dict=True)
+    errors = model.predict(batch, verbose=0)[:, 0] - labels
+    assert figures["loss"] == pytest.approx(np.mean(errors**2), rel=1e-5)
+    assert figures["squared_error"] == pytest.approx(np.mean(errors**2), rel=1e-5)
+    assert figures["absolute_error"] == pytest.approx(np.mean(abs(errors)), rel=1e-5)
+
+
+def test_the_encoder_is_that_of_the_bert():
+    bert = make_bert()
+    first, second = make_task("SequenceClassifier", bert), make_task("TokenClassifier", bert)
+    assert first.encoder is second.encoder is bert.encoder
+    assert first.hidden is bert.hidden
+    assert second.hidden is None
+
+
+@pytest.mark.parametrize(
+    ("num_blks", "is_trained"), [(None, (0, 0, 0)), (0, (0, 1, 1)), (1, (0, 0, 1))]
+)
+def test_what_is_frozen_stays_and_the_file_says_so(num_blks, is_trained, tmp_path):
+    model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
+    model.freeze_encoder(num_blks)
+    compile_eagerly(model)
+    parts = [
+        model.encoder.pos_embedding,
+        *(block.attention.W_q.kernel for block in model.encoder.blks),
+        model.head.kernel,
+    ]
+    before = [part.numpy() for part in parts]
+    model.fit(batch, make_labels("SequenceClassifier"), verbose=0)
+    changed = [not np.array_equal(a, b.numpy()) for a, b in zip(before, parts, strict=True)]
+    assert changed == [*map(bool, is_trained), True]
+    model.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
+
+
+def test_what_is_frozen_can_be_freed_and_another_task_of_the_bert_says_so_too(tmp_path):
+    bert = make_bert(2)
+    model, other = make_task("SequenceClassifier", bert), make_task("SequenceClassifier", bert)
+    everything = len(model.trainable_variables)
+    assert model.frozen_blks is None
+    model.freeze_encoder(2)
+    assert (model.frozen_blks, other.frozen_blks) == (2, 2)
+    assert len(other.trainable_variables) == 4  # of the pooler and the head
+    other.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert len(loaded.trainable_variables) == 4
+    model.freeze_encoder(0)
+    assert other.frozen_blks == 0
+    assert 4 < len(model.trainable_variables) < everything
+    bert.encoder.trainable = False  # Keras's own way
+    assert model.frozen_blks == 2
+    model.freeze_encoder(1)
+    assert model.frozen_blks == 1
+    bert.encoder.trainable = False
+    bert.encoder.trainable = True
+    assert model.frozen_blks is None
+
+
+def test_the_encoder_stays_frozen_under_lora():
+    model = make_task("SequenceClassifier")
+    model.enable_lora(2)
+    assert model.frozen_blks == 1
+    for call in (model.freeze_encoder, functools.partial(model.enable_lora, 2)):
+        with pytest.raises(ValueError, match="with LoRA stays frozen"):
+            call()
+
+
+def test_lora_trains_its_additions_and_the_head_and_the_file_has_them_in_the_kernels(tmp_path):
+    model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
+    before = model.predict(batch, verbose=0)
+    model.enable_lora(2, lora_alpha=4)
+    np.testing.assert_array_equal(model.predict(batch, verbose=0), before)
+    names = {v.path.partition("/")[2] for v in model.trainable_variables}
+    of_blocks = {
+        f"encoder/blk_{block}/attention/{name}/lora_kernel_{part}"
+        for block in (0, 1)
+        for name in ("W_q", "W_v")
+        for part in "ab"
+    }
+    assert names == of_blocks | {"hidden/kernel", "hidden/bias", "head/kernel", "head/bias"}
+    compile_eagerly(model)
+    log = model.fit(batch, make_labels("SequenceClassifier"), epochs=8, verbose=0).history
+    assert log["loss"][-1] < log["loss"][0]
+    model.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_allclose(loaded(batch), model(batch), atol=1e-6)
+    assert not loaded.compiled
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassifier", "SequenceRegressor"])
+def test_strings_are_as_good_as_the_tokens_made_of_them(kind, tokenizer):
+    labels = NAMES if kind == "SequenceClassifier" else [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    options = {"labels": ["bad", "good"]} if kind == "SequenceClassifier" else {"labels": ["score"]}
+    model = make_task(kind, tokenizer=tokenizer, **options)
+    compile_eagerly(model)
+    expected = model.predict(tokenizer(TEXTS, max_len=12), verbose=0)
+    np.testing.assert_allclose(model.predict(TEXTS, verbose=0, batch_size=4), expected, atol=1e-6)
+    ids = model.label_ids(labels)
+    figures = [
+        model.evaluate(x, y, verbose=0, return_dict=True)
+        for x, y in ((TEXTS, labels), (tokenizer(TEXTS), np.asarray(ids)))
+    ]
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    # More texts, not more epochs: each of them starts the pipeline of the tokenizer anew.
+    held_out = (TEXTS, labels)
+    log = model.fit(TEXTS * 20, labels * 20, 6, validation_data=held_out, verbose=0).history
+    assert log["val_loss"][-1] < 0.5 * figures[0]["loss"]
+
+
+@pytest.mark.slow
+def test_pairs_arrays_and_data_sets_of_strings_are_taken_too(tokenizer):
+    model = make_task("SequenceClassifier", tokenizer=tokenizer)
+    pairs = {"texts": TEXTS, "texts_b": TEXTS[::-1]}
+    expected = model.predict(tokenizer(**pairs, max_len=12), verbose=0)
+    dataset = tf.data.Dataset.from_tensor_slices(pairs).batch(4)
+    for x in (pairs, {k: np.array(v) for k, v in pairs.items()}, dataset):
+        np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-6)
+    compile_eagerly(model)
+    labelled = tf.data.Dataset.from_tensor_slices((TEXTS, np.arange(6) % 3)).batch(4)
+    log = model.fit(labelled, validation_data=labelled, verbose=0).history
+    assert {"loss", "val_loss"} <= set(log)
+
+
+def test_a_text_that_is_too_long_loses_its_end(tokenizer):
+    model = make_task("TextEmbedder", tokenizer=tokenizer)
+    long, cut = " ".join(["good"] * 30), " ".join(["good"] * 10)
+    vectors = model.predict([long, cut], verbose=0)
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+
+
+def test_the_label_of_a_word_is_that_of_its_first_token(tokenizer):
+    model = make_task("TokenClassifier", labels=["N", "V", "O"], tokenizer=tokenizer)
+    words, labels = [["films", "is", "it"], ["goods"]], [["N", "V", "O"], ["O"]]
+    by_hand = np.array([[-1, 0, -1, 1, 2, -1], [-1, 2, -1, -1, -1, -1]])
+    batch = tokenizer.from_words(words)
+    batch.pop("word_ids")
+    compile_eagerly(model)
+    np.testing.assert_allclose(
+        model.predict(words, verbose=0), model.predict(batch, verbose=0), atol=1e-6
+    )
+    figures = [
+        model.evaluate(x, y, verbose=0, return_dict=True)
+        for x, y in ((words, labels), (batch, by_hand))
+    ]
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    model.fit(words * 20, labels * 20, 2, verbose=0)
+    assert model.evaluate(batch, by_hand, verbose=0, return_dict=True)["accuracy"] == 1
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_no_texts_have_no_vectors(pooling):
+    model, batch = TextEmbedder(make_bert(), pooling), make_batch()
+    matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
+    specs = {"tokens": matrix, "segments": matrix, "valid_lens": vector}
+    in_graph = tf.function(lambda batch: model(batch), [specs], autograph=False)
+    nothing = {name: tf.constant(array[:0]) for name, array in batch.items()}
+    for embed in (model, in_graph):
+        assert embed(nothing).shape == (0, 16)
+    some = {name: tf.constant(array) for name, array in batch.items()}
+    np.testing.assert_allclose(in_graph(some), model(some), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_are_pooled_over_the_tokens_of_the_text(pooling, normalize):
+    bert, batch = make_bert(), make_batch()
+    model = TextEmbedder(bert, pooling, normalize=normalize)
+    encoded = bert.encoder(*batch.values()).numpy()
+    rows = [x[:n] for x, n in zip(encoded, batch["valid_lens"], strict=True)]
+    pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
+    expected = np.stack([pool(row) for row in rows])
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(model(batch), expected, atol=1e-6)
+
+
+def test_exported_inputs_are_integers_and_the_tokenizer_is_not_in_it(tokenizer, tmp_path):
+    model, batch = make_task("QuestionAnswerer", tokenizer=tokenizer), make_batch()
+    model.export(tmp_path / "saved", verbose=False)
+    served = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
+    assert {spec.dtype for spec in served.structured_input_signature[1].values()} == {tf.int32}
+    outputs = served(**{name: tf.constant(value) for name, value in batch.items()})
+    np.testing.assert_allclose(outputs["end"], model(batch)["end"], atol=1e-6)
+
+
+BAD = {
+    "no pooler": (lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"]), "pooler=False"),
+    "no bert": (lambda: QuestionAnswerer("bert"), "must be a BERTModel"),
+    "one label": (lambda: SequenceClassifier(make_bert(), ["a"]), "at least 2 different"),
+    "equal labels": (lambda: TokenClassifier(make_bert(), ["a", "a"]), "at least 2 different"),
+    "a string": (lambda: TokenClassifier(make_bert(), "ab"), "at least 2 different"),
+    "dropout": (lambda: TokenClassifier(make_bert(), ["a", "b"], dropout=1.0), "`dropout`"),
+    "pooling": (lambda: TextEmbedder(make_bert(), "sum"), "'sum'"),
+    "blocks": (lambda: make_task("TokenClassifier").freeze_encoder(2), r"0\.\.1"),
+    "weights": (
+        lambda: make_task("TokenClassifier").compile(class_weights={"x": 1.0}),
+        "class_weights",
+    ),
+    "weights of scores": (
+        lambda: make_task("SequenceRegressor").compile(class_weights={"a": 1.0}),
+        "a score has none",
+    ),
+    "a key": (
+        lambda: make_task("TokenClassifier")({**make_batch(), "word_ids": np.zeros(1)}),
+        "'word_ids'",
+    ),
+    "segments": (lambda: make_task("TokenClassifier")(np.zeros((1, 3))), "`segments`"),
+    "no tokenizer": (lambda: make_task("SequenceClassifier").predict(["good"]), "need a tokenizer"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), BAD.values(), ids=BAD)
+def test_what_makes_no_task_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_several_labels_that_are_neither_names_nor_numbers_are_refused(tokenizer):
+    model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
+    objects = np.array([["a"], ["b", "c"], []], dtype=object)
+    np.testing.assert_array_equal(model.label_ids(objects), [[1, 0, 0], [0, 1, 1], [0, 0, 0]])
+    compile_eagerly(model)
+    for labels in (["a", "b"], [0, 1], [[0], [1, 2]], [{"a"}, {"b"}], np.eye(2)):
+        with pytest.raises(
+            ValueError, match=r"a list of names for each text, or 0 and 1.*Received"
+        ):
+            model.fit(TEXTS[:2], labels)
+    single = make_task("SequenceClassifier", labels=["a"], multi_label=True)
+    np.testing.assert_array_equal(single.label_ids([0, 1]), [0, 1])
+
+
+def test_weights_of_texts_may_be_a_list(tokenizer):
+    model = make_task("SequenceClassifier", labels=["bad", "good"], tokenizer=tokenizer)
+    compile_eagerly(model)
+    weights = [1.0, 2.0, 0.0, 1.0, 1.0, 3.0]
+    losses = [
+        model.evaluate(TEXTS, NAMES, sample_weight=of_texts, verbose=0)[0]
+        for of_texts in (weights, np.array(weights))
+    ]
+    assert losses[0] == losses[1]
+    log = model.fit(TEXTS, NAMES, validation_data=(TEXTS, NAMES, weights), verbose=0).history
+    assert log["val_loss"][0] > 0
+
+
+def test_strings_that_a_model_cannot_take_are_refused(tokenizer):
+    model = make_task("SequenceClassifier", tokenizer=tokenizer)
+    compile_eagerly(model)
+    for call in (model.predict, model.evaluate, model.fit):
+        with pytest.raises(ValueError, match=r"one text or more, with a word.*Received: \[\]"):
+            call([])
+    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
+    compile_eagerly(tagger)
+    for texts in ([], [[], []]):
+        with pytest.raises(ValueError, match="one text or more"):
+            tagger.predict(texts)
+    assert tagger.predict([[], ["good"]], verbose=0).shape[0] == 2
+    with pytest.raises(ValueError, match=r"a list of words for each text.*string of shape \(2,\)"):
+        tagger.fit(["it is", "good"], [["a", "b"], ["c"]])
+    model.tokenizer = Tokenizer(Vocab([*WORDS, "more"]))
+    for call in (model.predict, model.fit):
+        with pytest.raises(ValueError, match=rf"the {len(WORDS)} tokens.*with {len(WORDS) + 1} to"):
+            call(TEXTS)
+
+
+def test_wrong_labels_are_refused_by_name(tokenizer):
+    classifier = make_task("SequenceClassifier", tokenizer=tokenizer)
+    compile_eagerly(classifier)
+    with pytest.raises(ValueError, match=r"\['a', 'b', 'c'\].*'x'"):
+        classifier.fit(TEXTS[:2], ["a", "x"])
+    with pytest.raises(ValueError, match="must be below 3"):
+        classifier.fit(TEXTS[:2], [0, 3])
+    with pytest.raises(ValueError, match="equally many"):
+        classifier.fit(TEXTS[:2], ["a"])
+    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
+        tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])

@@ -1,0 +1,215 @@
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.models.tasks.answer_labels import (
+    answer_tensors,
+    character_spans,
+    longest_question,
+    window_labels,
+)
+from keras_bert_d2l.models.tasks.heads import QuestionAnswerer
+from keras_bert_d2l.text.tokenizer.windows import answer_spans
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()
+MAX_LEN, OVERLAP = 16, 5  # so that a question has at most 7 tokens
+LONG = "é it is a good film a film is a film it is good in films what ada wrote in 1843"
+QUESTIONS = ["who wrote it", "what is it", "who is good", "what in 1843"]
+CONTEXTS = ["ada wrote it in 1843", "it is a good film", "é is it", LONG]
+ANSWERS = [
+    {"text": "ada", "start": 0},
+    types.SimpleNamespace(text="good film", start=8),
+    None,
+    ({"text": "ada wrote", "start": LONG.index("ada")}, {"text": "it", "start": 2}),
+]
+X = {"questions": QUESTIONS, "contexts": CONTEXTS}
+FEATURES = ("tokens", "segments", "valid_lens")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(Vocab(WORDS))
+
+
+@pytest.fixture
+def make_answerer(tokenizer):
+    """A function that makes a small model, without graphs, which would take longer to make."""
+
+    def make(run_eagerly=True):
+        bert = BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN)
+        model = QuestionAnswerer(bert, tokenizer=tokenizer)
+        model.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=run_eagerly)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def windows(tokenizer):
+    return tokenizer.windows(QUESTIONS, CONTEXTS, MAX_LEN, OVERLAP)
+
+
+def of_model(windows):
+    return {name: windows[name].numpy() for name in FEATURES}
+
+
+def as_labels(spans):
+    return {"start": spans[:, 0].numpy(), "end": spans[:, 1].numpy()}
+
+
+def labels_of(tokenizer, windows, contexts, answers):
+    starts, ends = character_spans(contexts, answer_tensors(answers))
+    spans = tokenizer.answer_spans(windows, starts, ends)
+    return window_labels(spans, windows["rows"], starts, -100)
+
+
+def spans_by_characters(windows, answers):
+    plain = answer_tensors(answers)
+    starts, texts = plain["start"].numpy(), plain["text"].numpy()
+    ends = [start + len(text.decode()) for start, text in zip(starts, texts, strict=True)]
+    return answer_spans(windows, starts, ends)
+
+
+@pytest.mark.slow
+def test_questions_that_are_strings_are_learnt(make_answerer, windows):
+    model = make_answerer(run_eagerly=False)
+    labels = as_labels(spans_by_characters(windows, ANSWERS))
+    before = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)["loss"]
+    # Many questions, not many epochs: each of them starts the pipeline of the tokenizer anew.
+    many = {name: texts * 100 for name, texts in X.items()}
+    held_out = (X, ANSWERS)
+    log = model.fit(many, ANSWERS * 100, 8, validation_data=held_out, verbose=0).history
+    assert log["val_loss"][0] < 0.1 * before
+    logits = model.predict(X, verbose=0)
+    for side in ("start", "end"):
+        np.testing.assert_array_equal(logits[side].argmax(axis=1), labels[side])
+    found = answer(model, QUESTIONS, CONTEXTS, null_threshold=0.0)
+    assert [one.text for [one] in found] == ["ada", "good film", "", "ada wrote"]
+
+
+def test_strings_are_as_good_as_the_windows_made_of_them(make_answerer, windows):
+    model, rows = make_answerer(), windows["rows"].numpy()
+    assert len(rows) > len(QUESTIONS)
+    weights = np.array([1.0, 0.5, 2.0, 3.0], "float32")
+    labels = as_labels(spans_by_characters(windows, ANSWERS))
+    figures = [
+        model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
+        for x, y, w in ((X, ANSWERS, weights), (of_model(windows), labels, weights[rows]))
+    ]
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+
+
+def test_predictions_have_a_row_for_each_window_in_order(make_answerer, tokenizer, windows):
+    model = make_answerer()
+    assert model.window_sizes == (MAX_LEN, OVERLAP)
+    expected = model.predict(of_model(windows), verbose=0)
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)  # of different lengths
+    arrays = {name: np.array(texts) for name, texts in X.items()}
+    for x in (X, arrays, {name: tf.constant(texts) for name, texts in X.items()}, dataset):
+        logits = model.predict(x, batch_size=4, verbose=0)
+        for side in ("start", "end"):
+            np.testing.assert_allclose(logits[side], expected[side], atol=1e-5)
+    one = {"questions": QUESTIONS[2:3], "contexts": CONTEXTS[2:3]}
+    assert model.predict(one, verbose=0)["start"].shape == (1, 9)  # as long as the longest
+
+
+def test_a_data_set_of_strings_is_as_good(make_answerer, windows):
+    model, answers = make_answerer(), answer_tensors(ANSWERS)
+    dataset = tf.data.Dataset.from_tensor_slices((X, answers)).batch(4)
+    labels = as_labels(spans_by_characters(windows, ANSWERS))
+    expected = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)
+    assert model.evaluate(dataset, verbose=0, return_dict=True) == pytest.approx(expected, rel=1e-5)
+    elsewhere = {**answers, "start": answers["start"] + 1}
+    wrong = tf.data.Dataset.from_tensor_slices((X, elsewhere)).batch(4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must stand in its context"):
+        model.evaluate(wrong, verbose=0)
+
+
+def test_answers_may_come_as_columns():
+    answers = answer_tensors(ANSWERS)
+    columns = {name: column.numpy().tolist() for name, column in answers.items()}
+    for name, column in answer_tensors(columns).items():
+        np.testing.assert_array_equal(column, answers[name])
+
+
+def test_labels_of_windows_are_those_that_examples_from_files_get(tokenizer):
+    rng = np.random.default_rng(0)
+    letters = LONG + " "
+    questions, contexts, answers = [], [], []
+    for number in range(60):
+        context = "".join(rng.choice([*letters, "é", "🙂"], rng.integers(1, 80)))
+        first, end = sorted(rng.integers(0, len(context) + 1, 2))
+        has_answer = number % 5 and context[first:end].strip()
+        answers.append({"text": context[first:end], "start": int(first)} if has_answer else None)
+        questions.append("what is it")
+        contexts.append(context)
+    windows = tokenizer.windows(questions, contexts, MAX_LEN, OVERLAP)
+    spans = spans_by_characters(windows, answers).numpy()
+    rows = windows["rows"].numpy()
+    found = np.bincount(rows, spans[:, 0] > 0) > 0
+    is_lost = np.array([one is not None for one in answers]) & ~found
+    assert 0 < is_lost.sum() < 30 < found.sum() + is_lost.sum()
+    spans[is_lost[rows]] = -100
+    labels = labels_of(tokenizer, windows, contexts, answers)
+    np.testing.assert_array_equal(labels["start"], spans[:, 0])
+    np.testing.assert_array_equal(labels["end"], spans[:, 1])
+
+
+def test_a_row_without_an_answer_is_labelled_with_the_start_token(tokenizer):
+    windows = tokenizer.windows(["what is it"] * 4, ["it is é"] * 4, MAX_LEN, OVERLAP)
+    for nothing in (None, (), []):
+        labels = labels_of(tokenizer, windows, ["it is é"] * 4, [nothing] * 4)
+        assert labels["start"].numpy().tolist() == labels["end"].numpy().tolist() == [0] * 4
+
+
+def right(text="ada", start=0):
+    return [{"text": text, "start": start}, *ANSWERS[1:]]
+
+
+BAD = {
+    "elsewhere": ({}, right(start=1), r"'ada' at character 1 of context 0.*has 'da '"),
+    "below 0": ({}, right(start=-20), "at character -20"),
+    "behind the end": ({}, right(start=900), "at character 900"),
+    "blank": ({}, right(text=" "), 'must have a "text" and its "start".*as number 0'),
+    "no start": ({}, [{"text": "ada"}, *ANSWERS[1:]], "as number 0"),
+    "a string": ({}, ["ada", *ANSWERS[1:]], "Received: 'ada' as number 0"),
+    "positions": ({}, {"start": [1] * 4, "end": [2] * 4}, "Received: the keys .'end', 'start'"),
+    "too few answers": ({}, ANSWERS[:3], "4 questions, 4 contexts, 3 answers"),
+    "too few contexts": ({"contexts": CONTEXTS[:1]}, ANSWERS, "4 questions, 1 contexts"),
+    "no room": (
+        {"questions": ["it " * 8] * 4},
+        ANSWERS,
+        "at most 7 tokens.*8 tokens in question 0",
+    ),
+    "another key": ({"texts": QUESTIONS}, ANSWERS, "the keys .'contexts', 'questions', 'texts'"),
+}
+
+
+@pytest.mark.parametrize(("changes", "answers", "message"), BAD.values(), ids=BAD)
+def test_what_makes_no_question_is_refused(changes, answers, message, make_answerer):
+    model, x = make_answerer(), {**X, **changes}
+    with pytest.raises(ValueError, match=message):
+        model.fit(x, answers, verbose=0)
+
+
+def test_what_cannot_be_asked_is_refused(make_answerer):
+    model = make_answerer()
+    with pytest.raises(ValueError, match=r"no dictionary"):
+        model.predict(QUESTIONS, verbose=0)
+    with pytest.raises(ValueError, match=r"the keys \['questions'\]"):
+        model.predict({"questions": QUESTIONS}, verbose=0)
+    with pytest.raises(ValueError, match="at most 7 tokens"):
+        model.predict({**X, "questions": ["it " * 8] * 4}, verbose=0)
+    pairs = {"texts": QUESTIONS, "texts_b": CONTEXTS}
+    with pytest.raises(ValueError, match=r"the keys \['texts', 'texts_b'\]"):
+        model.predict(tf.data.Dataset.from_tensor_slices(pairs).batch(4), verbose=0)
+
+
+def test_an_overlap_that_leaves_a_window_no_room_is_refused():
+    assert longest_question(16, 11) == 1
+    with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
+        longest_question(16, 12)

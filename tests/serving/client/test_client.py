@@ -1,0 +1,397 @@
+"""The client, over real HTTP to the local server, and over gRPC to a small service."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import random
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
+from keras_bert_d2l.serving.client.answers import ServedAnswer
+from keras_bert_d2l.serving.client.client import ServingClient
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.versions import ServedVersions
+
+TOLERANCE = 1e-5
+PAIRS = "pairs of any labels"
+NUM_HOSTILE = 250  # by each transport
+SECONDS = 60
+TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, 日本 🙂\t", "red green " * 20]
+EXAMPLES = [
+    tf.train.Example(
+        features=tf.train.Features(
+            feature={"text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))}
+        )
+    ).SerializeToString()
+    for text in TEXTS
+]
+REQUESTS = {
+    "embed": {"text": TEXTS},
+    "fill_mask": {"text": TEXTS},
+    "nsp": {"text": TEXTS, "text_b": TEXTS[::-1]},
+    "serving_default": {"text": TEXTS},
+    "tf_example": {"examples": EXAMPLES},
+    "tokens": {
+        "tokens": [[1, 4, 2], [1, 2, 0], [1, 5, 2]],
+        "segments": [[0, 0, 0], [0, 1, 0], [0, 0, 1]],
+        "valid_lens": [3, 2, 3],
+        "pred_positions": [[1, 0], [0, 0], [2, 1]],
+    },
+}
+
+
+class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """What TensorFlow Serving's service does of a model, for its newest version."""
+
+    def __init__(self, versions):
+        self.versions = versions
+
+    def Predict(self, request, context):
+        version = self.find(request.model_spec, context)
+        inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+        try:
+            outputs = version.ask(request.model_spec.signature_name, inputs)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        protos = {name: tf.make_tensor_proto(array) for name, array in outputs.items()}
+        return predict_pb2.PredictResponse(outputs=protos)
+
+    def GetModelMetadata(self, request, context):
+        version = self.find(request.model_spec, context)
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response.model_spec.version.value = version.number
+        found = get_model_metadata_pb2.SignatureDefMap(signature_def=version.definitions)
+        response.metadata["signature_def"].Pack(found)
+        return response
+
+    def find(self, spec, context):
+        number = spec.version.value if spec.HasField("version") else None
+        version = self.versions.find(number)
+        if spec.name != "demo" or version is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found: {spec.name} {number}")
+        return version
+
+
+class Models(model_service_pb2_grpc.ModelServiceServicer):
+    def GetModelStatus(self, request, context):
+        states = get_model_status_pb2.ModelVersionStatus
+        response = get_model_status_pb2.GetModelStatusResponse()
+        response.model_version_status.add(version=1, state=states.AVAILABLE)
+        return response
+
+
+@contextlib.contextmanager
+def running_grpc(versions):
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Prediction(versions), server
+    )
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(Models(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture(scope="module")
+def urls(exported):
+    versions = ServedVersions(exported)
+    with running(LocalServer(versions, "demo")) as rest, running_grpc(versions) as grpc_:
+        yield {"rest": rest, "grpc": grpc_}
+
+
+@pytest.fixture(scope="module", params=["rest", "grpc"])
+def connect(request, urls):
+    """A function: arguments of the client in, the client out."""
+
+    def connect(model="demo", version=None, **options):
+        options = {"transport": request.param, "timeout": SECONDS, **options}
+        return ServingClient(urls[request.param], model, version, **options)
+
+    return connect
+
+
+@pytest.fixture(scope="module")
+def client(connect):
+    with connect() as client:
+        yield client
+
+
+@pytest.fixture
+def unasked(client, monkeypatch):
+    """The client, failing if it sends a request to the model."""
+    monkeypatch.setattr(client._transport, "predict", lambda *_: pytest.fail("it was sent"))
+    return client
+
+
+def assert_same(given, right):
+    assert given.keys() == right.keys()
+    for name, array in right.items():
+        assert given[name].dtype == array.dtype, name
+        assert given[name].shape == array.shape, name
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(given[name], array, rtol=0, atol=TOLERANCE)
+        elif array.dtype == object:
+            assert given[name].ravel().tolist() == [x.decode() for x in array.ravel()]
+        else:
+            np.testing.assert_array_equal(given[name], array)
+
+
+@pytest.fixture(scope="module")
+def answers(served):
+    """What the model answers to the `REQUESTS`."""
+    return {signature: served(signature, **inputs) for signature, inputs in REQUESTS.items()}
+
+
+def test_every_signature_is_answered_as_the_model_does(client, answers):
+    assert REQUESTS.keys() == client.metadata().signatures.keys()
+    for signature, inputs in REQUESTS.items():
+        assert_same(client.predict(inputs, signature), answers[signature])
+
+
+def test_what_is_split_is_answered_as_a_whole(connect, answers):
+    with connect(batch_size=2) as client:
+        for signature, inputs in REQUESTS.items():
+            assert_same(client.predict(inputs, signature), answers[signature])
+
+
+@pytest.mark.slow
+def test_every_task_is_answered_as_in_this_process(task_models, task_versions):
+    """Of the same texts with one client after the other, by REST."""
+    ask = {
+        "classifier": lambda client, bert: (client.classify(TEXTS), classify(bert, TEXTS)),
+        PAIRS: lambda client, bert: (
+            client.classify(TEXTS, TEXTS[::-1]),
+            classify(bert, TEXTS, TEXTS[::-1]),
+        ),
+        "regressor": lambda client, bert: (client.regress(TEXTS), regress(bert, TEXTS)),
+        "tagger": lambda client, bert: (client.tag(TEXTS[:2]), tag(bert, TEXTS[:2])),
+        "answerer": lambda client, bert: (
+            client.answer(["red", "blue"], TEXTS[2:4]),
+            [best[0] for best in answer(bert, ["red", "blue"], TEXTS[2:4])],
+        ),
+        "embedder": lambda client, bert: (
+            client.embed(TEXTS),
+            bert(bert.tokenizer(TEXTS, max_len=24)).numpy(),
+        ),
+    }
+    for name, versions in task_versions.items():
+        server = LocalServer(versions, "demo")
+        with running(server) as url, ServingClient(url, "demo", batch_size=2) as client:
+            given, right = ask[name](client, task_models[name])
+            for one, other in zip(given, right, strict=True):
+                assert_alike(one, other)
+            for other in ask.keys() - {name, "embedder"}:  # each model describes texts
+                if {name, other} != {"classifier", PAIRS}:
+                    with pytest.raises(ValueError, match="is expected. Received: one that returns"):
+                        ask[other](client, task_models[other])
+
+
+def assert_alike(one, other):
+    """Equal, floats nearly; of a dataclass what both have."""
+    if isinstance(one, list):
+        assert len(one) == len(other)
+        for pair in zip(one, other, strict=True):
+            assert_alike(*pair)
+    elif dataclasses.is_dataclass(one):
+        fields = vars(one).keys() & vars(other).keys()
+        assert len(fields) > 1
+        for field in fields:
+            assert_alike(vars(one)[field], vars(other)[field])
+        if isinstance(one, ServedAnswer):
+            assert_alike(one.null_score, other.null_margin)
+    elif isinstance(one, str | tuple | None):
+        assert one == other
+    else:
+        assert one == pytest.approx(other, abs=TOLERANCE)
+
+
+def test_a_model_of_another_task_is_refused(client):
+    for ask in (client.classify, client.regress, client.tag):
+        with pytest.raises(ValueError, match="A model whose signature 'serving_default' returns"):
+            ask("red")
+
+
+def test_fill_mask_gives_predictions_for_each_mask(connect, served):
+    texts = ["red [MASK]", "no mask", "[MASK] blue [MASK] [MASK]"]
+    right = served("fill_mask", text=[text.encode() for text in texts])
+    with connect(batch_size=1) as client:
+        found = client.fill_mask(texts)
+        assert found[0] == client.fill_mask(texts[0])
+    assert [len(masks) for masks in found] == [1, 0, 3]
+    for row, masks in enumerate(found):
+        for place, predictions in enumerate(masks):
+            tokens, ids, scores = (right[name][row, place] for name in ("tokens", "ids", "scores"))
+            assert [one.token.encode() for one in predictions] == tokens.tolist()
+            assert [one.id for one in predictions] == ids.tolist()
+            assert [one.score for one in predictions] == pytest.approx(scores, abs=TOLERANCE)
+
+
+def test_vectors_and_pairs_come_singly_and_in_lists(client, served):
+    right = served("embed", text=[b"red", b"blue"])["embedding"]
+    np.testing.assert_allclose(client.embed(["red", "blue"]), right, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(client.embed("blue"), right[1], rtol=0, atol=TOLERANCE)
+    scores = served("nsp", text=[b"red", b"blue"], text_b=[b"green", b""])["nsp"][:, 1]
+    given = client.next_sentence_score(["red", "blue"], ["green", ""])
+    np.testing.assert_allclose(given, scores, rtol=0, atol=TOLERANCE)
+    assert client.next_sentence_score("red", "green") == pytest.approx(given[0], abs=TOLERANCE)
+
+
+def test_arrays_tensors_and_bytes_are_taken_as_lists(client):
+    right = client.embed(["red", "blue"])
+    for text in (np.array(["red", "blue"]), tf.constant(["red", "blue"]), (b"red", b"blue")):
+        np.testing.assert_array_equal(client.predict({"text": text}, "embed")["embedding"], right)
+    assert client.embed([b"\xff\0"]).shape == (1, right.shape[1])
+
+
+def test_the_server_is_described(client, exported):
+    assert client.status() == {1: "AVAILABLE"}
+    metadata = client.metadata()
+    assert metadata.version == 1
+    assert metadata.signatures["embed"].inputs == {"text": tf.TensorSpec([None], tf.string, "text")}
+    assert metadata.signatures["embed"].outputs["embedding"].dtype == tf.float32
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "message"),
+    [
+        ("embed", {"text": ["red", "\ud800"]}, "lone surrogates"),
+        ("embed", {"text": ["red\0"]}, "NUL"),
+        ("embed", {"text": []}, "At least one row"),
+        ("embed", {"text": "red"}, "shape"),
+        ("embed", {"text": [["red"]]}, "shape"),
+        ("embed", {"text": [["red"], "blue"]}, "equal lengths"),
+        ("embed", {"text": [1]}, "must be a str"),
+        ("embed", {"text": [None]}, "must be a str"),
+        ("embed", {"text": None}, "shape"),
+        ("embed", {"texts": ["red"]}, "must be text. Received: texts"),
+        ("embed", {}, "Received: none"),
+        ("embed", ["red"], "must be a dictionary with text"),
+        ("nsp", {"text": ["red"], "text_b": ["red", "blue"]}, "equally many rows"),
+        ("unknown", {"text": ["red"]}, "must be one of embed, fill_mask"),
+        ({}, {"text": ["red"]}, "`signature` must be a string"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_sent(unasked, signature, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        unasked.predict(inputs, signature)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [[1.0]],
+        [[True]],
+        [["1"]],
+        [[2**31]],
+        [[10**30]],
+        [[float("nan")]],
+        [1],
+        [[1], [1, 2]],
+        [[[1]]],
+    ],
+)
+def test_numbers_have_the_right_dtype_and_rank(unasked, tokens):
+    row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
+    with pytest.raises(ValueError, match="`tokens` must be of the dtype int32 and the shape"):
+        unasked.predict({"tokens": tokens, **row}, "tokens")
+
+
+def test_the_servers_refusals_are_told(connect, client):
+    row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
+    with pytest.raises(ValueError, match="`tokens` must be from 0 to"):
+        client.predict({"tokens": [[10**6]], **row}, "tokens")
+    with pytest.raises(LookupError, match="no such model"), connect("other") as other:
+        other.embed("red")
+    with pytest.raises(LookupError, match="not this version"), connect(version=7) as other:
+        other.embed("red")
+    with connect(version=1) as same:
+        assert same.metadata().version == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"transport": "smoke"}, "`transport`"),
+        ({"timeout": 0}, "`timeout`"),
+        ({"batch_size": 0}, "`batch_size`"),
+        ({"model": ""}, "`model`"),
+        ({"url": "localhost:8501"}, "must start with http"),
+        ({"url": "http://localhost:8500", "transport": "grpc"}, "must be HOST:PORT"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    arguments = {"url": "http://localhost:1", "model": "demo", **arguments}
+    with pytest.raises(ValueError, match=message):
+        ServingClient(**arguments)
+
+
+def test_hostile_values_get_an_answer_or_a_clear_error(connect):
+    """And a request as any other is answered as before."""
+    draw = random.Random(0)
+    refusals, num_answered = [], 0
+    with connect() as client:
+        before = client.embed("red")
+        for _ in range(NUM_HOSTILE):
+            try:
+                answer = client.predict(*hostile(draw))
+            except ValueError as error:
+                refusals.append(str(error))
+            else:
+                floats = [x for x in answer.values() if x.dtype == np.float32]
+                assert all(np.isfinite(array).all() for array in floats)
+                num_answered += 1
+        big = client.predict({"text": ["red " * 2**18, "[MASK]" * 10_000]}, "fill_mask")
+        assert big["truncated"].all()
+        np.testing.assert_array_equal(client.embed("red"), before)
+    print(f"{num_answered} answered, {len(refusals)} refused")
+    assert all(10 < len(refusal) < 1500 for refusal in refusals)
+    assert NUM_HOSTILE // 5 < num_answered < NUM_HOSTILE * 4 // 5
+
+
+def hostile(draw):
+    signature = draw.choice("embed fill_mask nsp tokens tf_example serving_default".split())
+    if signature == "tokens":
+        width = draw.choice([0, 1, 2, 5, 30])
+        value = draw.choice([0, 1, 5, -1, 10**6, 2**31, 1.5, True, "1", None])
+        rows = [[value] * width] * draw.choice([0, 1, 2])
+        lengths, places = [draw.choice([0, 1, width, -1, 99])] * len(rows), [[0]] * len(rows)
+        names = ("tokens", "segments", "valid_lens", "pred_positions")
+        zeros = [[0] * width] * len(rows)
+        return dict(zip(names, (rows, zeros, lengths, places), strict=True)), signature
+    names = {"nsp": ["text", "text_b"], "tf_example": ["examples"]}.get(signature, ["text"])
+    size = draw.choice([0, 1, 1, 2])
+    inputs = {name: [draw.choice(VALUES)] * size for name in names if draw.random() < 0.95}
+    return inputs, signature
+
+
+VALUES = [
+    "",
+    " ",
+    "\0",
+    "[MASK]",
+    "[MASK] " * 100,
+    "[CLS][SEP][PAD]",
+    "\u202e\u200d\ufeff\uffff",
+    "日本" * 300,
+    "a\u0300" * 500,
+    "red \ud800",
+    b"\xff\xfe\0",
+    b"\n\x00",
+    None,
+    1,
+    {"b64": "/w=="},
+    ["red"],
+]

@@ -1,0 +1,257 @@
+import json
+import sys
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.heads import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TextEmbedder,
+    TokenClassifier,
+)
+from keras_bert_d2l.serving.onnx.export import OPSET, export_onnx
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+MAX_LEN, VOCAB_SIZE = 24, 9
+SHAPES = [(1, MAX_LEN, 3), (3, 7, 1), (8, 2, 0)]  # B, T, P
+TOLERANCE = 1e-5
+
+GOOGLE = {"activation": "gelu", "embedding_norm": True, "tie_embeddings": True}
+CONFIGS = {
+    "book": {},
+    "google": GOOGLE,
+    "google-tanh": {**GOOGLE, "activation": "gelu_tanh", "layer_norm_epsilon": 1e-12},
+    "pre-norm": {"norm_first": True, "final_norm": True, "positions": "sinusoidal"},
+    "notebook": {"layer_norm": "unbiased", "layer_norm_epsilon": 1e-6, "mask_from": "tokens"},
+    "no-pooler": {"pooler": False, "mlm_head": "linear"},
+    "no-nsp": {"next_sentence": False, "tie_embeddings": True, "mlm_head": "linear"},
+}
+
+
+@pytest.fixture
+def make_model():
+    """A function: fields of the configuration in, a model without a zero in its weights out."""
+
+    def make_model(dtype="float32", **fields):
+        config = BERTConfig(VOCAB_SIZE, 8, 16, 2, 2, 0.5, MAX_LEN, **fields)
+        model = BERTModel.from_bert_config(config, dtype=dtype)
+        for seed, weight in enumerate(model.weights):
+            weight.assign(keras.random.normal(weight.shape, 0.2, 0.5, seed=seed))
+        return model
+
+    return make_model
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """A function: a model in, a function out that asks its ONNX file."""
+
+    def ask(model):
+        session = onnxruntime.InferenceSession(str(export_onnx(model, tmp_path / model.name)))
+        names = [output.name for output in session.get_outputs()]
+        return lambda batch: dict(zip(names, session.run(None, batch), strict=True))
+
+    return ask
+
+
+def make_batch(size, length, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "tokens": rng.integers(0, VOCAB_SIZE, (size, length), "int32"),
+        "segments": rng.integers(0, 2, (size, length), "int32"),
+        "valid_lens": rng.integers(1, length + 1, size, "int32"),
+    }
+
+
+def assert_equal(given, expected):
+    expected = {name: np.asarray(value) for name, value in expected.items() if value is not None}
+    assert given.keys() == expected.keys()
+    for name, array in expected.items():
+        assert given[name].dtype == np.float32
+        np.testing.assert_allclose(given[name], array, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("fields", CONFIGS.values(), ids=CONFIGS)
+def test_every_architecture_answers_as_in_keras(fields, make_model, ask):
+    model = make_model(**fields)
+    onnx_model = ask(model)
+    for size, length, num_predictions in SHAPES:
+        batch = make_batch(size, length)
+        positions = np.zeros((size, num_predictions), "int32") + length // 2
+        encoded, mlm_logits, nsp_logits = model(**batch, pred_positions=positions)
+        expected = {
+            "encoded": encoded,
+            "pooled": None if model.hidden is None else model.hidden(encoded[:, 0]),
+            "mlm_logits": mlm_logits,
+            "nsp_logits": nsp_logits,
+        }
+        assert_equal(onnx_model({**batch, "pred_positions": positions}), expected)
+
+
+@pytest.mark.parametrize(
+    "make_task",
+    [
+        lambda bert: SequenceClassifier(bert, ["a", "b", "c"]),
+        lambda bert: SequenceClassifier(bert, ["a"], multi_label=True),
+        lambda bert: SequenceRegressor(bert),
+        lambda bert: TokenClassifier(bert, ["a", "b", "c"]),
+    ],
+    ids=["classify", "multi-label", "regress", "tag"],
+)
+def test_tasks_with_labels_answer_as_in_keras(make_task, make_model, ask):
+    model = make_task(make_model(**GOOGLE))
+    onnx_model = ask(model)
+    for size, length, _ in SHAPES:
+        batch = make_batch(size, length)
+        assert_equal(onnx_model(batch), {"logits": model(batch)})
+
+
+def test_answers_are_found_as_in_keras(make_model, ask):
+    model = QuestionAnswerer(make_model(**GOOGLE))
+    onnx_model = ask(model)
+    for size, length, _ in SHAPES:
+        batch = make_batch(size, length)
+        assert_equal(onnx_model(batch), model(batch))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalize", "mask_from"),
+    [("cls", True, "tokens"), ("mean", True, "tokens"), ("max", False, "valid_lens")],
+)
+def test_texts_have_the_vectors_that_they_have_in_keras(
+    pooling, normalize, mask_from, make_model, ask
+):
+    model = TextEmbedder(make_model(mask_from=mask_from), pooling, normalize=normalize)
+    onnx_model = ask(model)
+    for size, length, _ in SHAPES:
+        batch = make_batch(size, length)
+        batch["tokens"][:, 0] = 1  # a text of padding alone has no largest number
+        assert_equal(onnx_model(batch), {"embedding": model(batch)})
+
+
+def test_a_batch_may_be_empty(make_model, ask):
+    batch = make_batch(0, 5)
+    answer = ask(make_model(**GOOGLE))({**batch, "pred_positions": np.zeros((0, 2), "int32")})
+    assert {name: array.shape for name, array in answer.items()} == {
+        "encoded": (0, 5, 8),
+        "pooled": (0, 8),
+        "mlm_logits": (0, 2, VOCAB_SIZE),
+        "nsp_logits": (0, 2),
+    }
+
+
+def test_half_precision_is_written_in_float32(make_model, ask):
+    half = make_model(dtype="mixed_bfloat16", **GOOGLE)
+    whole = make_model(**GOOGLE)
+    batch = {**make_batch(3, 7), "pred_positions": np.zeros((3, 1), "int32")}
+    np.testing.assert_array_equal(ask(half)(batch)["encoded"], ask(whole)(batch)["encoded"])
+
+
+def test_lora_is_part_of_the_kernels(make_model, ask):
+    model = SequenceClassifier(make_model(**GOOGLE), ["a", "b"])
+    model.enable_lora(2)
+    addition = model.encoder.blks[0].attention.W_q.lora_kernel_b
+    addition.assign(keras.random.normal(addition.shape))
+    batch = make_batch(3, 7)
+    assert_equal(ask(model)(batch), {"logits": model(batch)})
+
+
+def test_a_quantised_model_is_refused(make_model, tmp_path):
+    model = make_model()
+    model.encoder.blks[1].ffn.dense1.quantize("int8")
+    with pytest.raises(ValueError, match="'encoder/blk_1/ffn/dense1/kernel' in int8"):
+        export_onnx(model, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_int8_multiplies_integers_in_the_blocks_and_answers_nearly_the_same(
+    make_model, ask, tmp_path, caplog
+):
+    model = SequenceClassifier(make_model(**GOOGLE), ["a", "b", "c"])
+    path = export_onnx(model, tmp_path / "int8", int8=True)
+    file = onnx.load(path)
+    kernels = [x for x in file.graph.initializer if x.data_type == onnx.TensorProto.INT8]
+    assert sum(kernel.dims[:] in ([8, 8], [8, 16], [16, 8]) for kernel in kernels) == 2 * 6
+    operators = [node.op_type for node in file.graph.node]
+    assert operators.count("MatMulInteger") == 2 * 6
+    assert operators.count("MatMul") == 2 * 2 + 2  # of scores and values; pooler and head
+    batch = make_batch(8, MAX_LEN)
+    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, batch)
+    expected = np.asarray(model(batch))
+    assert 0 < np.abs(logits - expected).max() < 0.05 * np.abs(expected).max()
+    assert json.loads((path.parent / "config.json").read_text())["int8"] is True
+    assert caplog.records == []
+
+
+def test_int8_without_onnxruntime_says_how_to_install_it(make_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx\]\""):
+        export_onnx(make_model(), tmp_path / "new", int8=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_file_is_of_one_opset_and_has_the_names_of_a_batch(make_model, tmp_path):
+    file = onnx.load(export_onnx(make_model(**GOOGLE), tmp_path / "new"))
+    assert [(opset.domain, opset.version) for opset in file.opset_import] == [("", OPSET)]
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*file.graph.input, *file.graph.output)
+    }
+    assert shapes == {
+        "tokens": ["batch", "length"],
+        "segments": ["batch", "length"],
+        "valid_lens": ["batch"],
+        "pred_positions": ["batch", "predictions"],
+        "encoded": ["batch", "length", 8],
+        "pooled": ["batch", 8],
+        "mlm_logits": ["batch", "predictions", VOCAB_SIZE],
+        "nsp_logits": ["batch", 2],
+    }
+    weights = [value.name for value in file.graph.initializer if "/" in value.name]
+    assert "encoder/blk_1/attention/W_q/kernel" in weights
+    assert len(weights) == len(make_model(**GOOGLE).weights)  # the tied one is there once
+
+
+def test_vocabulary_and_labels_lie_beside_the_file(make_model, tokenizer, tmp_path):
+    model = SequenceClassifier(make_model(), ["bad", "good"], tokenizer=tokenizer)
+    folder = export_onnx(model, tmp_path / "new").parent
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "config.json",
+        "model.onnx",
+        "vocab.txt",
+    ]
+    assert Vocab.from_file(folder / "vocab.txt").tokens == tokenizer.vocab.tokens
+    card = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert card["task"]["labels"] == ["bad", "good"]
+    assert card["config"] == model.bert_config.to_dict()
+    assert card["tokenizer"] == tokenizer.options
+    assert card["outputs"] == {"logits": {"dtype": "float32", "shape": ["batch", 2]}}
+
+
+def test_what_is_there_already_is_not_replaced(make_model, tokenizer, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="choose another name"):
+        export_onnx(make_model(), tmp_path)
+    (tmp_path / "empty").mkdir()
+    export_onnx(make_model(), tmp_path / "empty")
+    with pytest.raises(FileExistsError, match="choose another name"):
+        export_onnx(make_model(), tmp_path / "empty")
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(make_model, tokenizer, tmp_path):
+    model = BERTModel(VOCAB_SIZE + 1, 8, 16, 2, 1, 0.0)
+    with pytest.raises(ValueError, match="must have the 10 tokens"):
+        export_onnx(model, tmp_path / "new", tokenizer)
+
+
+def test_without_onnx_the_error_says_how_to_install_it(make_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx\]\""):
+        export_onnx(make_model(), tmp_path / "new")

@@ -1,0 +1,292 @@
+"""The local server, over real HTTP."""
+
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.serving.server.local_server import LocalServer, listen, running, serve
+from keras_bert_d2l.serving.server.versions import ServedVersions
+
+TOLERANCE = 1e-5
+MAX_BODY = 2**16
+REQUESTS = {
+    "serving_default": {"text": ["red [MASK]", "", "Ünïcödé 日本 🙂"]},
+    "fill_mask": {"text": ["[MASK] blue [MASK]ish green", "red " * 40]},
+    "nsp": {"text": ["red", "blue"], "text_b": ["green", ""]},
+    "tokens": {
+        "tokens": [[1, 4, 2], [1, 2, 0]],
+        "segments": [[0, 0, 0], [0, 1, 0]],
+        "valid_lens": [3, 2],
+        "pred_positions": [[1], [0]],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def url(exported):
+    versions = ServedVersions(exported.parent)
+    with running(LocalServer(versions, versions.name, max_body=MAX_BODY)) as url:
+        yield f"{url}/v1/models/demo"
+
+
+def as_array(values, like):
+    if like.dtype != object:
+        return np.array(values, like.dtype).reshape(like.shape)
+    flat = np.array(values, object).reshape(-1)
+    return np.array([value.encode() for value in flat], object).reshape(like.shape)
+
+
+def assert_same(given, right):
+    assert given.keys() == right.keys()
+    for name, array in right.items():
+        values = as_array(given[name], array)
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(values, array, rtol=0, atol=TOLERANCE)
+        else:
+            np.testing.assert_array_equal(values, array)
+
+
+def test_rows_and_columns_are_answered_as_the_model_does(url, http, served):
+    for signature, columns in REQUESTS.items():
+        right = served(signature, **columns)
+        body = {"signature_name": signature, "inputs": columns}
+        assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        body = {"signature_name": signature, "instances": rows}
+        answers = http(f"{url}:predict", body)[1]["predictions"]
+        assert_same({name: [row[name] for row in answers] for name in right}, right)
+
+
+def test_no_texts_are_answered_by_nothing(url, http, served):
+    right = served("fill_mask", text=tf.constant([], tf.string))
+    body = {"signature_name": "fill_mask", "inputs": {"text": []}}
+    assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
+    assert http(f"{url}:predict", {"signature_name": "fill_mask", "instances": []})[0] == 400
+
+
+def test_a_single_input_needs_no_name(url, http, served):
+    right = served("embed", text=[b"red", b"blue"])
+    body = {"signature_name": "embed", "inputs": ["red", {"b64": "Ymx1ZQ=="}]}
+    assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
+    body = {"signature_name": "embed", "instances": ["red", {"b64": "Ymx1ZQ=="}]}
+    rows = http(f"{url}:predict", body)[1]["predictions"]
+    assert_same({name: [row[name] for row in rows] for name in right}, right)
+
+
+def test_the_default_signature_is_serving_default(url, http, served):
+    answer = http(f"{url}/versions/1:predict", {"inputs": {"text": ["red"]}})[1]
+    assert_same(answer["outputs"], served("serving_default", text=[b"red"]))
+
+
+def test_status_and_metadata_are_as_the_server_tells_them(url, http):
+    told = {"version": "1", "state": "AVAILABLE"}
+    told["status"] = {"error_code": "OK", "error_message": ""}
+    assert http(url) == http(f"{url}/versions/1") == (200, {"model_version_status": [told]})
+    metadata = http(f"{url}/metadata")[1]
+    assert metadata == http(f"{url}/versions/1/metadata")[1]
+    assert metadata["model_spec"] == {"name": "demo", "signature_name": "", "version": "1"}
+    embed = metadata["metadata"]["signature_def"]["signature_def"]["embed"]
+    assert embed["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert embed["inputs"]["text"]["tensor_shape"] == {
+        "dim": [{"size": "-1", "name": ""}],
+        "unknown_rank": False,
+    }
+    assert embed["method_name"] == "tensorflow/serving/predict"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/versions/7", None, 404),
+        ("/versions/7/metadata", None, 404),
+        ("/versions/7:predict", {"inputs": ["red"]}, 404),
+        ("x", None, 404),
+        ("x:predict", {"inputs": ["red"]}, 404),
+        ("/labels/stable:predict", {"inputs": ["red"]}, 400),
+        ("/nothing", None, 400),
+        ("/", None, 400),
+        ("/../../models", None, 400),
+        ("/../../../v2", None, 404),
+        (":predict", None, 400),
+        (":explode", {"inputs": ["red"]}, 400),
+        ("", {"inputs": ["red"]}, 400),
+        (":predict", b" " * (MAX_BODY + 1), 413),
+        (":classify", {"examples": [{"text": "red"}]}, 400),
+    ],
+)
+def test_what_there_is_not_has_its_status(url, http, path, body, status):
+    given, answer = http(url + path, body)
+    assert given == status
+    assert answer["error"]
+
+
+def test_the_models_own_message_is_told(url, http):
+    inputs = {"tokens": [[10**6]], "segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
+    body = {"signature_name": "tokens", "inputs": inputs}
+    status, answer = http(f"{url}:predict", body)
+    assert status == 400
+    assert "`tokens` must be from 0 to" in answer["error"]
+    assert "Graph execution" not in answer["error"]
+
+
+def test_requests_from_many_threads_are_answered_alike(url, http, served):
+    texts = [f"red {'green ' * number}[MASK]" for number in range(8)]
+    asked = [{"signature_name": "fill_mask", "inputs": [text]} for text in texts] * 10
+    right = [served("fill_mask", text=[text.encode()]) for text in texts]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: http(f"{url}:predict", body), asked))
+    for number, (status, answer) in enumerate(answers):
+        assert status == 200
+        assert_same(answer["outputs"], right[number % len(texts)])
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress"])
+def test_classify_and_regress_take_examples(kind, http, tmp_path):
+    folder = tmp_path / "lengths" / "1"
+    export_method(folder, kind)
+    with running(LocalServer(ServedVersions(folder), "lengths")) as url:
+        ask = f"{url}/v1/models/lengths:{kind}"
+        body = {"signature_name": "method", "examples": [{"text": "red"}, {"text": ["blue"]}]}
+        classified = [[["a", 3.0], ["b", 6.0]], [["a", 4.0], ["b", 8.0]]]
+        results = [3.0, 4.0] if kind == "regress" else classified
+        assert http(ask, body) == (200, {"results": results})
+        body = {"signature_name": "method", "context": {"text": "red"}, "examples": [{}, {}]}
+        assert http(ask, body) == (200, {"results": [results[0]] * 2})
+        for example in ({"text": 1}, {"text": [1, "red"]}, {"text": None}, {}, "red", {"b64": []}):
+            status, answer = http(ask, {"signature_name": "method", "examples": [example]})
+            assert status == 400
+            assert answer["error"]
+        assert http(ask, {"signature_name": "method", "examples": []})[0] == 400
+        other = f"{url}/v1/models/lengths:{'classify' if kind == 'regress' else 'regress'}"
+        assert http(other, body)[0] == 400
+
+
+def export_method(folder, kind):
+    """A model whose scores are the lengths of texts."""
+
+    def lengths(inputs):
+        features = {"text": tf.io.FixedLenFeature((), tf.string)}
+        text = tf.io.parse_example(inputs, features)["text"]
+        scores = tf.cast(tf.strings.length(text), tf.float32)
+        if kind == "regress":
+            return {"outputs": scores}
+        classes = tf.tile([["a", "b"]], [tf.shape(scores)[0], 1])
+        return {"classes": classes, "scores": tf.stack([scores, 2 * scores], axis=1)}
+
+    model = tf.Module()
+    model.lengths = tf.function(lengths, input_signature=[tf.TensorSpec((None,), tf.string)])
+    signatures = {"method": model.lengths.get_concrete_function()}
+    tf.saved_model.save(model, str(folder), signatures)
+    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(folder))
+    updater.replace_method_name("method", f"tensorflow/serving/{kind}")
+    updater.save()
+
+
+def test_a_new_version_takes_over_while_the_server_answers(exported, http, tmp_path, capfd):
+    path = tmp_path / "demo"
+    shutil.copytree(exported, path / "3")
+    server = LocalServer(ServedVersions(path), "demo", poll_seconds=0.02)
+    ask = {"signature_name": "embed", "inputs": ["red"]}
+    with running(server) as url:
+        url = f"{url}/v1/models/demo"
+        right = http(f"{url}:predict", ask)
+        publish(exported, path / "2")  # older than what is served
+        publish(exported, path / "x")
+        publish(exported, path / "10")
+        asked = 0
+        while http(f"{url}/versions/10")[0] != 200:
+            assert http(f"{url}:predict", ask) == right
+            asked += 1
+        assert asked
+        assert http(f"{url}:predict", ask) == http(f"{url}/versions/10:predict", ask) == right
+        assert http(f"{url}/versions/3:predict", ask)[0] == 404
+        (tmp_path / "damaged").mkdir()
+        (tmp_path / "damaged" / "saved_model.pb").write_bytes(b"\xff")
+        (tmp_path / "damaged").rename(path / "11")
+        while http(f"{url}/versions/11")[0] != 200:
+            time.sleep(0.02)
+        shutil.rmtree(path)
+        states = {one["version"]: one["state"] for one in http(url)[1]["model_version_status"]}
+        assert states == {"3": "END", "10": "AVAILABLE", "11": "END"}
+        assert http(f"{url}:predict", ask) == right
+    printed = capfd.readouterr()
+    assert "Version 10 is loaded." in printed.out
+    assert "Version 11 is left out: " in printed.err
+
+
+def publish(version, folder):
+    shutil.copytree(version, folder.parent / "unfinished")
+    (folder.parent / "unfinished").rename(folder)
+
+
+def test_ctrl_c_ends_the_server(exported, http, capsys):
+    with listen(port=0) as found:
+        port = found.getsockname()[1]
+    statuses = []
+
+    def stop():
+        while True:
+            with socket.socket() as connection:
+                if connection.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+        statuses.append(http(f"http://127.0.0.1:{port}/v1/models/mine")[0])
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        serve(exported, name="mine", port=port)
+    thread.join()
+    assert statuses == [200]
+    assert f"version 1, at http://127.0.0.1:{port}/v1/models/mine\n" in capsys.readouterr().out
+
+
+def test_mistakes_are_told_before_anything_is_served(exported, tmp_path):
+    with listen(port=0) as found, pytest.raises(OSError, match="choose another port"):
+        serve(exported, port=found.getsockname()[1])
+    with pytest.raises(FileNotFoundError, match="holds no version"):
+        serve(tmp_path, port=0)
+    with pytest.raises(ValueError, match="without '/' and ':'"):
+        serve(exported, name="a/b", port=0)
+    with pytest.raises(ValueError, match="`port` must be from 0 to 65535"):
+        serve(exported, port=70_000)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="is damaged"):
+        serve(tmp_path, port=0)
+
+
+def test_a_version_has_the_name_of_the_folder_above(exported):
+    assert ServedVersions(exported).name == "demo"
+
+
+def test_a_version_that_cannot_be_read_hides_no_other(exported, tmp_path, monkeypatch, capfd):
+    path = tmp_path / "demo"
+    path.mkdir()
+    (path / "1").symlink_to(exported)
+    versions = ServedVersions(path)
+    (path / "3").mkdir()
+    is_file = pathlib.Path.is_file
+
+    def is_file_or_closed(file):
+        if file.parent.name == "3":
+            raise PermissionError(13, "Permission denied", str(file))
+        return is_file(file)
+
+    monkeypatch.setattr(pathlib.Path, "is_file", is_file_or_closed)
+    versions.refresh()
+    assert "Version 3 is left out: [Errno 13] Permission denied" in capfd.readouterr().err
+    assert {number: state for number, (state, _) in versions.states().items()} == {
+        1: "AVAILABLE",
+        3: "END",
+    }
+    assert versions.find(None).number == 1

@@ -1,0 +1,42 @@
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.serving.signatures.length_buckets import TextBatches, padded_lengths
+
+
+def test_the_lengths_are_few_and_never_beyond_the_model_s():
+    assert padded_lengths(512) == (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+    assert padded_lengths(100) == (16, 24, 32, 48, 64, 96, 100)
+    assert padded_lengths(16) == (16,)
+    assert padded_lengths(5) == (5,)
+
+
+@pytest.mark.parametrize(
+    ("num_words", "length", "is_truncated"),
+    [
+        *((0, 16, False), (14, 16, False), (15, 24, False), (30, 32, False), (31, 40, False)),
+        *((38, 40, False), (39, 40, True), (500, 40, True)),
+    ],
+)
+def test_rows_are_padded_to_the_next_length(num_words, length, is_truncated, tokenizer):
+    batch, truncated = TextBatches(tokenizer, 40)(tf.constant(["red", "red " * num_words]))
+    assert batch["tokens"].shape == batch["segments"].shape == (2, length)
+    assert batch["valid_lens"].numpy().tolist() == [3, min(num_words + 2, 40)]
+    assert truncated.numpy().tolist() == [False, is_truncated]
+
+
+def test_a_pair_is_too_long_together(tokenizer):
+    batches = TextBatches(tokenizer, 24)
+    a, b = ["red " * 10] * 2, ["blue " * 11, "blue " * 12]
+    batch, truncated = batches(tf.constant(a), tf.constant(b))
+    assert batch["valid_lens"].numpy().tolist() == [24, 24]
+    assert truncated.numpy().tolist() == [False, True]
+    assert batch["segments"].numpy().sum(axis=1).tolist() == [12, 12]
+
+
+def test_the_batch_is_that_of_the_tokenizer(tokenizer):
+    texts, max_len = ["red [MASK]", "", "greenish " * 9], 16
+    batch, _ = TextBatches(tokenizer, max_len)(tf.constant(texts))
+    expected = tokenizer(texts, max_len=max_len)
+    for name, tensor in batch.items():
+        assert tensor.numpy().tolist() == expected[name].numpy().tolist()

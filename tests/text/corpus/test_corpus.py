@@ -1,0 +1,336 @@
+"""Corpus: files in their layouts, found, unpacked, streamed and checked."""
+
+import collections
+import gzip
+import itertools
+import lzma
+import os
+import tracemalloc
+
+import pytest
+
+from keras_bert_d2l.text.corpus.corpus import Corpus
+
+LINES = """The cat sat on the mat.
+It was a red mat.
+
+A dog came in.
+The cat left!
+"""
+PROSE = """   CHAPTER I
+
+It cost $3.50, e.g. for Dr.
+Smith. He did not mind it,
+as he had said before, and
+nobody asked him. That was
+all.
+
+* * *
+
+"Who is it?" she asked.
+"""
+WIKITEXT = """
+ = First Article =
+
+ The 12 @-@ inch gun cost 3 @.@ 5 million , or 1 @,@ 000 each . It was <unk> . Fin
+
+ = = History = =
+
+ He was " big " .
+ = Played , W =
+
+ = Second Article =
+
+ One sentence .
+"""
+DOCUMENTS = {
+    "lines": [
+        ["The cat sat on the mat.", "It was a red mat."],
+        ["A dog came in.", "The cat left!"],
+    ],
+    "prose": [
+        [
+            "CHAPTER I",
+            "It cost $3.50, e.g. for Dr. Smith.",
+            "He did not mind it, as he had said before, and nobody asked him.",
+            "That was all.",
+            '"Who is it?" she asked.',
+        ]
+    ],
+    "wikitext": [
+        [
+            "The 12-inch gun cost 3.5 million , or 1,000 each .",
+            "It was [UNK] .",
+            "Fin",
+            'He was " big " .',
+        ],
+        ["One sentence ."],
+    ],
+}
+TEXTS = {"lines": LINES, "prose": PROSE, "wikitext": WIKITEXT}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write_file
+
+
+@pytest.mark.parametrize("layout", ["lines", "prose", "wikitext"])
+@pytest.mark.parametrize("asked", ["given", "auto"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_each_layout_is_read_and_found_out(write, layout, asked, line_end):
+    path = write("text.txt", TEXTS[layout].replace("\n", line_end))
+    corpus = Corpus.open(path, layout=layout if asked == "given" else "auto")
+    assert list(corpus) == DOCUMENTS[layout]
+    assert list(corpus) == DOCUMENTS[layout], "a corpus can be read again"
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        ("no full stop\nand none at the end of this line either\nhere\nlines of all widths\n", 4),
+        ("One. Two. Three.\nFour. Five. Six.\n", 6),
+        ("One paragraph.\n\nAnother one.\n\nA third one.\n", 3),
+        ("A single line", 1),
+    ],
+)
+def test_doubtful_files_keep_their_sentences(write, text, documents):
+    (document,) = Corpus.open(write("text.txt", text))
+    assert len(document) == documents
+
+
+def test_wrapped_verse_of_one_width_is_prose(write):
+    text = "In this text each line but the last is as long as it can be for a page that\n" * 20
+    (document,) = Corpus.open(write("text.txt", text + "is narrow."))
+    assert len(document) == 1
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [(".gz", gzip.compress), (".xz", lzma.compress), (".GZ", gzip.compress)],
+)
+def test_packed_files_are_unpacked(write, suffix, pack):
+    path = write(f"text.tokens{suffix}", pack(WIKITEXT.encode()))
+    assert list(Corpus.open(path)) == DOCUMENTS["wikitext"]
+
+
+def test_a_byte_order_mark_is_no_text(write):
+    assert list(Corpus.open(write("text.txt", b"\xef\xbb\xbfThe cat."))) == [["The cat."]]
+
+
+def test_a_folder_stands_for_its_text_files_in_order(write, tmp_path):
+    for name in ("b.txt", "a/z.text", "a/y.txt.gz", "c.tokens.xz"):
+        pack = {"gz": gzip.compress, "xz": lzma.compress}.get(name[-2:], bytes)
+        write(name, pack(f"Words of {name[0]}."[:11].encode()))
+    for name in (".hidden.txt", ".git/x.txt", "picture.png", "notes.md"):
+        write(name, b"\xff")
+    assert list(Corpus.open(tmp_path)) == [["Words of a."]] * 2 + [["Words of b."], ["Words of c."]]
+
+
+def test_patterns_and_lists_name_files_once_each(write, tmp_path, monkeypatch):
+    for name in ("one.txt", "two.txt", "deep/er/three.txt"):
+        write(name, f"This is {name}.")
+    monkeypatch.chdir(tmp_path)
+
+    def names(source):
+        return [d[0].split()[-1].split(".")[0].split("/")[-1] for d in Corpus.open(source)]
+
+    assert names("*.txt") == ["one", "two"]
+    assert names("**/*.txt") == ["three", "one", "two"]
+    assert names(["two.txt", "*.txt", "deep", str(tmp_path / "one.txt")]) == ["two", "one", "three"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_a_file(write):
+    assert list(Corpus.open(write("text[1].txt", "The cat."))) == [["The cat."]]
+
+
+def test_long_prose_becomes_several_documents_and_loses_nothing(write):
+    paragraphs = [f"The {i} cats sleep here.\nThe {i} dogs do not." for i in range(250)]
+    path = write("text.txt", "\n\n".join(paragraphs))
+    documents = list(Corpus.open(path, layout="prose"))
+    assert [len(document) for document in documents] == [100, 100, 100, 100, 100]
+    assert list(itertools.chain(*documents)) == "\n".join(paragraphs).split("\n")
+
+
+def test_prose_without_paragraphs_is_cut_too(write):
+    text = " ".join(f"This is sentence number {i}." for i in range(3000))
+    documents = list(Corpus.open(write("text.txt", text), layout="prose"))
+    assert [len(document) for document in documents] == [100] * 30
+    assert " ".join(itertools.chain(*documents)) == text
+
+
+def test_a_line_without_end_comes_in_pieces(write):
+    words = "word " * 200_000
+    pieces = list(itertools.chain(*Corpus.open(write("text.txt", words), layout="lines")))
+    assert max(map(len, pieces)) < 2**17
+    assert " ".join(pieces).split() == words.split()
+
+
+@pytest.mark.parametrize("layout", ["lines", "prose"])
+@pytest.mark.parametrize("separator", [" ", "\n"])
+def test_memory_does_not_grow_with_the_file(write, layout, separator):
+    sentence = "This is one of a great many sentences." + separator
+    path = write("text.txt.gz", gzip.compress(sentence.encode() * (4_000_000 // len(sentence)), 1))
+    tracemalloc.start()
+    for _ in Corpus.open(path, layout=layout):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000
+
+
+def test_the_fingerprint_changes_with_the_text_alone(write):
+    path, other = write("a.txt", LINES), write("b.txt", LINES)
+    fingerprint = Corpus.open(path).fingerprint()
+    assert Corpus.open(str(path)).fingerprint() == fingerprint
+    different = {fingerprint}
+    different.add(Corpus.open(path, layout="lines").fingerprint())
+    different.add(Corpus.open([path, other]).fingerprint())
+    different.add(Corpus.open([other, path]).fingerprint())
+    os.utime(path, (1, 1))
+    different.add(Corpus.open(path).fingerprint())
+    write("a.txt", LINES + "More.")
+    different.add(Corpus.open(path).fingerprint())
+    assert len(different) == 6
+
+
+def test_a_corpus_says_what_it_is(write, tmp_path):
+    paths = [write(f"{name}.txt", LINES * 3000) for name in "abc"]
+    assert Corpus.open(paths[0]).description == "a.txt (0.2 MB)"
+    assert Corpus.open(tmp_path).description == "3 text files, 0.6 MB, a.txt to c.txt"
+    assert repr(Corpus.open(paths[:1])) == "Corpus(a.txt (0.2 MB))"
+
+
+def test_a_corpus_keeps_what_it_was_opened_with(write):
+    path = write("a.txt", LINES)
+    assert Corpus.open(path, layout="lines").source == str(path)
+    assert Corpus.open([path], layout="lines").source == [str(path)]
+    assert Corpus.open([path], layout="lines").layout == "lines"
+
+
+@pytest.mark.parametrize("offset", [3, 300_000])
+def test_a_file_that_is_not_utf8_is_refused_with_the_offset(write, offset):
+    path = write("latin.txt", b"a" * offset + b"caf\xe9 x")
+    with pytest.raises(
+        ValueError, match=rf"latin\.txt.*byte {offset + 3} is 0xe9.*iconv -f LATIN1"
+    ):
+        list(Corpus.open(path))
+
+
+@pytest.mark.parametrize("offset", [4, 300_000])
+def test_a_file_of_mixed_encodings_is_not_to_be_converted_as_a_whole(write, offset):
+    path = write("mixed.txt", ("é" * (offset // 2)).encode() + b"caf\xe9 x")
+    with pytest.raises(
+        ValueError,
+        match=rf"mixed\.txt.*byte {offset + 3} is 0xe9.*mixes encodings.*iconv -c -f UTF-8",
+    ):
+        list(Corpus.open(path))
+
+
+def test_a_character_cut_off_at_the_end_is_refused(write):
+    with pytest.raises(ValueError, match="byte 4 is 0xc3"):
+        list(Corpus.open(write("text.txt", b"The \xc3")))
+
+
+def test_utf16_is_named(write):
+    with pytest.raises(ValueError, match=r"byte 0 is 0xff.*iconv -f UTF-16"):
+        list(Corpus.open(write("text.txt", "The cat.".encode("utf-16"))))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\x89PNG\r\n\x1a\n\0\0\0\r", gzip.compress(b"The cat.", mtime=0)],
+    ids=["png", "gzip"],
+)
+def test_a_binary_file_is_not_taken_for_text_of_another_encoding(write, content):
+    with pytest.raises(ValueError, match=r"picture.*zero byte, as archives, other binary files"):
+        list(Corpus.open(write("picture", content)))
+
+
+@pytest.mark.parametrize("offset", [14, 70_000, 400_001])
+def test_a_zero_byte_is_refused_wherever_it_is(write, offset):
+    with pytest.raises(ValueError, match=rf"byte {offset} is a zero byte.*tr -d"):
+        list(Corpus.open(write("text.txt", b"x" * offset + b"\0\0 and more")))
+
+
+def test_a_line_of_ten_million_bytes_comes_whole_in_bounded_pieces(write):
+    for line in ("x" * 10_000_000, "word " * 2_000_000):
+        documents = list(Corpus.open(write("text.txt", f"Before.\n{line}\nAfter."), layout="lines"))
+        pieces = list(itertools.chain(*documents))
+        assert (pieces[0], pieces[-1]) == ("Before.", "After.")
+        assert max(map(len, pieces)) <= 2**17
+        assert "".join(pieces[1:-1]).replace(" ", "") == line.replace(" ", "")
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("damage", ["cut", "not packed", "changed"])
+def test_a_damaged_archive_is_refused_by_name(write, suffix, pack, damage):
+    packed = pack((LINES * 100).encode())
+    middle = len(packed) // 2
+    content = {
+        "cut": packed[:middle],
+        "not packed": LINES.encode(),
+        "changed": packed[:middle] + bytes(255 - b for b in packed[middle:]),
+    }[damage]
+    with pytest.raises(ValueError, match=rf"text\.txt{suffix}' is damaged"):
+        list(Corpus.open(write(f"text.txt{suffix}", content)))
+
+
+@pytest.mark.parametrize("text", ["", "\n \n\t\n"])
+def test_an_empty_corpus_is_refused(write, text):
+    with pytest.raises(ValueError, match=r"at least one sentence.*empty\.txt \(0\.0 kB\)"):
+        list(Corpus.open(write("empty.txt", text)))
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file or folder .*missing\.txt"):
+        Corpus.open(tmp_path / "missing.txt")
+    with pytest.raises(ValueError, match=r"No file matches the pattern .*\*\.txt"):
+        Corpus.open(f"{tmp_path}/*.txt")
+    with pytest.raises(ValueError, match=r"has no text file.*\.txt, \.txt\.gz"):
+        Corpus.open(tmp_path)
+
+
+def test_a_token_store_is_no_text(write, tmp_path):
+    for name in ("manifest.json", "tokens.bin", "vocab.txt"):
+        write(f"books/store/{name}", "the")
+    write("books/a.txt", "The cat.")
+    for folder in ("books/store", "books"):
+        with pytest.raises(ValueError, match=r"Received: .*books/store', a token store.*open it"):
+            Corpus.open(tmp_path / folder)
+    (tmp_path / "books" / "store" / "tokens.bin").unlink()
+    assert len(list(Corpus.open(tmp_path / "books"))) == 2
+
+
+@pytest.mark.parametrize("source", [3, None, [], "", [""], [3], b"a.txt"])
+def test_what_names_no_text_is_refused(source):
+    with pytest.raises(ValueError, match="`source` must"):
+        Corpus.open(source)
+
+
+def test_an_unknown_layout_is_refused(write):
+    with pytest.raises(ValueError, match=r"'lines', 'prose', 'wikitext'.*layout='csv'"):
+        Corpus.open(write("a.txt", LINES), layout="csv")
+
+
+def test_wikitext_has_as_many_articles_as_its_authors_say(data_dir):
+    counts = collections.Counter()
+    for name, articles in (("valid.tokens.gz", 60), ("test.tokens.gz", 60)):
+        documents = list(Corpus.open(data_dir / "corpus" / "wikitext-2" / f"wiki.{name}"))
+        assert len(documents) == articles
+        counts.update(word for document in documents for s in document for word in s.split())
+    assert counts["[UNK]"] > 10_000
+    assert not {"@-@", "@,@", "@.@", "<unk>"} & set(counts)
+
+
+def test_googles_sample_is_one_sentence_a_line(data_dir):
+    path = data_dir / "corpus" / "sample_text.txt"
+    blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
+    expected = [[line.strip() for line in block.split("\n") if line.strip()] for block in blocks]
+    assert list(Corpus.open(path)) == expected

@@ -1,0 +1,87 @@
+"""Framing: from ids to rows without tensorflow-text, truncated from either side."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.text.tokenizer.framing import frame
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+
+VOCAB = Vocab([*GOOGLE_SPECIALS, *"abcdefghij"])
+PAD, UNK, CLS, SEP, MASK = VOCAB.special_ids
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [[5, 6], [7, 8]],
+        np.array([[5, 6], [7, 8]], np.uint16),
+        tf.constant([[5, 6], [7, 8]], tf.int64),
+        tf.RaggedTensor.from_row_splits([5, 6, 7, 8], np.array([0, 2, 4], np.int32)),
+    ],
+    ids=["lists", "numpy", "tensor", "ragged"],
+)
+def test_ids_of_any_kind_are_framed(ids):
+    batch = frame(ids, vocab=VOCAB, max_len=5)
+    assert batch["tokens"].numpy().tolist() == [[CLS, 5, 6, SEP, PAD], [CLS, 7, 8, SEP, PAD]]
+    assert {tensor.dtype for tensor in batch.values()} == {tf.int32}
+
+
+def lengths_after(length_a, length_b, max_len, truncation):
+    batch = frame(
+        [[5] * length_a], [[6] * length_b], vocab=VOCAB, max_len=max_len, truncation=truncation
+    )
+    row = batch["tokens"][0].numpy().tolist()
+    assert batch["segments"].numpy().sum() == row.count(6) + 1
+    return row.count(5), row.count(6)
+
+
+@pytest.mark.parametrize("truncation", ["only_first", "only_second"])
+def test_only_one_text_is_cut(truncation):
+    def lengths(cut, whole, max_len):
+        a_b = (cut, whole) if truncation == "only_first" else (whole, cut)
+        after = lengths_after(*a_b, max_len, truncation)
+        return after if truncation == "only_first" else after[::-1]
+
+    assert lengths(9, 4, 10) == (3, 4)
+    assert lengths(9, 6, 10) == (1, 6)
+    assert lengths(2, 4, 10) == (2, 4)
+    assert lengths(0, 7, 10) == (0, 7)
+    for cut, whole in ((9, 7), (1, 7), (1, 20)):
+        with pytest.raises(ValueError, match=r"Nothing is left.*max_len=10"):
+            lengths(cut, whole, 10)
+
+
+def test_in_a_graph_nothing_left_is_an_error_of_tensorflow():
+    @tf.function
+    def framed(a, b):
+        return frame(a, b, vocab=VOCAB, max_len=8, truncation="only_first")["tokens"]
+
+    assert framed(tf.fill([1, 9], 5), tf.fill([1, 4], 6)).shape == (1, 8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Nothing is left"):
+        framed(tf.fill([1, 9], 5), tf.fill([1, 5], 6))
+
+
+@pytest.mark.parametrize(
+    ("truncation", "texts", "message"),
+    [
+        ("first", 2, r"one of 'longest_first', 'only_first', 'only_second'.*'first'"),
+        (None, 2, "truncation=None"),
+        ("only_second", 1, "no second text"),
+    ],
+)
+def test_a_truncation_that_does_not_exist_is_refused(truncation, texts, message):
+    with pytest.raises(ValueError, match=message):
+        frame(*[[[5]]] * texts, vocab=VOCAB, max_len=8, truncation=truncation)
+
+
+@pytest.mark.slow
+def test_no_tensorflow_text_is_needed(fresh_process):
+    code = """
+        import sys
+        sys.modules["tensorflow_text"] = None
+        from keras_bert_d2l.text.tokenizer.framing import frame
+        from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+        print(frame([[1, 2]], [[1]], vocab=Vocab(GOOGLE_SPECIALS))["tokens"].numpy().tolist())
+    """
+    assert fresh_process(code).strip() == "[[2, 1, 2, 3, 1, 3]]"

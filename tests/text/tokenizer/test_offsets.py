@@ -1,0 +1,97 @@
+"""Offsets: from tokens to characters of the original text, and back."""
+
+import random
+
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.text.tokenizer.offsets import token_spans, tokens_at
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+
+LETTERS = "abcdefghij"
+TOKENS = [*GOOGLE_SPECIALS, *LETTERS, *(f"##{c}" for c in LETTERS), ".", "東", "ᄀ", "##ᅡ"]
+
+
+@pytest.fixture(scope="module", params=["google", "huggingface"])
+def tokenizer(request):
+    return Tokenizer(Vocab(TOKENS), compat=request.param)
+
+
+def slices(tokenizer, text):
+    offsets = {name: rows.to_list()[0] for name, rows in tokenizer.with_offsets([text]).items()}
+    return [text[s:e] for s, e in zip(offsets["starts"], offsets["ends"], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ab. C", ["a", "b", ".", "C"]),
+        ("ÀB É", ["À", "B", "É"]),
+        ("A\u0300b\u0301 c", ["A", "b", "c"]),
+        ("a\u00ad\u200bb\x00 c", ["a", "b", "c"]),
+        ("\ufeffa 東b東", ["a", "東", "b", "東"]),
+        ("a[MASK]b [SEP]", ["a", "[MASK]", "b", "[SEP]"]),
+        ("[MASK][MASK]", ["[MASK]", "[MASK]"]),
+        ("[MASK", ["[", "MASK"]),
+        ("가 a", ["가", "가", "a"]),
+        ("𝒜𝒜 a", ["𝒜𝒜", "a"]),
+        ("a\x01b \x01MASK\x01", ["a", "b", "MASK"]),
+        ("", []),
+        (" \t\n", []),
+        ("x" * 300 + " a", ["x" * 300, "a"]),
+    ],
+    ids=ascii,
+)
+def test_a_token_is_made_of_the_characters_between_its_offsets(tokenizer, text, expected):
+    assert slices(tokenizer, text) == expected
+
+
+def test_the_spelling_of_special_tokens_does_not_matter():
+    tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *LETTERS]))
+    assert slices(tokenizer, "a<mask> b[UNK]") == ["a", "<mask>", "b", "[UNK]"]
+
+
+def test_offsets_of_a_batch_are_those_of_its_texts(tokenizer):
+    draw = random.Random(0)
+    alphabet = [*LETTERS, *"ÀÉ東가 .", "\u0301", "\u200b", "[MASK]", "𝒜", "  "]
+    texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(50)]
+    batch = tokenizer.with_offsets(texts)
+    assert batch["tokens"].to_list() == tokenizer.tokenize(texts).to_list()
+    for i, text in enumerate(texts):
+        for name, rows in tokenizer.with_offsets(text).items():
+            assert rows.to_list()[0] == batch[name][i].numpy().tolist()
+            assert rows.dtype == tf.int32
+        for token, start, end in zip(*(batch[name][i].numpy() for name in batch), strict=True):
+            (alone,) = tokenizer.tokenize(text[start:end]).to_list()
+            assert tokenizer.vocab.to_tokens(int(token)).removeprefix("##") in [
+                piece.removeprefix("##") for piece in tokenizer.vocab.to_tokens(alone)
+            ]
+
+
+def test_a_graph_gives_the_same(tokenizer):
+    texts = tf.constant(["ab É [MASK]", "", "x" * 300])
+    traced = tf.function(tokenizer.with_offsets, input_signature=[tf.TensorSpec(None, tf.string)])
+    for name, rows in tokenizer.with_offsets(texts).items():
+        assert traced(texts)[name].to_list() == rows.to_list()
+
+
+def test_bytes_that_are_not_utf8_count_as_characters(tokenizer):
+    offsets = tokenizer.with_offsets([b"a\xff b", b"\xf0\x9f a"])
+    assert offsets["tokens"].to_list() == tokenizer.tokenize([b"a\xff b", b"\xf0\x9f a"]).to_list()
+    assert offsets["starts"].to_list() == [[0, 3], [0, 2]]
+
+
+def test_characters_lead_back_to_tokens(tokenizer):
+    text = "ab É 가 [MASK]\u200b."
+    offsets = tokenizer.with_offsets([text] * len(text))
+    expected = [0, 1, -1, 2, -1, 3, -1, *[5] * 6, -1, 6]
+    starts, ends = offsets["starts"], offsets["ends"]
+    assert tokens_at(starts, ends, range(len(text))).numpy().tolist() == expected
+    assert tokens_at(starts.to_tensor(), ends.to_tensor(), range(len(text))).dtype == tf.int32
+
+
+def test_a_stretch_of_text_is_a_span_of_tokens(tokenizer):
+    offsets = tokenizer.with_offsets(["ab cd 가"] * 6)
+    spans = token_spans(offsets["starts"], offsets["ends"], [0, 1, 2, 2, 6, 8], [2, 4, 3, 5, 7, 9])
+    assert spans.numpy().tolist() == [[0, 1], [1, 2], [-1, -1], [2, 3], [4, 5], [-1, -1]]

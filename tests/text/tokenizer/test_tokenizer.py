@@ -1,0 +1,433 @@
+"""Tokenizer: ids as google's, in every mode of TensorFlow, packed, truncated and turned back."""
+
+import json
+import random
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+
+PIECES = ["un", "##aff", "##able", "runn", "##ing", "the", "cat", "sat", "##s", ".", ",", "!", "'"]
+PAD, UNK, CLS, SEP, MASK = range(5)
+
+
+def google_vocab():
+    return Vocab([*GOOGLE_SPECIALS, *PIECES])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(google_vocab())
+
+
+def tokens_of(tokenizer, text):
+    return tokenizer.vocab.to_tokens(tokenizer.tokenize(text)[0])
+
+
+def json_lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_words_are_cut_into_the_longest_pieces(tokenizer):
+    assert tokens_of(tokenizer, "UNaffable, rúnning\tcats!") == [
+        *("un", "##aff", "##able", ",", "runn", "##ing", "cat", "##s", "!"),
+    ]
+
+
+def test_a_word_that_cannot_be_cut_is_unknown(tokenizer):
+    assert tokens_of(tokenizer, "the dog sat") == ["the", "[UNK]", "sat"]
+    assert tokens_of(tokenizer, "unaffabled") == ["[UNK]"]
+
+
+def test_a_word_that_is_not_utf8_is_unknown(tokenizer):
+    rows = tokenizer.tokenize([b"the c\xffat sat", b"\xf0\x9f the", b"the\xc3"])
+    assert rows.to_list() == [[10, UNK, 12], [UNK, 10], [UNK]]
+
+
+@pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_special_tokens_in_the_text_stay_whole(specials, lowercase):
+    tokenizer = Tokenizer(Vocab([*PIECES, *specials]), lowercase)
+    pad, unk, cls, sep, mask = tokenizer.vocab.special_ids
+    text = f"{specials[2]} the{specials[4]}cat {specials[1]}{specials[0]}. {specials[3]}"
+    assert tokenizer.tokenize(text).to_list() == [[cls, 5, mask, 6, unk, pad, 9, sep]]
+
+
+def test_the_unknown_token_of_corpora_is_unknown_in_either_spelling():
+    for specials in (GOOGLE_SPECIALS, BOOK_SPECIALS):
+        tokenizer = Tokenizer(Vocab([*specials, *PIECES]))
+        assert tokenizer.tokenize("the[UNK]sat").to_list() == [[10, UNK, 12]]
+
+
+def test_special_tokens_in_the_text_may_be_split():
+    vocab = Vocab([*GOOGLE_SPECIALS, "[", "]", "mask"])
+    assert Tokenizer(vocab).tokenize("[MASK]").to_list() == [[MASK]]
+    tokenizer = Tokenizer(vocab, split_special_tokens=True)
+    assert tokenizer.tokenize("[MASK]").to_list() == [[5, 7, 6]]
+
+
+@pytest.mark.parametrize(("compat", "most"), [("google", 200), ("huggingface", 100)])
+@pytest.mark.parametrize("letter", ["a", "é", "𝒜"])
+def test_a_longer_word_is_unknown(compat, most, letter):
+    vocab = Vocab([*GOOGLE_SPECIALS, letter, f"##{letter}", f"##{letter * 3}", "x", "-"])
+    tokenizer = Tokenizer(vocab, lowercase=False, compat=compat)
+    text = f"x {letter * most}-{letter * (most + 1)}- x"
+    fits = [5] + [7] * ((most - 1) // 3) + [6] * ((most - 1) % 3)
+    assert tokenizer.tokenize([text, "x"]).to_list() == [[8, *fits, 9, UNK, 9, 8], [8]]
+    offsets = tokenizer.with_offsets(text)
+    assert offsets["tokens"].to_list() == [[8, *fits, 9, UNK, 9, 8]]
+    assert offsets["starts"][0, -3] == most + 3
+    assert offsets["ends"][0, -3] == 2 * most + 4
+
+
+def test_options_make_the_same_tokenizer(tokenizer):
+    assert tokenizer.options == {
+        "lowercase": True,
+        "compat": "google",
+        "split_special_tokens": False,
+    }
+    other = Tokenizer(tokenizer.vocab, False, "huggingface", True)
+    assert Tokenizer(tokenizer.vocab, **other.options).options == other.options
+
+
+@pytest.mark.parametrize("truncation", ["only_first", "only_second"])
+def test_one_text_of_a_pair_may_be_cut(tokenizer, truncation):
+    texts = ("the cat sat", "cat the cat")
+    batch = tokenizer(*(texts[:: 1 if truncation == "only_first" else -1]), 8, truncation)
+    row = [CLS, 10, 11, SEP, 11, 10, 11, SEP]
+    if truncation == "only_second":
+        row = [CLS, 11, 10, 11, SEP, 10, 11, SEP]
+    assert batch["tokens"].numpy().tolist() == [row]
+
+
+def test_words_know_their_tokens(tokenizer):
+    batch = tokenizer.from_words([["UNaffable", ",", "", "cats"], ["dog"], []])
+    assert batch["tokens"].numpy().tolist() == [
+        [CLS, 5, 6, 7, 15, 11, 13, SEP],
+        [CLS, UNK, SEP, *[PAD] * 5],
+        [CLS, SEP, *[PAD] * 6],
+    ]
+    assert batch["word_ids"].numpy().tolist() == [
+        [-1, 0, 0, 0, 1, 3, 3, -1],
+        [-1, 0, *[-1] * 6],
+        [-1] * 8,
+    ]
+    assert batch["valid_lens"].numpy().tolist() == [8, 3, 2]
+    cut = tokenizer.from_words(tf.ragged.constant([["UNaffable", "cats"]]), max_len=5)
+    assert cut["word_ids"].numpy().tolist() == [[-1, 0, 0, 0, -1]]
+    assert cut["word_ids"].shape == cut["tokens"].shape == (1, 5)
+
+
+@pytest.mark.parametrize("words", ["the cat", ["the", "cat"], [[1]], 3, [[["the"]]]], ids=repr)
+def test_what_are_no_words_is_refused(tokenizer, words):
+    with pytest.raises(ValueError, match=r"Words must be a list of words.*Received"):
+        tokenizer.from_words(words)
+
+
+def random_lines(number, seed):
+    """Lines of characters of all kinds, most of them of those that a vocabulary may have."""
+    draw = random.Random(seed)
+    codes = [c for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
+    common = "abcdeABCDE ÀéñÑüßΑΣσςΐЖйЙ  .,!'-[]()\t\u00ad\u200b\u0301\u0307İı東京한국ﬁ½²™"
+    for _ in range(number):
+        share = draw.random()
+        yield "".join(
+            chr(draw.choice(codes)) if draw.random() < share**3 else draw.choice(common)
+            for _ in range(draw.choice((3, 12, 40, 300)))
+        )
+
+
+@pytest.mark.parametrize("number", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
+def test_random_lines_are_cut_as_google_cuts_them(google, lowercase, number):
+    letters = "abcdeABCDEαβσςжийßΑΣ한한½²東ñ[]().,é"
+    pieces = [f"{start}{c}" for c in letters for start in ("", "##")]
+    vocab = Vocab([*GOOGLE_SPECIALS, *pieces, "abc", "##cde", "ab", "##e."])
+    tokenizer = Tokenizer(vocab, lowercase, split_special_tokens=True)
+    lines = list(random_lines(number, seed=int(lowercase)))
+    expected = [google.ids(line, vocab, lowercase) for line in lines]
+    batches = [lines[i : i + 1000] for i in range(0, number, 1000)]
+    actual = [ids for batch in batches for ids in tokenizer.tokenize(batch).to_list()]
+    assert [line for line, a, e in zip(lines, actual, expected, strict=True) if a != e] == []
+    assert sum(piece != UNK for ids in expected for piece in ids) > 5 * number
+
+
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [
+        ("the cat", 1),
+        (b"the cat", 1),
+        (["the cat", ""], 2),
+        (("the cat", "sat"), 2),
+        (np.array(["the cat", "sat"]), 2),
+        (np.array("the cat"), 1),
+        (tf.constant(["the cat", "sat", "."]), 3),
+        ([], 0),
+    ],
+)
+def test_texts_come_as_a_string_a_list_or_a_tensor(tokenizer, texts, count):
+    rows = tokenizer.tokenize(texts)
+    assert rows.shape.as_list() == [count, None]
+    assert rows.dtype == tf.int32
+    if count:
+        assert rows[0].numpy().tolist() == [10, 11]
+
+
+def test_one_text_is_framed_and_padded_to_the_longest(tokenizer):
+    batch = tokenizer(["the cat sat.", "", "cats"])
+    assert {name: tensor.dtype for name, tensor in batch.items()} == {
+        "tokens": tf.int32,
+        "segments": tf.int32,
+        "valid_lens": tf.int32,
+    }
+    assert batch["tokens"].numpy().tolist() == [
+        [CLS, 10, 11, 12, 14, SEP],
+        [CLS, SEP, PAD, PAD, PAD, PAD],
+        [CLS, 11, 13, SEP, PAD, PAD],
+    ]
+    assert batch["segments"].numpy().tolist() == [[0] * 6] * 3
+    assert batch["valid_lens"].numpy().tolist() == [6, 2, 4]
+
+
+def test_a_pair_has_two_segments(tokenizer):
+    batch = tokenizer(["the cat", "sat"], ["sat.", ""], max_len=9)
+    assert batch["tokens"].numpy().tolist() == [
+        [CLS, 10, 11, SEP, 12, 14, SEP, PAD, PAD],
+        [CLS, 12, SEP, SEP, PAD, PAD, PAD, PAD, PAD],
+    ]
+    assert batch["segments"].numpy().tolist() == [
+        [0, 0, 0, 0, 1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 0, 0, 0, 0, 0],
+    ]
+    assert batch["valid_lens"].numpy().tolist() == [7, 4]
+
+
+def test_padding_is_the_padding_token_of_the_vocabulary():
+    tokenizer = Tokenizer(Vocab([*PIECES, *BOOK_SPECIALS]))
+    assert tokenizer("the", max_len=5)["tokens"].numpy().tolist() == [[15, 5, 16, 13, 13]]
+
+
+def test_a_single_text_loses_its_end(tokenizer):
+    batch = tokenizer(["the cat sat .", "the"], max_len=4)
+    assert batch["tokens"].numpy().tolist() == [[CLS, 10, 11, SEP], [CLS, 10, SEP, PAD]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "room", "kept"),
+    [
+        ((5, 5), 7, (3, 4)),
+        ((6, 5), 7, (4, 3)),
+        ((5, 6), 7, (3, 4)),
+        ((2, 9), 7, (2, 5)),
+        ((9, 2), 7, (5, 2)),
+        ((9, 9), 8, (4, 4)),
+        ((0, 9), 7, (0, 7)),
+        ((3, 4), 7, (3, 4)),
+        ((1, 1), 7, (1, 1)),
+    ],
+)
+def test_of_a_pair_the_longer_text_is_cut_first(tokenizer, lengths, room, kept):
+    a, b = ("the " * lengths[0], "cat " * lengths[1])
+    batch = tokenizer([a, "the"], [b, "cat"], max_len=room + 3)
+    row = batch["tokens"][0].numpy().tolist()
+    assert (row.count(10), row.count(11)) == kept
+    assert batch["segments"][0].numpy().sum() == kept[1] + 1
+    assert batch["valid_lens"].numpy().tolist() == [sum(kept) + 3, 5]
+
+
+def test_every_mode_of_tensorflow_gives_the_same(tokenizer):
+    texts, texts_b = ["the cat.", "unaffable [MASK]", ""], ["sat", "the", "!"]
+    expected = tokenizer(texts, texts_b, max_len=8)
+    spec = tf.TensorSpec(None, tf.string)  # not even the rank is known
+    traced = tf.function(lambda a, b: tokenizer(a, b, max_len=8), input_signature=[spec, spec])
+    dataset = tf.data.Dataset.from_tensor_slices((texts, texts_b)).batch(3)
+    mapped = dataset.map(lambda a, b: tokenizer(a, b, max_len=8))
+    assert mapped.element_spec["tokens"].shape.as_list() == [None, 8]
+    assert mapped.element_spec["segments"].shape.as_list() == [None, 8]
+    for batch in (traced(tf.constant(texts), tf.constant(texts_b)), next(iter(mapped))):
+        for name, tensor in expected.items():
+            np.testing.assert_array_equal(batch[name], tensor)
+
+
+def test_texts_may_be_mapped_one_by_one(tokenizer):
+    dataset = tf.data.Dataset.from_tensor_slices(["the cat", "sat"]).map(tokenizer)
+    rows = [batch["tokens"].numpy().tolist() for batch in dataset]
+    assert rows == [[[CLS, 10, 11, SEP]], [[CLS, 12, SEP]]]
+
+
+class Service(tf.Module):
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def serve(self, texts):
+        batch = self.tokenizer(texts, texts, max_len=16)
+        return {**batch, "texts": self.tokenizer.detokenize(batch["tokens"])}
+
+
+@pytest.mark.slow
+def test_a_saved_model_needs_tensorflow_text_alone(tokenizer, tmp_path, fresh_process):
+    texts = ["The [MASK] sat.", "x" * 300]
+    service = Service(tokenizer)
+    tf.saved_model.save(service, str(tmp_path / "saved"))
+    expected = {k: v.numpy().tolist() for k, v in service.serve(tf.constant(texts)).items()}
+    code = """
+        import sys
+        import tensorflow as tf, tensorflow_text
+        service = tf.saved_model.load(sys.argv[1])
+        answer = service.serve(tf.constant(sys.argv[2:]))
+        assert "keras_bert_d2l" not in sys.modules
+        print(dict(sorted((k, v.numpy().tolist()) for k, v in answer.items())))
+    """
+    printed = fresh_process(code, tmp_path / "saved", *texts)
+    assert printed.strip() == str(dict(sorted(expected.items())))
+
+
+def test_only_ops_of_stock_servers_are_in_the_graph(tokenizer):
+    service = Service(tokenizer)
+    graph = service.serve.get_concrete_function().graph.as_graph_def()
+    ops = {node.op for node in graph.node}
+    ops |= {node.op for function in graph.library.function for node in function.node_def}
+    of_tensorflow_text = {"FastWordpieceTokenizeWithOffsets", "NormalizeUTF8"}  # both in 2.12
+    assert of_tensorflow_text <= ops
+    assert not {op for op in ops if op.startswith("TFText>") or op == "PyFunc"}
+
+
+def test_ids_turn_back_into_readable_text():
+    vocab = Vocab([*GOOGLE_SPECIALS, *PIECES, "don", "t", "(", ")", "$", "5", "%"])
+    tokenizer = Tokenizer(vocab)
+    texts = ["the cats (unaffable) sat, don't [MASK]!", "$5% the dog.", ""]
+    assert [text.decode() for text in tokenizer.detokenize(tokenizer(texts)["tokens"]).numpy()] == [
+        "the cats (unaffable) sat, don't [MASK]!",
+        "$5% the [UNK].",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [[10, 11, 13], [12]],
+        tf.ragged.constant([[10, 11, 13], [12]]),
+        np.array([[CLS, 10, 11, 13], [CLS, 12, SEP, PAD]]),
+        tf.constant([[10, 11, 13, SEP], [12, SEP, PAD, PAD]], tf.int64),
+    ],
+    ids=["lists", "ragged", "numpy", "tensor"],
+)
+def test_ids_may_be_dense_or_ragged(tokenizer, ids):
+    assert tokenizer.detokenize(ids).numpy().tolist() == [b"the cats", b"sat"]
+
+
+def test_one_row_of_ids_is_one_text(tokenizer):
+    assert tokenizer.detokenize([10, 11]).numpy().tolist() == [b"the cat"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(3, None, [1, 2], [["the"], ["cat"]], [["the", "cat"], ["sat"]], tf.constant([1]), 1.5),
+        tf.ragged.constant([["the"], []]),
+    ],
+    ids=repr,
+)
+def test_what_is_no_text_is_refused(tokenizer, texts):
+    with pytest.raises(ValueError, match=r"Texts must be a string.*Received"):
+        tokenizer.tokenize(texts)
+
+
+@pytest.mark.parametrize("max_len", [2, 0, -1, 8.0, True, "8"])
+def test_a_max_len_without_room_is_refused(tokenizer, max_len):
+    with pytest.raises(ValueError, match="at least 3"):
+        tokenizer("the", max_len=max_len)
+
+
+def test_a_pair_needs_room_for_two_texts(tokenizer):
+    assert tokenizer("the cat", "sat", max_len=5)["valid_lens"].numpy().tolist() == [5]
+    with pytest.raises(ValueError, match=r"at least 5.*max_len=4"):
+        tokenizer("the", "cat", max_len=4)
+
+
+def test_texts_and_their_partners_are_equally_many(tokenizer):
+    with pytest.raises(ValueError, match="Received: 2 and 1"):
+        tokenizer(["the", "cat"], ["sat"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[0, 18]], r"0\.\.17.*Received: 18"),
+        ([[-1]], r"Received: -1"),
+        ([[0.5]], "must be integers"),
+        (3, "must be integers"),
+        (np.zeros((1, 1, 1), np.int32), "must be integers"),
+    ],
+)
+def test_ids_that_cannot_be_turned_back_are_refused(tokenizer, ids, message):
+    with pytest.raises(ValueError, match=message):
+        tokenizer.detokenize(ids)
+
+
+def test_a_tokenizer_needs_a_vocab():
+    with pytest.raises(ValueError, match="from_file"):
+        Tokenizer("vocab.txt")
+
+
+def test_without_tensorflow_text_the_error_names_the_platforms(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    with pytest.raises(ImportError, match=r"Linux \(x86_64, aarch64\) and macOS \(arm64\)"):
+        Tokenizer(google_vocab())
+
+
+@pytest.fixture(scope="module", params=["uncased", "cased"])
+def bert_base(request, data_dir):
+    path = data_dir / "vocab" / f"bert-base-{request.param}-vocab.txt"
+    return request.param, Tokenizer(Vocab.from_file(path), lowercase=request.param == "uncased")
+
+
+@pytest.mark.parametrize("compat", ["google", "huggingface"])
+def test_tricky_lines_are_cut_as_the_originals_cut_them(bert_base, data_dir, compat):
+    """Google splits special tokens in a text, Hugging Face does not."""
+    name, tokenizer = bert_base
+    tokenizer = Tokenizer(
+        tokenizer.vocab, name == "uncased", compat, split_special_tokens=compat == "google"
+    )
+    lines = json_lines(data_dir / "golden" / "tokenization" / "tricky_bert.jsonl")
+    texts = [line["text"] for line in lines]
+    expected = [line[f"ids_{name}"][1:-1] for line in lines]
+    if compat == "google":
+        google = [line[f"google_{name}"] for line in lines]
+        expected = [g[1:-1] if g else e for g, e in zip(google, expected, strict=True)]
+    assert tokenizer.tokenize(texts).to_list() == expected
+    assert tokenizer.with_offsets(texts)["tokens"].to_list() == expected
+    assert len(texts) == 100
+
+
+def test_words_are_aligned_as_hugging_face_aligns_them(bert_base, data_dir):
+    name, tokenizer = bert_base
+    if name == "uncased":
+        pytest.skip("the expected ids are those of the cased vocabulary")
+    lines = json_lines(data_dir / "golden" / "tokenization" / "word_alignment.jsonl")
+    batch = tokenizer.from_words([line["words"] for line in lines])
+    for i, line in enumerate(lines):
+        length = batch["valid_lens"][i]
+        assert batch["tokens"][i, :length].numpy().tolist() == line["input_ids_cased"]
+        word_ids = [-1 if word is None else word for word in line["word_ids"]]
+        assert batch["word_ids"][i, :length].numpy().tolist() == word_ids
+
+
+def test_truncated_pairs_are_those_of_hugging_face(bert_base, data_dir):
+    name, tokenizer = bert_base
+    key = {"uncased": "input_ids", "cased": "input_ids_cased"}[name]
+    for line in json_lines(data_dir / "golden" / "tokenization" / "pairs_truncated.jsonl"):
+        # Called with one pair (not a batch), Hugging Face takes an empty second text for none.
+        batch = tokenizer(line["text_a"], line["text_b"] or None, max_len=line["max_length"])
+        assert batch["tokens"][0].numpy().tolist() == line[key]
+        if name == "uncased":
+            assert batch["segments"][0].numpy().tolist() == line["token_type_ids"]
+            assert batch["valid_lens"][0] == sum(line["attention_mask"])

@@ -1,0 +1,170 @@
+"""Vocab: the two-way map, its special tokens, its file and what it refuses."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+
+WORDS = ["the", "cat", "##s", "sat"]
+
+
+@pytest.fixture(params=[GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
+def specials(request):
+    return request.param
+
+
+def test_the_position_of_a_token_is_its_id(specials):
+    vocab = Vocab([*specials, *WORDS])
+    assert len(vocab) == 9
+    assert [vocab[token] for token in vocab] == list(range(9))
+    assert vocab[["cat", ["##s", "the"]]] == [6, [7, 5]]
+    assert vocab.to_tokens([6, [7, 5]]) == ["cat", ["##s", "the"]]
+    assert vocab.tokens == (*specials, *WORDS)
+
+
+def test_special_tokens_are_found_wherever_they_stand(specials):
+    pad, unk, cls, sep, mask = specials
+    vocab = Vocab(["the", mask, sep, "cat", pad, cls, unk])
+    assert vocab.special_ids == (4, 6, 5, 2, 1)
+    assert vocab.special_ids == (
+        vocab.pad_id,
+        vocab.unk_id,
+        vocab.cls_id,
+        vocab.sep_id,
+        vocab.mask_id,
+    )
+    assert vocab.special_tokens == specials
+
+
+def test_an_unknown_token_has_the_id_of_the_unknown_token(specials):
+    vocab = Vocab([*specials, *WORDS])
+    assert vocab["dog"] == vocab.unk_id
+    assert "dog" not in vocab
+    assert "cat" in vocab
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([[5, 6], [7, 8]]),
+        tf.constant([[5, 6], [7, 8]]),
+        tf.ragged.constant([[5, 6], [7, 8]]),
+        ((np.int32(5), 6), (7, 8)),
+    ],
+    ids=["numpy", "tensor", "ragged", "tuples"],
+)
+def test_ids_may_come_as_any_array(ids):
+    assert Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids) == [["the", "cat"], ["##s", "sat"]]
+
+
+def test_a_file_comes_back_byte_for_byte(specials, tmp_path):
+    vocab = Vocab([*specials, *WORDS, "münchen", "\u2028", "\x85", "東"])
+    vocab.to_file(tmp_path / "new" / "vocab.txt")
+    written = (tmp_path / "new" / "vocab.txt").read_bytes()
+    assert written.decode() == "".join(f"{token}\n" for token in vocab)
+    assert Vocab.from_file(tmp_path / "new" / "vocab.txt") == vocab
+    assert vocab.fingerprint == hashlib.sha256(written).hexdigest()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["vocab.txt"]
+
+
+def test_a_file_with_windows_line_ends_and_a_byte_order_mark_is_read(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(GOOGLE_SPECIALS).encode())
+    assert Vocab.from_file(tmp_path / "vocab.txt").tokens == GOOGLE_SPECIALS
+
+
+def test_vocabularies_are_equal_when_their_tokens_are():
+    vocab = Vocab([*GOOGLE_SPECIALS, *WORDS])
+    same, other = Vocab((*GOOGLE_SPECIALS, *WORDS)), Vocab([*GOOGLE_SPECIALS, *WORDS[::-1]])
+    assert vocab == same
+    assert hash(vocab) == hash(same)
+    assert vocab != other
+    assert vocab.fingerprint != other.fingerprint
+
+
+def test_added_tokens_get_the_ids_that_follow(specials):
+    vocab = Vocab([*specials, *WORDS])
+    assert vocab.with_tokens(["dog", "##ed"]).tokens == (*specials, *WORDS, "dog", "##ed")
+    assert len(vocab) == 9
+    with pytest.raises(ValueError, match="'cat' as the ids 6 and 9"):
+        vocab.with_tokens(["cat"])
+    with pytest.raises(ValueError, match="one string: 'dog'"):
+        vocab.with_tokens("dog")
+
+
+def test_dropped_tokens_leave_the_others_in_order_and_the_special_ones_stay(specials):
+    vocab = Vocab(["the", *specials, "cat", "##s"])
+    smaller = vocab.without_tokens(["cat", "the", *specials])
+    assert smaller.tokens == (*specials, "##s")
+    assert smaller.special_ids == (0, 1, 2, 3, 4)
+    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
+        vocab.without_tokens(["cat", "dog"])
+    with pytest.raises(ValueError, match="one string: 'cat'"):
+        vocab.without_tokens("cat")
+
+
+def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
+    path = data_dir / "vocab" / "bert-base-uncased-vocab.txt"
+    vocab = Vocab.from_file(path)
+    assert len(vocab) == 30522
+    assert vocab.special_ids == (0, 100, 101, 102, 103)
+    assert vocab.fingerprint == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (WORDS, r"special tokens.*Missing: \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
+        ([*BOOK_SPECIALS[:-1], *WORDS], "Missing: <mask>"),
+        ([], "special tokens"),
+        ([*GOOGLE_SPECIALS, "cat", "dog", "cat"], r"'cat' as the ids 5 and 7"),
+        ([*GOOGLE_SPECIALS, ""], r"an empty one as id 5 \(line 6"),
+        ([*GOOGLE_SPECIALS, "a\nb"], "line breaks"),
+        ([*GOOGLE_SPECIALS, 7], "must be strings. Received: 7"),
+        ("cat", "one string"),
+    ],
+)
+def test_what_is_no_vocabulary_is_refused(tokens, message):
+    with pytest.raises(ValueError, match=message):
+        Vocab(tokens)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"[PAD]\ncaf\xe9\n", r"must be UTF-8. Received: byte 9 is 0xe9"),
+        (b"cat\ndog\n", "Missing"),
+        (b"[PAD]\n\n[UNK]\n", r"as id 1 \(line 2"),
+    ],
+)
+def test_a_file_that_is_no_vocabulary_is_refused_by_name(tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        Vocab.from_file(tmp_path / "vocab.txt")
+    assert "vocab.txt" in str(caught.value)
+
+
+def test_a_missing_file_is_a_file_not_found_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Vocab.from_file(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("ids", [9, -1, [0, 9], np.array([9])])
+def test_an_id_outside_the_vocabulary_is_refused(ids):
+    with pytest.raises(ValueError, match=r"must be in 0\.\.8.*Received: (9|-1)"):
+        Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids)
+
+
+@pytest.mark.parametrize("ids", [1.0, "cat", True, None, np.array([1.5])])
+def test_ids_that_are_no_integers_are_refused(ids):
+    with pytest.raises(ValueError, match="must be integers"):
+        Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids)
+
+
+def test_an_id_where_a_token_belongs_is_refused():
+    with pytest.raises(ValueError, match="to_tokens"):
+        Vocab([*GOOGLE_SPECIALS, *WORDS])[3]

@@ -1,0 +1,343 @@
+import functools
+import json
+import signal
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
+from keras_bert_d2l.models.tasks.heads import SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.callbacks import TrainingInterrupted
+from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
+from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+
+CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
+OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_graphs(monkeypatch, request):
+    """Graphs would take longer to make than what they compute; one test has them."""
+    if "graph" not in request.node.name:
+        eager = functools.partialmethod(TaskModel.compile, run_eagerly=True)
+        monkeypatch.setattr(TaskModel, "compile", eager)
+
+
+def make_model():
+    keras.utils.set_random_seed(0)
+    return SequenceClassifier(BERTModel.from_bert_config(CONFIG), ["low", "high"], dropout=0.2)
+
+
+def make_data(size=16, seed=0):
+    """Whether the second token is above 10."""
+    tokens = np.random.default_rng(seed).integers(0, 20, (size, 6), "int32")
+    features = {
+        "tokens": tokens,
+        "segments": 0 * tokens,
+        "valid_lens": np.full(size, 6, "int32"),
+    }
+    return tf.data.Dataset.from_tensor_slices((features, tokens[:, 1] > 10)).map(
+        lambda x, y: (x, tf.cast(y, tf.int32))
+    )
+
+
+def of_epoch(epoch):
+    return make_data().shuffle(16, seed=epoch, reshuffle_each_iteration=False).batch(8)
+
+
+DEV = make_data(8, seed=1).batch(8)
+
+
+def weights_of(model):
+    return [weight.numpy() for weight in model.weights]
+
+
+def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
+    values = iter([0.1, 0.5, 0.9, 0.7])  # the first before the training: is there an f1?
+    seen = []
+
+    def score(model):
+        seen.append(weights_of(model))
+        return {"f1": next(values)}
+
+    model, metrics = finetune(
+        make_model(),
+        of_epoch,
+        DEV,
+        tmp_path / "run",
+        monitor="val_f1",
+        score=score,
+        facts={"seed": 7},
+        **OPTIONS,
+    )
+    assert (metrics["best_epoch"], metrics["best"]["val_f1"], metrics["seed"]) == (2, 0.9, 7)
+    assert [figures["step"] for figures in metrics["history"]] == [2, 4, 6]
+    for weight, best in zip(model.weights, seen[2], strict=True):
+        np.testing.assert_array_equal(weight, best)
+    assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["val_f1"] for line in lines] == [0.5, 0.9, 0.7]
+    best = load_pretrained(tmp_path / "run/best").model
+    batch = next(iter(DEV))[0]
+    np.testing.assert_array_equal(best(batch), model(batch))
+
+
+def test_without_matplotlib_a_run_says_so_once_and_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, "verbose": 2})
+    assert capsys.readouterr().out.count("Learning curves need matplotlib") == 1
+    assert not (tmp_path / "run/curves.png").exists()
+    assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
+
+
+def test_a_run_that_goes_on_ends_where_it_would_have_ended(tmp_path):
+    finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
+
+    def stop(epoch):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return of_epoch(epoch)
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune(make_model(), stop, DEV, tmp_path / "run", **OPTIONS)
+    lines = tmp_path / "run/metrics.jsonl"
+    lines.write_text(lines.read_text() + '{"step": 6}\n')
+    finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    for file in ("metrics.json", "metrics.jsonl", "last/variables.safetensors"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    changed = {**OPTIONS, "learning_rate": 1.0}
+    with pytest.raises(ValueError, match=r"has learning_rate=0\.02.*Received: learning_rate=1"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **OPTIONS)
+    (tmp_path / "run/last/training_state.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
+
+
+class PressCtrlC(keras.callbacks.Callback):
+    def __init__(self, at_batch, times=1):
+        super().__init__()
+        self.at_batch = at_batch
+        self.times = times
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.at_batch -= 1
+        if self.at_batch == 0:
+            for _ in range(self.times):
+                signal.raise_signal(signal.SIGINT)
+
+
+def in_small_batches(epoch):
+    return of_epoch(epoch).unbatch().batch(2)
+
+
+def in_batches_of_four(epoch):
+    return of_epoch(epoch).unbatch().batch(4)
+
+
+@pytest.mark.slow
+def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_ended(tmp_path):
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
+    options = {**OPTIONS, "callbacks": [PressCtrlC(11)]}
+    with pytest.raises(TrainingInterrupted, match="in epoch 2 of 3 after step 4 of 8, and saved"):
+        finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    for file in (
+        "metrics.json",
+        "metrics.jsonl",
+        "last/variables.safetensors",
+        "last/optimizer.safetensors",
+        "last/training_state.json",  # the points of the learning curve among it
+    ):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_path, monkeypatch):
+    options = {**OPTIONS, "epochs": 2}
+    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
+    pressing = {**options, "callbacks": [PressCtrlC(3, times=2)]}
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "keras_bert_d2l.training.finetuning.finetune._SAVE_SECONDS", 0.0
+        )  # every step
+        with pytest.raises(KeyboardInterrupt):
+            finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **pressing)
+    saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
+    assert (saved["batch"], saved["history"]) == (3, [])
+    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
+    for file in ("metrics.json", "last/variables.safetensors"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def test_a_run_stands_for_its_best_epoch_and_has_none_before_the_first(tmp_path):
+    run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
+    with pytest.raises(TrainingInterrupted):
+        finetune(make_model(), in_small_batches, DEV, run, **options, callbacks=[PressCtrlC(2)])
+    (run / "run.yaml").write_text("task: classify\n")
+    with pytest.raises(FileNotFoundError, match=r"within its first epoch.*go on with it first"):
+        checkpoint_folder(run)
+    (run / "run.yaml").unlink()
+    finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)
+    assert checkpoint_folder(run) == run / "best"
+    assert checkpoint_folder(run / "best") == run / "best"
+
+
+def test_the_threshold_of_no_answer_is_that_of_the_best_epoch(tmp_path):
+    assert tuned_null_threshold(tmp_path) is None
+    for best, expected in (
+        (None, None),
+        ({"val_f1": 0.5}, None),
+        ({"val_f1": 0.5, "val_null_threshold": -2.5}, -2.5),
+    ):
+        (tmp_path / "metrics.json").write_text(json.dumps({"best": best}))
+        assert tuned_null_threshold(tmp_path) == expected
+
+
+def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
+    options = {**OPTIONS, "callbacks": [PressCtrlC(8)]}
+    with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3, and saved. Go on with"):
+        finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
+    saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
+    assert (saved["batch"], len(saved["history"])) == (0, 1)
+
+
+def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
+    options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
+    errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])
+    _, metrics = finetune(
+        make_model(),
+        of_epoch,
+        DEV,
+        tmp_path / "run",
+        score=lambda model: {"error": next(errors)},
+        **options,
+    )
+    assert (metrics["best_epoch"], len(metrics["history"])) == (2, 3)
+
+
+@pytest.mark.parametrize("score", [None, lambda model: {"f1": 0.5}])
+def test_a_figure_that_there_is_not_is_refused_before_anything_is_trained(score, tmp_path):
+    run, seen = tmp_path / "run", []
+    options = {**OPTIONS, "score": score, "monitor": "val_f2"}
+
+    def train(epoch):
+        seen.append(epoch)
+        return of_epoch(epoch)
+
+    with pytest.raises(ValueError, match=r"`monitor` must be one of .*val_loss\. Received.*val_f2"):
+        finetune(make_model(), train, DEV, run, **options)
+    assert not run.exists()
+    assert seen == [0]  # to count its batches
+
+
+def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):
+    model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
+    data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
+    unknown = data.filter(lambda x, y: True)  # of which the number of batches is not known
+    _, metrics = finetune(model, unknown, unknown, tmp_path / "run", **OPTIONS)
+    assert metrics["monitor"] == "val_loss"
+    assert metrics["history"][-1]["step"] == 6
+    assert metrics["best"]["val_loss"] < metrics["history"][0]["loss"]
+
+
+class StopTraining(keras.callbacks.Callback):
+    """Ends the training after a batch of an epoch, or after the epoch."""
+
+    def __init__(self, epoch, batch=None):
+        super().__init__()
+        self.place = (epoch, batch)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = self.place == (self.epoch, batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = self.model.stop_training or self.place == (epoch, None)
+
+
+@pytest.mark.parametrize(
+    ("callback", "steps", "resumed"),
+    [(StopTraining(0, 1), [2], [2, 10, 18]), (StopTraining(1), [8, 16], [8, 16, 24])],
+)
+def test_a_callback_that_stops_training_ends_the_run_which_can_go_on(
+    callback, steps, resumed, tmp_path, capsys
+):
+    options = {**OPTIONS, "verbose": 2}
+    run = tmp_path / "run"
+    model, metrics = finetune(
+        make_model(), in_small_batches, DEV, run, callbacks=[callback], **options
+    )
+    assert [figures["step"] for figures in metrics["history"]] == steps
+    assert f"ended the run after epoch {len(steps)} of 3." in capsys.readouterr().out
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == len(steps)
+    batch = next(iter(DEV))[0]
+    best = load_pretrained(run / "best").model
+    np.testing.assert_array_equal(best(batch), model(batch))
+    _, metrics = finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)
+    assert [figures["step"] for figures in metrics["history"]] == resumed
+
+
+def test_training_that_diverges_is_said(tmp_path):
+    options = {**OPTIONS, "learning_rate": 1e30, "epochs": 1, "warmup": 0.0, "monitor": "val_loss"}
+    with pytest.raises(ValueError, match="diverged"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "`epochs`"),
+        ({"epochs": 1.5}, "`epochs`"),
+        ({"patience": 0}, "`patience`"),
+        ({"warmup": 1.0}, "`warmup`"),
+        ({"layer_decay": 0.0}, "`layer_decay`"),
+        ({"class_weights": {"x": 1.0}}, "`class_weights`"),
+        ({"learning_rate": "fast"}, "`learning_rate`"),
+        ({"seed": -1}, "`seed`"),
+        ({"jit": 1}, "`jit`"),
+        ({"learning_rates": 1}, "Unknown option 'learning_rates'"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, **options})
+
+
+def test_batches_without_an_end_or_a_beginning_and_no_run_are_refused(tmp_path):
+    for train, message in ((DEV.repeat(), "without an end"), (DEV.take(0), "without a batch")):
+        with pytest.raises(ValueError, match=message):
+            finetune(make_model(), train, DEV, tmp_path / "run", **OPTIONS)
+    with pytest.raises(FileNotFoundError, match="no run"):
+        finetune(make_model(), DEV, DEV, tmp_path / "none", resume=True, **OPTIONS)
+
+
+def test_lower_layers_learn_more_slowly_by_layer_decay():
+    config = BERTConfig(20, 8, 12, num_heads=2, num_blks=2, dropout=0.0, max_len=8)
+    model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
+    variables = model.trainable_variables
+    before = {v.path: v.numpy() for v in variables}
+    optimizer = BERTAdamW(1.0, weight_decay=0.0, epsilon=1e-12, clip_norm=None, layer_decay=0.5)
+    optimizer.apply([np.ones(v.shape, "float32") for v in variables], variables)
+    steps = {v.path: float((before[v.path] - v.numpy()).mean()) for v in variables}
+    expected = {
+        "embeddings": 0.125,
+        "pos_embedding": 0.125,
+        "blk_0/": 0.25,
+        "blk_1/": 0.5,
+        "hidden/": 1.0,
+        "head/": 1.0,
+    }
+    for path, step in steps.items():
+        (share,) = {value for part, value in expected.items() if part in path}
+        assert step == pytest.approx(share, rel=1e-4), path
+    assert BERTAdamW.from_config(optimizer.get_config()).layer_decay == 0.5
+    with pytest.raises(ValueError, match="`layer_decay`"):
+        BERTAdamW(layer_decay=1.5)

@@ -1,0 +1,165 @@
+import dataclasses
+from typing import get_args
+
+import pytest
+
+from keras_bert_d2l.data.pretraining import masking, packing, pairs
+from keras_bert_d2l.training.pretraining.options import (
+    MaskingName,
+    Objective,
+    PretrainingOptions,
+    Rows,
+    read_options,
+)
+
+
+def test_what_is_left_out_follows_from_the_rest():
+    options = PretrainingOptions(corpus="docstrings", steps=1000)
+    assert options.warmup_steps == 100
+    assert options.evaluate_every == 50
+    assert (options.preset, options.vocab_size, options.lowercase) == ("mini", 8000, True)
+
+
+def test_evaluations_of_a_long_run_are_500_steps_apart():
+    assert PretrainingOptions(corpus="docstrings", steps=1_000_000).evaluate_every == 500
+
+
+def test_a_file_gives_back_the_options_that_were_written(tmp_path):
+    written = PretrainingOptions(corpus=["a.txt", "docstrings"], steps=7, learning_rate=1e-5)
+    written.to_yaml(tmp_path / "run.yaml")
+    assert PretrainingOptions.from_dict(read_options(tmp_path / "run.yaml")) == written
+
+
+def test_paths_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = PretrainingOptions(corpus=("text", "docstrings"), vocab="vocab.txt")
+    assert options.corpus == (str(tmp_path / "text"), "docstrings")
+    assert options.vocab == str(tmp_path / "vocab.txt")
+
+
+def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path):
+    (tmp_path / "run.yaml").write_text("corpus: docstrings\nlearning_rate: 1e-3\n")
+    assert PretrainingOptions.from_dict(read_options(tmp_path / "run.yaml")).learning_rate == 1e-3
+
+
+def test_an_empty_file_sets_nothing(tmp_path):
+    (tmp_path / "run.yaml").write_text("# nothing yet\n")
+    assert read_options(tmp_path / "run.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("stepps: 3\n", r"run\.yaml.*'stepps'.*steps"),
+        ("- steps\n", r"one `name: value` a line"),
+        ("steps: [\n", r"not a YAML file"),
+        (b"steps: \xff\n", r"not a YAML file"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(content, message, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=message):
+        read_options(path)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("steps", 0),
+        ("steps", 2.5),
+        ("steps", "many"),
+        ("batch_size", True),
+        ("max_len", 4),
+        ("seed", -1),
+        ("vocab_size", 3),
+        ("warmup_steps", 10_000),
+        ("evaluate_every", 0),
+        ("learning_rate", 0),
+        ("learning_rate", "fast"),
+        ("learning_rate", float("nan")),
+        ("weight_decay", -0.1),
+        ("held_out", 1),
+        ("precision", "float64"),
+        ("strategy", "many"),
+        ("layout", "verse"),
+        ("preset", "huge"),
+        ("preset", 3),
+        ("jit", 1),
+        ("lowercase", "no"),
+        ("vocab", 3),
+        ("corpus", None),
+        ("corpus", []),
+        ("corpus", ["a.txt", 3]),
+        ("tpu", "local"),
+        ("masking", "letters"),
+        ("objective", "both"),
+        ("rows", "short"),
+        ("short_seq_prob", 1.5),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_of_its_option(option, value):
+    with pytest.raises(ValueError, match=f"{option}|name="):
+        PretrainingOptions(**{"corpus": "docstrings", option: value})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"vocab": "vocab.txt", "vocab_size": 100},
+        {"bert_config": "config.json", "preset": "mini"},
+        {"init": "run", "vocab": "vocab.txt"},
+        {"init": "run", "vocab_size": 100},
+        {"init": "run", "lowercase": True},
+        {"init": "run", "preset": "mini"},
+        {"init": "run", "bert_config": "config.json"},
+    ],
+)
+def test_options_that_contradict_are_refused_by_name(options):
+    with pytest.raises(ValueError, match=".*".join(options)):
+        PretrainingOptions(corpus="docstrings", **options)
+
+
+def test_short_rows_come_first_and_their_batches_hold_as_many_tokens():
+    options = PretrainingOptions(corpus="a", steps=10, batch_size=4, max_len=64, short_steps=3)
+    assert options.short_len == 8
+    assert options.phases() == [(0, 3, 32, 8), (3, 10, 4, 64)]
+    assert PretrainingOptions(corpus="a", steps=10).phases() == [(0, 10, 64, 128)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"short_len": 16}, "short_len=16, short_steps=0"),
+        ({"short_steps": 5, "short_len": 48}, "divisor.*short_len=48, max_len=128"),
+        ({"short_steps": 5, "short_len": 128}, "divisor"),
+        ({"short_steps": 11, "steps": 10}, "short_steps=11, steps=10"),
+        ({"short_steps": 5, "max_len": 36}, "max_len=36; set `short_len`"),
+    ],
+)
+def test_short_rows_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingOptions(corpus="a", **options)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'step'.*steps, batch_size"):
+        PretrainingOptions.from_dict({"corpus": "docstrings", "step": 1})
+
+
+def test_the_record_cannot_be_changed():
+    options = PretrainingOptions(corpus="docstrings")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.steps = 3
+
+
+def test_the_names_of_strategies_are_those_of_the_pipeline():
+    assert get_args(MaskingName) == masking.STRATEGIES
+    assert get_args(Objective) == pairs.OBJECTIVES
+    assert get_args(Rows) == packing.ROWS
+
+
+@pytest.mark.parametrize("options", [{"jit": True}, {"strategy": "tpu"}])
+def test_rows_of_many_lengths_are_not_compiled_one_by_one(options):
+    with pytest.raises(ValueError, match=r"rows='bucketed' with .*use rows='packed'"):
+        PretrainingOptions(corpus="a", rows="bucketed", **options)

@@ -1,0 +1,396 @@
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l.checkpoints.pretrained import load_pretrained
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.training.callbacks import TrainingInterrupted
+from keras_bert_d2l.training.pretraining.options import read_options
+from keras_bert_d2l.training.pretraining.pretrain import pretrain
+
+STATE = ("model.safetensors", "optimizer.safetensors", "training_state.json")
+
+
+def digests(run):
+    """What the whole state of a run comes to: weights, optimizer, step, seeds of dropout."""
+    return {name: hashlib.sha256((run / "last" / name).read_bytes()).hexdigest() for name in STATE}
+
+
+class AfterSteps(keras.callbacks.Callback):
+    """Calls `action` after so many steps of this process."""
+
+    def __init__(self, steps, action):
+        super().__init__()
+        self.steps = steps
+        self.action = action
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps -= 1
+        if self.steps == 0:
+            self.action()
+
+
+def fail():
+    raise ConnectionError("the power went")
+
+
+def press_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def finished(text, options, tmp_path_factory):
+    """A run that was not disturbed: its folder and what `pretrain` returned."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    return run, pretrain(text, run, **options)
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A copy of the finished run, to be changed."""
+    return shutil.copytree(finished[0], tmp_path / "copy")
+
+
+def test_the_run_folder_holds_all_that_belongs_to_the_run(finished):
+    run, _ = finished
+    assert {path.name for path in run.iterdir()} == {
+        "run.yaml",
+        "config.json",
+        "vocab.txt",
+        "best",
+        "last",
+        "metrics.jsonl",
+        "tensorboard",
+    }
+
+
+def test_the_run_folder_tells_vocabulary_architecture_and_options(finished, options):
+    run, _ = finished
+    assert Vocab.from_file(run / "vocab.txt") == options["vocab"]
+    assert BERTConfig.from_json(run / "config.json") == options["bert_config"]
+    recorded = read_options(run / "run.yaml")
+    assert recorded["steps"] == 7
+    assert recorded["warmup_steps"] == 0
+    assert recorded["vocab"] == str(run / "vocab.txt")
+
+
+def test_the_last_checkpoint_is_the_model_that_is_returned(finished):
+    run, result = finished
+    loaded = load_pretrained(run / "last")
+    for stored, returned in zip(
+        loaded.model.get_weights(), result.model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(stored, returned)
+    assert loaded.tokenizer.vocab == result.tokenizer.vocab
+
+
+def test_figures_come_before_the_first_step_and_after_each_interval(finished):
+    run, result = finished
+    assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
+    heads = [
+        f"{head}_{metric}" for head in ("mlm", "nsp") for metric in ("accuracy", "cross_entropy")
+    ]
+    assert {"loss", "val_loss", "learning_rate", "sequences/s", *heads} <= result.metrics[-1].keys()
+    assert {f"val_{name}" for name in heads} <= result.metrics[0].keys()
+
+
+def test_the_held_out_figures_are_those_of_the_whole_held_out_split(finished, text, options):
+    _, (model, tokenizer, metrics) = finished
+    held_out = pretraining_dataset(
+        Corpus.open(text, layout="lines"),
+        tokenizer,
+        batch_size=options["batch_size"],
+        max_len=options["max_len"],
+        split="held_out",
+        held_out=options["held_out"],
+        drop_remainder=False,
+        cache_dir=options["cache_dir"],
+    )
+    figures = model.evaluate(held_out, verbose=0, return_dict=True)
+    for name in ("mlm_cross_entropy", "mlm_accuracy", "nsp_cross_entropy", "nsp_accuracy"):
+        assert metrics[-1][f"val_{name}"] == pytest.approx(figures[name], rel=1e-5)
+
+
+def test_the_best_checkpoint_has_the_lowest_held_out_loss(finished):
+    run, result = finished
+    losses = [m["val_mlm_cross_entropy"] + m["val_nsp_cross_entropy"] for m in result.metrics[1:]]
+    is_last = min(losses) == losses[-1]
+    weights = [(run / name / "model.safetensors").read_bytes() for name in ("best", "last")]
+    assert (weights[0] == weights[1]) == is_last
+
+
+def test_the_same_seed_gives_the_same_weights(finished, text, options, tmp_path):
+    run, _ = finished
+    keras.utils.set_random_seed(1)  # of no account: the seed is an option
+    pretrain(text, tmp_path / "again", **options)
+    assert digests(tmp_path / "again") == digests(run)
+
+
+def test_another_seed_gives_other_weights(finished, text, options, tmp_path):
+    run, _ = finished
+    pretrain(text, tmp_path / "other", **{**options, "steps": 1, "seed": 1})
+    assert digests(tmp_path / "other")["model.safetensors"] != digests(run)["model.safetensors"]
+
+
+@pytest.mark.slow
+def test_training_learns_from_text(text, options, tmp_path):
+    config = BERTConfig(len(options["vocab"]), 32, 64, num_heads=2, num_blks=1, dropout=0.0)
+    longer = {"bert_config": config, "steps": 100, "evaluate_every": 100, "batch_size": 16}
+    before, after = pretrain(text, tmp_path / "run", **{**options, **longer}).metrics
+    # A document keeps to one topic of six: who sees that guesses among 8 words instead of 53.
+    assert before["val_mlm_cross_entropy"] == pytest.approx(math.log(53), rel=0.03)
+    assert after["val_mlm_cross_entropy"] < math.log(8) + 0.5
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+def test_a_run_that_fails_and_is_resumed_ends_as_if_undisturbed(
+    precision, finished, text, options, tmp_path
+):
+    run, undisturbed = tmp_path / "run", finished[0]
+    options = {**options, "precision": precision}
+    if precision != "float32":
+        undisturbed = tmp_path / "undisturbed"
+        pretrain(text, undisturbed, **options)
+    with pytest.raises(ConnectionError):
+        pretrain(text, run, callbacks=[AfterSteps(5, fail)], **options)
+    assert json.loads((run / "last" / "training_state.json").read_text())["step"] == 3
+    result = pretrain(None, run, resume=True, verbose=0)
+    assert digests(run) == digests(undisturbed)
+    assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
+
+
+def test_ctrl_c_saves_after_the_step_and_the_run_goes_on_from_there(
+    finished, text, options, tmp_path
+):
+    run = tmp_path / "my run"
+    with pytest.raises(TrainingInterrupted, match=r"step 5 of 7.*pretrain --resume '.*my run'"):
+        pretrain(text, run, callbacks=[AfterSteps(4, press_ctrl_c)], **options)
+    assert json.loads((run / "last" / "training_state.json").read_text())["step"] == 5
+    result = pretrain(None, run, resume=True, verbose=0)
+    assert digests(run) == digests(finished[0])
+    assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_and_resumed_ends_as_if_undisturbed(
+    finished, text, options, tmp_path, fresh_process
+):
+    run = tmp_path / "run"
+    code = """
+        import json, os, signal, sys
+        import keras
+        from keras_bert_d2l.training.pretraining.pretrain import pretrain
+
+        class Kill(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if self.model.optimizer.iterations == 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        pretrain(sys.argv[1], sys.argv[2], callbacks=[Kill()], **json.loads(sys.argv[3]))
+    """
+    files = {"vocab": finished[0] / "vocab.txt", "bert_config": finished[0] / "config.json"}
+    with pytest.raises(pytest.fail.Exception, match=f"ended with -{signal.SIGKILL.value}"):
+        fresh_process(code, text, run, json.dumps({**options, **files}, default=str))
+    result = pretrain(None, run, resume=True, verbose=0)
+    assert digests(run) == digests(finished[0])
+    assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
+
+
+def test_a_finished_run_says_so_and_returns_its_model(copy, finished, capsys):
+    before = digests(copy)
+    result = pretrain(None, copy, resume=True, verbose=2)
+    assert "is finished: 7 steps" in capsys.readouterr().out
+    assert digests(copy) == before
+    assert result.metrics == finished[1].metrics
+
+
+def test_resuming_with_the_options_of_the_run_is_no_contradiction(copy, text, options):
+    own = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
+    pretrain(text, copy, resume=True, **own)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("steps", 8),
+        ("learning_rate", 0.5),
+        ("vocab_size", 53),
+        ("precision", "mixed_bfloat16"),
+        ("vocab", Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])),
+        ("bert_config", BERTConfig(53, 8, 16, 2, 1, 0.5, 24)),
+        ("init", "elsewhere"),
+    ],
+)
+def test_a_run_of_other_options_is_not_resumed(option, value, copy):
+    with pytest.raises(ValueError, match=f"has {option}=.*Received: {option}="):
+        pretrain(None, copy, resume=True, verbose=0, **{option: value})
+
+
+def test_a_run_of_another_text_is_not_resumed(copy, tmp_path):
+    with pytest.raises(ValueError, match=r"has corpus=.*topics\.txt.*Received: corpus=.*other"):
+        pretrain(tmp_path / "other.txt", copy, resume=True, verbose=0)
+
+
+def test_a_run_whose_text_has_changed_is_not_resumed(text, options, tmp_path):
+    changing = shutil.copy(text, tmp_path / "changing.txt")
+    run = tmp_path / "run"
+    pretrain(changing, run, **{**options, "steps": 1})
+    with open(changing, "a", encoding="utf-8") as file:
+        file.write("\na0 a1 a2\n")
+    with pytest.raises(ValueError, match="has changed since it began"):
+        pretrain(None, run, resume=True, verbose=0)
+
+
+def test_a_run_whose_store_was_built_with_other_options_is_not_resumed(text, options, tmp_path):
+    twice = tmp_path / "twice.txt"
+    twice.write_text("\n".join([text.read_text()] * 2))
+    corpus, tokenizer = Corpus.open(twice, layout="lines"), Tokenizer(options["vocab"])
+    store, run = tmp_path / "store", tmp_path / "run"
+    build_store(corpus, tokenizer, store)
+    pretrain(store, run, **{**options, "layout": "auto", "steps": 1})
+    shutil.rmtree(store)
+    build_store(corpus, tokenizer, store, deduplicate=True)
+    with pytest.raises(ValueError, match="token store was built with other options"):
+        pretrain(None, run, resume=True, verbose=0)
+
+
+def test_a_run_does_not_write_over_another(copy, text, options):
+    with pytest.raises(FileExistsError, match=r"holds a run already, at step 7: resume it"):
+        pretrain(text, copy, **options)
+
+
+def test_a_run_does_not_mix_with_other_files(text, options, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="name a new or an empty folder"):
+        pretrain(text, tmp_path, **options)
+    with pytest.raises(FileExistsError, match="name a new or an empty folder"):
+        pretrain(text, tmp_path / "thesis.txt", **options)
+
+
+def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no run that could be resumed.*run\.yaml"):
+        pretrain(None, tmp_path, resume=True)
+
+
+def test_going_on_from_a_checkpoint_begins_with_its_weights(finished, text, options, tmp_path):
+    run, result = finished
+    ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
+    again = pretrain(text, tmp_path / "again", init=run / "last", **{**ours, "steps": 1})
+    assert again.tokenizer.vocab == result.tokenizer.vocab
+    assert again.model.bert_config == result.model.bert_config
+    first, last = again.metrics[0], result.metrics[-1]
+    assert {name: last[name] for name in first if name != "step"} == pytest.approx(
+        {name: value for name, value in first.items() if name != "step"}
+    )
+
+
+def test_going_on_from_a_run_means_from_its_best_checkpoint(finished, text, options, tmp_path):
+    run, result = finished
+    ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
+    again = pretrain(text, tmp_path / "again", init=run, **{**ours, "steps": 1})
+    best = min(m["val_mlm_cross_entropy"] + m["val_nsp_cross_entropy"] for m in result.metrics[1:])
+    first = again.metrics[0]
+    assert first["val_mlm_cross_entropy"] + first["val_nsp_cross_entropy"] == pytest.approx(best)
+
+
+def test_a_vocabulary_is_learned_where_none_is_given(text, options, tmp_path):
+    ours = {k: v for k, v in options.items() if k != "vocab"}
+    result = pretrain(text, tmp_path / "run", **{**ours, "steps": 1}, vocab_size=40)
+    assert len(result.tokenizer.vocab) == 40
+    assert result.model.bert_config.vocab_size == 40
+
+
+def test_rows_longer_than_the_model_allows_are_refused_before_the_work(text, options, tmp_path):
+    with pytest.raises(ValueError, match="`max_len` must be at most 24"):
+        pretrain(text, tmp_path / "run", **{**options, "max_len": 25})
+
+
+def test_the_process_is_left_as_it_was(text, options, tmp_path):
+    random.seed(5)
+    expected = random.Random(5).random()
+    before = signal.getsignal(signal.SIGINT)
+    pretrain(text, tmp_path / "run", **{**options, "steps": 1, "precision": "mixed_bfloat16"})
+    assert random.random() == expected
+    assert keras.config.dtype_policy().name == "float32"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_it_says_what_it_does(text, options, tmp_path, capsys):
+    pretrain(text, tmp_path / "run", **{**options, "steps": 2, "verbose": 2})
+    out = capsys.readouterr().out
+    assert "Text: topics.txt" in out
+    assert "36 documents, 20% of them held out" in out
+    assert "Held out before training: MLM loss" in out
+    assert "Held out after step 2: MLM loss" in out
+    assert "tokens/s" in out
+
+
+def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, options, tmp_path):
+    class Stop(keras.callbacks.Callback):
+        def __init__(self, step):
+            self.step = step
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.step -= 1
+            if not self.step:
+                raise RuntimeError("stop")
+
+    shapes = []
+
+    class Shapes(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            shapes.append(round(logs["tokens/s"] / logs["sequences/s"]))
+
+    options = {**options, "evaluate_every": 2, "short_steps": 4, "short_len": 12}
+    whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
+    assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 7]
+    assert shapes == [12, 12, 24, 24]
+    for step in (3, 6):  # the last checkpoint is of 2 and of 4
+        run = tmp_path / str(step)
+        with pytest.raises(RuntimeError, match="stop"):
+            pretrain(text, run, callbacks=[Stop(step)], **options)
+        resumed = pretrain(None, run, resume=True, verbose=0)
+        for a, b in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_callback_that_has_seen_enough_ends_the_run(text, options, tmp_path):
+    class Enough(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = True
+
+    result = pretrain(text, tmp_path / "run", callbacks=[Enough()], **options)
+    assert [figures["step"] for figures in result.metrics] == [0, 3]
+
+
+@pytest.mark.slow
+def test_two_devices_train_as_one(text, options, tmp_path):
+    still = BERTConfig.from_dict({**options["bert_config"].to_dict(), "dropout": 0.0})
+    options = {**options, "bert_config": still, "learning_rate": 1e-3}
+    one = pretrain(text, tmp_path / "one", **options)
+    two = pretrain(text, tmp_path / "two", strategy="mirrored", **options)
+    for a, b in zip(one.model.get_weights(), two.model.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    resumed = pretrain(None, tmp_path / "two", resume=True, verbose=0)
+    assert resumed.metrics == two.metrics
+
+
+@pytest.mark.slow
+def test_the_whole_step_compiles_with_xla(finished, text, options, tmp_path):
+    result = pretrain(text, tmp_path / "run", jit=True, **options)
+    # Dropout draws other numbers there: the losses are alike, not the same.
+    assert result.metrics[-1]["loss"] == pytest.approx(finished[1].metrics[-1]["loss"], abs=0.3)
