@@ -1,0 +1,24 @@
+"""Type aliases shared by all rooms."""
+
+import os
+from typing import Any, TypeAlias, TypedDict
+
+Tensor: TypeAlias = Any
+"""A tensor of the Keras backend, a `keras.KerasTensor`, or a NumPy array.
+
+Keras has no common type for these three. Docstrings state the shape and the dtype.
+"""
+
+Shape: TypeAlias = tuple[int | None, ...]
+"""The static shape of a tensor. `None` marks a dimension that varies."""
+
+PathLike: TypeAlias = str | os.PathLike[str]
+"""A path of the file system."""
+
+
+class LayerOptions(TypedDict, total=False):
+    """Keyword arguments that every Keras layer and model passes to its base class."""
+
+    name: str | None
+    dtype: Any  # a name such as "float32", a `keras.DTypePolicy`, or its config
+    trainable: bool
