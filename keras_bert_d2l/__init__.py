@@ -22,6 +22,7 @@ from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExa
 from keras_bert_d2l.data.tasks.peek import peek
 from keras_bert_d2l.data.tasks.readers.reading import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.data.tasks.splitting import split_examples
 from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate, print_evaluation
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction, fill_mask
 from keras_bert_d2l.inference.pretraining.perplexity import Perplexity, pseudo_perplexity
@@ -61,7 +62,6 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.windows import answer_spans
 from keras_bert_d2l.text.vocab.extending import extend_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab, learn_vocab
-from keras_bert_d2l.training.finetuning.data import split_examples
 from keras_bert_d2l.training.finetuning.files import finetune_files
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, finetune
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay

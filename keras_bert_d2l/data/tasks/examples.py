@@ -4,6 +4,7 @@ N: number of examples.
 """
 
 import dataclasses
+import hashlib
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,6 +100,13 @@ class TaskExamples:
         """Returns the examples as if it were not known what is right."""
         fields: dict[str, Any] = {self.sequences[-1]: None}
         return dataclasses.replace(self, **fields)
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the examples and their order."""
+        digest = hashlib.sha256()
+        for name in ("ids", *self.sequences):
+            digest.update(repr(getattr(self, name)).encode())
+        return digest.hexdigest()
 
     def dropped_in_words(self) -> list[str]:
         """Says what was dropped, a line for each reason; most frequent first."""

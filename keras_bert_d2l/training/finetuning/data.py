@@ -1,9 +1,7 @@
-"""Examples of a task in, what fine-tuning takes out: batches of each epoch, a score, the facts."""
+"""Training and development data as fine-tuning reads them: batches, scores and facts."""
 
 import dataclasses
-import hashlib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -17,6 +15,7 @@ from keras_bert_d2l.data.tasks.examples import (
     how_many,
 )
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation.compatibility import check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.tasks.heads import WINDOW_LEN
@@ -106,19 +105,6 @@ def prepare(
     return TaskData(train, counted(dev), nothing, nothing, ("val_accuracy",), {}, [])
 
 
-def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
-    """Raises a `ValueError` where one of the two holds single texts and the other one pairs."""
-    of_train, of_dev = (
-        "pairs of texts" if getattr(examples, "texts_b", None) else "single texts"
-        for examples in (train, dev)
-    )
-    if of_train != of_dev:
-        raise ValueError(
-            f"{dev.source or 'The development data'}: the training data are {of_train}. Received: "
-            f"{of_dev}; take the same columns of both files, with or without `text_b`."
-        )
-
-
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
     """Returns the batches of an epoch, of which the number is known."""
     return counted(train(epoch)) if callable(train) else train
@@ -141,43 +127,6 @@ def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
-    """Parts examples by a hash of their text, so that equal texts are on one side.
-
-    Args:
-        examples: The examples.
-        share: Of the second part, as near as whole texts get to it.
-
-    Returns: the larger part and the other. Questions about one article stay together. The other
-        has one text at least, and no label that the larger one lacks.
-
-    Raises:
-        ValueError: One of the two would be empty.
-    """
-    by_text: dict[str, list[int]] = {}
-    for number, text in enumerate(_texts(examples)):
-        by_text.setdefault(text, []).append(number)
-    groups = [by_text[text] for text in sorted(by_text, key=_hash)]
-    learned = examples.label_counts()
-    held_out = _held_out(examples, groups, share * len(examples), learned)
-    if not held_out:  # each text occurs more often than that
-        of_groups = (
-            _held_out(examples, [group], len(group), learned) for group in sorted(groups, key=len)
-        )
-        held_out = next(filter(None, of_groups), held_out)
-    if not held_out:
-        raise ValueError(
-            f"{examples.source or 'The examples'}: {how_many(len(examples), 'example')} about "
-            f"{how_many(len(groups), 'different text')} are too few to hold out a share of "
-            f"{share:g}. Name a file of development data."
-        )
-    larger = examples.subset(n for n in range(len(examples)) if n not in held_out)
-    # What was dropped from the file is told once.
-    return larger, dataclasses.replace(
-        examples.subset(sorted(held_out)), dropped={}, first_dropped={}
-    )
-
-
 def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
     """Tokens in a row at most.
 
@@ -198,44 +147,6 @@ def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
             f"Received: max_len={max_len}."
         )
     return max_len
-
-
-def _held_out(
-    examples: TaskExamples,
-    groups: Sequence[Sequence[int]],
-    wanted: float,
-    learned: Counter[str],
-) -> set[int]:
-    """Returns about so many examples: of the first groups those that bring the number nearer.
-
-    Never all, and none without which a label could not be learned: `learned` counts those of the
-    other examples, and is made less.
-    """
-    held_out: set[int] = set()
-    for group in groups:
-        missing = wanted - len(held_out)
-        if missing < 0.5:  # half a text, of which there is none
-            break
-        if len(group) > 2 * missing or len(held_out) + len(group) == len(examples):
-            continue
-        labels = examples.subset(group).label_counts()
-        if all(learned[label] > count for label, count in labels.items()):
-            held_out.update(group)
-            learned.subtract(labels)
-    return held_out
-
-
-def _texts(examples: TaskExamples) -> list[str]:
-    if isinstance(examples, QuestionExamples):
-        titles = examples.titles or examples.contexts
-        return [title or text for title, text in zip(titles, examples.contexts, strict=True)]
-    (name, *_) = examples.sequences
-    return [one if isinstance(one, str) else " ".join(one) for one in getattr(examples, name)]
-
-
-def _hash(text: str) -> bytes:
-    """What depends on the text alone, in no order that texts may have."""
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _of_examples(
@@ -276,7 +187,7 @@ def _of_examples(
         sample=score_of(_sample(scored, options.batch_size)),
         monitors=_MONITORS[train.task],
         facts={"task": train.task, "max_len": max_len, "data": facts},
-        fingerprint=[_fingerprint(examples) for examples in (train, dev)],
+        fingerprint=[train.fingerprint(), dev.fingerprint()],
     )
 
 
@@ -286,14 +197,6 @@ def _sample(examples: TaskExamples, size: int) -> TaskExamples:
         kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
         return examples.subset(kinds.values())
     return examples.subset(range(min(len(examples), size)))
-
-
-def _fingerprint(examples: TaskExamples) -> str:
-    """Tells whether examples are the same, in the same order."""
-    digest = hashlib.sha256()
-    for name in ("ids", *examples.sequences):
-        digest.update(repr(getattr(examples, name)).encode())
-    return digest.hexdigest()
 
 
 def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, Any]:

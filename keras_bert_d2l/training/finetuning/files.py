@@ -15,10 +15,10 @@ from keras_bert_d2l.checkpoints.task_fields import describe_task, task_fields
 from keras_bert_d2l.checkpoints.task_loading import heads_of
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS, check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
-from keras_bert_d2l.training.finetuning.data import check_alike, split_examples
 from keras_bert_d2l.training.finetuning.finetune import (
     CURVES,
     RESUME_HINT,

@@ -5,7 +5,6 @@ from keras_bert_d2l.data.tasks.examples import (
     Answer,
     QuestionExamples,
     TextExamples,
-    WordExamples,
 )
 from keras_bert_d2l.inference.evaluation.compatibility import check_examples
 from keras_bert_d2l.models.tasks.heads import (
@@ -13,7 +12,7 @@ from keras_bert_d2l.models.tasks.heads import (
     SequenceClassifier,
     SequenceRegressor,
 )
-from keras_bert_d2l.training.finetuning.data import prepare, split_examples
+from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b c".split())
@@ -28,71 +27,6 @@ def tokenizer():
 
 def make_model(kind=SequenceClassifier, tokenizer=None, **options):
     return kind(BERTModel.from_bert_config(BERT), tokenizer=tokenizer, **options)
-
-
-def test_equal_texts_are_on_one_side_of_a_split_and_it_is_always_the_same():
-    texts = [f"text {n % 100}" for n in range(400)]
-    examples = TextExamples(texts=texts, labels=["x", "y"] * 200)
-    train, dev = split_examples(examples, 0.2)
-    assert not set(train.texts) & set(dev.texts)
-    assert len(train) + len(dev) == 400
-    assert len(dev) == 80
-    again = split_examples(examples.subset(range(200)), 0.2)[1]
-    assert set(again.texts) == set(dev.texts)
-
-
-def test_questions_on_an_article_and_equal_sentences_stay_together():
-    titles = [f"article {n // 10}" for n in range(200)]
-    contexts = [f"context {n}" for n in range(200)]
-    examples = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=titles)
-    train, dev = split_examples(examples, 0.3)
-    assert not set(train.titles) & set(dev.titles)
-    assert len(dev) == 60
-    without = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=[""] * 200)
-    assert len(split_examples(without, 0.3)[1]) == 60
-    words = WordExamples(words=[(str(n % 50), "b") for n in range(100)])
-    train, dev = split_examples(words, 0.3)
-    assert not set(train.words) & set(dev.words)
-
-
-def test_too_few_examples_for_a_split_are_refused():
-    with pytest.raises(ValueError, match=r"f\.tsv: 2 examples about 2 different texts are too"):
-        split_examples(TEXTS, 1e-9)
-
-
-def test_one_text_at_least_is_held_out_and_no_label_is_lost():
-    few = TextExamples(texts=["a", "b", "a"], labels=["x", "x", "x"])
-    train, dev = split_examples(few, 1e-9)
-    assert (len(train), len(dev)) == (2, 1)
-    texts = [f"text {n}" for n in range(100)]
-    rare = TextExamples(texts=texts, labels=[str(n // 2) for n in range(100)])
-    train, dev = split_examples(rare, 0.5)
-    assert train.label_names == rare.label_names
-    assert len(dev) == 50
-
-
-def test_where_every_label_is_needed_a_split_is_refused():
-    names = [f"{number}" for number in range(300)]
-    unique = TextExamples(texts=names, labels=names)
-    with pytest.raises(ValueError, match="300 examples about 300 different texts are too few"):
-        split_examples(unique, 0.1)
-
-
-@pytest.mark.parametrize("count", [5, 11, 12, 20, 40, 399])
-def test_of_few_examples_the_share_is_held_out_as_well(count):
-    texts = [f"text {number}" for number in range(count)]
-    train, dev = split_examples(TextExamples(texts=texts, labels=["x"] * count), 0.1)
-    assert len(dev) == round(count / 10 + 0.01)
-    assert len(train) + len(dev) == count
-
-
-def test_a_text_of_which_there_are_too_many_is_passed_over_and_not_all_are_held_out():
-    texts = ["the same"] * 50 + [f"text {number}" for number in range(50)]
-    same = TextExamples(texts=texts, labels=["x"] * 100)
-    assert len(split_examples(same, 0.1)[1]) == 10
-    half = TextExamples(texts=["a"] * 3 + ["b"] * 2, labels=["x"] * 5)
-    assert split_examples(half, 0.1)[1].texts == ("b", "b")
-    assert len(split_examples(TextExamples(texts=["a", "b"], task="regress"), 0.9)[1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,9 +66,9 @@ def test_what_is_missing_is_said_before_anything_is_tokenised(tokenizer, monkeyp
     with pytest.raises(ValueError, match=r"dev\.tsv: the model has the labels"):
         prepare(model, TEXTS, other, options, print)
     pairs = TextExamples(texts=["a"], texts_b=["b"], labels=["x"], source="dev.tsv")
-    with pytest.raises(ValueError, match=r"dev\.tsv: the training data are single.*ived: pairs of"):
+    with pytest.raises(ValueError, match=r"dev\.tsv must hold single texts.*ived: pairs of"):
         prepare(model, TEXTS, pairs, options, print)
-    with pytest.raises(ValueError, match=r"f\.tsv: the training data are pairs.*ived: single"):
+    with pytest.raises(ValueError, match=r"f\.tsv must hold pairs of texts.*ived: single"):
         prepare(model, pairs, TEXTS, options, print)
     with pytest.raises(ValueError, match="must both be examples"):
         prepare(model, TEXTS, lambda epoch: None, options, print)
