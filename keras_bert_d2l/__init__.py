@@ -20,7 +20,7 @@ from keras_bert_d2l.data.store.beam import build_store_with_beam
 from keras_bert_d2l.data.store.building import TokenStore, build_store
 from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
 from keras_bert_d2l.data.tasks.peek import peek
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import split_examples
 from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate, print_evaluation

@@ -4,7 +4,7 @@ import keras
 
 import keras_bert_d2l as kb
 from contestants import finetune_turns as contest
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.training.optimizers import WarmupLinearDecay

@@ -22,8 +22,8 @@ from keras_bert_d2l.data.tasks.examples import (
     WordExamples,
     how_many,
 )
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.files import Dropped, TextFile, read_file
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
 from keras_bert_d2l.data.tasks.readers.words import DOCUMENTS, is_conllu
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.tasks.answers import answer, fitting_questions
@@ -135,7 +135,7 @@ def _read_file(
     is_lines = context is not None or bare_suffix(path) in _LINES
     file = read_file(path) if is_lines else None
     if file is None or (context is None and _is_table(file, columns, labels, task)):
-        return read_examples(task, path, **columns, labelled=False)
+        return read_examples(task, path, **columns, labeled=False)
     return _line_examples(task, file, context)
 
 

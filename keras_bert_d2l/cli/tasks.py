@@ -10,7 +10,7 @@ import typer
 from keras_bert_d2l.cli.answering import write_answers
 from keras_bert_d2l.cli.options import NullThreshold, load
 from keras_bert_d2l.cli.task_options import Header, Id, Label, Separator, Text, TextB
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
 from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate, print_evaluation
@@ -79,7 +79,7 @@ def run_evaluation(
         multi_label=getattr(trained, "multi_label", False),
         separator=separator or ",",
         header=header,
-        labelled=True,
+        labeled=True,
     )
     for line in examples.dropped_in_words():
         typer.echo(line, err=True)

@@ -86,7 +86,7 @@ class TaskRows:
 
         Of a pair that is too long the longer text loses tokens at its end, until both are equally
         long, then both. A long context becomes several rows, each with the whole question; rows
-        that do not hold the whole answer are labelled with the start token, 0, as those of a
+        that do not hold the whole answer are labeled with the start token, 0, as those of a
         question without an answer. The answer that is learnt from is the first of several.
 
         Args:

@@ -14,7 +14,7 @@ from keras_bert_d2l.checkpoints.pretrained import load_pretrained
 from keras_bert_d2l.checkpoints.task_fields import describe_task, task_fields
 from keras_bert_d2l.checkpoints.task_loading import heads_of
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS, check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -158,7 +158,7 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
         multi_label=options.multi_label,
         separator=options.separator,
         header=options.header,
-        labelled=True,
+        labeled=True,
     )
 
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab

@@ -88,7 +88,7 @@ class Columns:
 class Wanted:
     """The columns that the caller names; None: the usual ones.
 
-    `labelled` is as that of `read_examples`.
+    `labeled` is as that of `read_examples`.
     """
 
     task: str
@@ -96,13 +96,13 @@ class Wanted:
     text_b: Column | None = None
     label: Column | None = None
     id: Column | None = None
-    labelled: bool | None = None
+    labeled: bool | None = None
     header: bool | None = None
 
     @property
     def given(self) -> list[Column]:
         """What is named."""
-        named = (self.text, self.text_b, None if self.labelled is False else self.label, self.id)
+        named = (self.text, self.text_b, None if self.labeled is False else self.label, self.id)
         return [column for column in named if column is not None]
 
     def is_header(self, cells: Sequence[str]) -> bool:
@@ -140,9 +140,9 @@ class Wanted:
         text, text_b = self._texts(finder)
         label: int | None = None
         flags: tuple[int, ...] = ()
-        if self.labelled is not False:
+        if self.labeled is not False:
             usual = _LABELS[self.task] if finder.has_names else ()
-            find = finder.needed if self.labelled else finder.one
+            find = finder.needed if self.labeled else finder.one
             if self.task == "classify":
                 flags = finder.several(self.label)
             if not flags:
@@ -168,8 +168,8 @@ class Wanted:
         is_data = any(" " in cell.strip() for cell in table.first)
         if len(texts) not in (1, 2) or len(others) > 1 or not is_data:
             return None
-        label = others[0] if others and self.labelled is not False else None
-        if self.labelled if label is None else not self._may_be_labels(columns[label]):
+        label = others[0] if others and self.labeled is not False else None
+        if self.labeled if label is None else not self._may_be_labels(columns[label]):
             return None
         return Columns(texts[0], texts[1] if len(texts) == 2 else None, label, None)
 

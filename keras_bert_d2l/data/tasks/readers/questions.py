@@ -125,7 +125,7 @@ def _squad_questions(
                 question = as_string(_key(file, record, "question", "question"))
                 name = as_string(record.get("id", record.get("qid", number)))
                 answers = None
-                if wanted.labelled is not False:
+                if wanted.labeled is not False:
                     found = record.get("detected_answers", record.get("answers"))
                     answers = () if record.get("is_impossible") else _answers(found, context)
                 yield _Question(

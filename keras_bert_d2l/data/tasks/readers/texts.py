@@ -211,7 +211,7 @@ def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
         ValueError: Another task or columns are wanted, the folders hold folders, or a file is not
             UTF-8.
     """
-    tasks = ("classify", "regress") if wanted.labelled is False else ("classify",)
+    tasks = ("classify", "regress") if wanted.labeled is False else ("classify",)
     if wanted.task not in tasks or wanted.given:
         raise ValueError(
             f"{os.fspath(folder)!r} is a folder: its folders are labels, for the task 'classify' "
@@ -220,9 +220,9 @@ def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
         )
     dropped = Dropped()
     ids, texts, labels, paths = [], [], [], []
-    for label, path in _labelled_files(folder, wanted.labelled is not False):
+    for label, path in _labeled_files(folder, wanted.labeled is not False):
         name = path.relative_to(folder).as_posix()
-        if label == _UNLABELLED_FOLDER and wanted.labelled is not False:
+        if label == _UNLABELLED_FOLDER and wanted.labeled is not False:
             dropped.add(f"folder {label!r}, no label", name)
             continue
         paths.append(path)
@@ -237,14 +237,14 @@ def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
         task=wanted.task,
         ids=tuple(ids),
         texts=tuple(texts),
-        labels=None if wanted.labelled is False else tuple(labels),
+        labels=None if wanted.labeled is False else tuple(labels),
         source=os.fspath(folder),
         sha256=sha256_of_files(paths, folder),
         **dropped.fields(),
     )
 
 
-def _labelled_files(folder: pathlib.Path, labelled: bool) -> Iterator[tuple[str, pathlib.Path]]:
+def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, pathlib.Path]]:
     """Yields files with the folder they lie in: of one all `.txt`, or where there are none all."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
     inner = [sorted(path.name for path in one.iterdir() if path.is_dir()) for one in folders]
@@ -254,7 +254,7 @@ def _labelled_files(folder: pathlib.Path, labelled: bool) -> Iterator[tuple[str,
             f"folders of folders; name one of {', '.join(one.name for one in folders[:_SHOWN])}, "
             f"which holds {', '.join(inner[0][:_SHOWN])}."
         )
-    if not folders and not labelled:
+    if not folders and not labeled:
         folders = [folder]
     for label in folders:
         files = sorted(path for path in label.rglob("*") if path.is_file())

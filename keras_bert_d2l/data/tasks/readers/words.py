@@ -78,7 +78,7 @@ def word_examples(file: TextFile, wanted: Wanted) -> WordExamples:
         sentences, columns = _table_sentences(file, table, wanted)
     else:
         sentences, columns = _conll_sentences(file, wanted)
-    has_labels = wanted.labelled is not False and any(any(one.labels) for one in sentences)
+    has_labels = wanted.labeled is not False and any(any(one.labels) for one in sentences)
     dropped = Dropped()
     kept: list[Sentence] = []
     for sentence in sentences:

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 
 TOXIC = (
     "id,comment_text,toxic,obscene,threat\n"
@@ -47,21 +47,21 @@ def test_labels_that_have_to_be_there_are_missed_by_name(write):
     path = write("a.tsv", "text\tmood\na\tx\n")
     assert read_examples("classify", path).labels is None
     with pytest.raises(ValueError, match="`label` must.*label, gold_label.*like.*'text', 'mood'"):
-        read_examples("classify", path, labelled=True)
+        read_examples("classify", path, labeled=True)
     bare = write("bare.tsv", "a\t1\nb\t0\n")
     with pytest.raises(ValueError, match="`label` must.*no names of columns but 1: 'a', 2: '1'"):
-        read_examples("classify", bare, text=1, labelled=True)
+        read_examples("classify", bare, text=1, labeled=True)
     empty = write("empty.tsv", "text\tlabel\na\t\n")
     with pytest.raises(
         ValueError, match="must be labels in.*1 example without any, column 'label' holds none"
     ):
-        read_examples("classify", empty, labelled=True)
+        read_examples("classify", empty, labeled=True)
     words = write("words.conll", "a\ncrane\n")
     with pytest.raises(ValueError, match="must be labels in"):
-        read_examples("tag", words, labelled=True)
+        read_examples("tag", words, labeled=True)
     questions = write("q.jsonl", '{"question": "a", "context": "b", "answers": null}')
     with pytest.raises(ValueError, match="must be answers in"):
-        read_examples("answer", questions, labelled=True)
+        read_examples("answer", questions, labeled=True)
 
 
 def test_a_folder_of_folders_of_folders_is_refused_and_one_of_texts_has_no_labels(write, tmp_path):
@@ -70,11 +70,11 @@ def test_a_folder_of_folders_of_folders_is_refused_and_one_of_texts_has_no_label
     write("imdb/train/urls_pos.txt", "nothing")
     with pytest.raises(ValueError, match="folders of folders; name one of test, train"):
         read_examples("classify", tmp_path / "imdb")
-    whole = read_examples("classify", tmp_path / "imdb/train", labelled=False)
+    whole = read_examples("classify", tmp_path / "imdb/train", labeled=False)
     assert whole.ids == ("neg/0.txt", "pos/0.txt", "unsup/0.txt")
-    texts = read_examples("classify", tmp_path / "imdb/train/unsup", labelled=False)
+    texts = read_examples("classify", tmp_path / "imdb/train/unsup", labeled=False)
     assert (texts.ids, texts.labels) == (("0.txt",), None)
-    assert read_examples("regress", tmp_path / "imdb/train", labelled=False).task == "regress"
+    assert read_examples("regress", tmp_path / "imdb/train", labeled=False).task == "regress"
     with pytest.raises(ValueError, match="it has no folders of text files"):
         read_examples("classify", tmp_path / "imdb/train/pos")
 
@@ -91,11 +91,11 @@ def test_a_first_label_that_is_alone_may_be_a_header(write):
 def test_without_a_header_cells_with_spaces_are_texts_beside_one_column_of_labels(write):
     news = '"3","Wall St. Bears","Short-sellers, again; and; more"\n"4","Net","It is fast"\n'
     path = write("news.csv", news + '"3","So it is","Yes, it is"\n"4","The Net","No more of it"\n')
-    examples = read_examples("classify", path, labelled=True)
+    examples = read_examples("classify", path, labeled=True)
     assert examples.columns == {"text": "2", "text_b": "3", "label": "1"}
     assert examples.texts_b[0] == "Short-sellers, again; and; more"
     assert examples.labels == ("3", "4", "3", "4")
-    asked = read_examples("classify", path, labelled=False)
+    asked = read_examples("classify", path, labeled=False)
     assert (asked.texts, asked.labels) == (examples.texts, None)
     scores = write("scores.tsv", "a man\ta boy\t2.5\none dog\ta cat\t.5\n")
     assert read_examples("regress", scores).labels == (2.5, 0.5)
@@ -113,14 +113,14 @@ def test_what_is_not_plain_without_a_header_is_asked_for(write):
         with pytest.raises(
             ValueError, match=r"`text` must.*such as --text 2 --label 1 \(in Python"
         ):
-            read_examples("classify", write(name, content), labelled=True)
+            read_examples("classify", write(name, content), labeled=True)
     with pytest.raises(ValueError, match="are 'text', 'mood'. Name one of them with --label"):
-        read_examples("classify", write("mood.tsv", "text\tmood\na\tx\n"), labelled=True)
+        read_examples("classify", write("mood.tsv", "text\tmood\na\tx\n"), labeled=True)
 
 
 def test_a_line_that_is_one_column_says_which_names_other_separators_have(write):
     content = "it is so;joy\nit is not;fear\n" * 2
-    for options in ({"labelled": True}, {"text": 1, "label": 2}):
+    for options in ({"labeled": True}, {"text": 1, "label": 2}):
         with pytest.raises(ValueError, match="one column, 'it is so;joy': tabs.*ends in .csv"):
             read_examples("classify", write("train.txt", content), **options)
         assert read_examples("classify", write("train.csv", content), **options).label_names

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from keras_bert_d2l.data.tasks.examples import Answer
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 
 CONTEXT = "A crane is over the lake. It is so."
 

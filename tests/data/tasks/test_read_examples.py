@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
-from keras_bert_d2l.data.tasks.readers.reading import read_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 
 SQUAD = {
     "version": "v2.0",
@@ -289,7 +289,7 @@ def test_a_file_without_labels_is_for_predictions(write):
     assert read_examples("classify", write("a.tsv", "index\tsentence\n0\ta\n")).labels is None
     path = write("b.tsv", "text\tlabel\na\t\nb\t\n")
     assert read_examples("classify", path).labels is None
-    unlooked = read_examples("classify", write("c.tsv", "text\tlabel\na\tx\nb\t\n"), labelled=False)
+    unlooked = read_examples("classify", write("c.tsv", "text\tlabel\na\tx\nb\t\n"), labeled=False)
     assert (unlooked.texts, unlooked.labels) == (("a", "b"), None)
     assert not unlooked.has_labels
 
@@ -427,9 +427,9 @@ def test_squad_with_and_without_answers(write):
         "empty question": 1,
     }
     assert "question q3" in examples.first_dropped.values()
-    unlabelled = read_examples("answer", write("dev.json", json.dumps(SQUAD)), labelled=False)
-    assert unlabelled.ids == ("q1", "q2", "q3")
-    assert unlabelled.answers is None
+    unlabeled = read_examples("answer", write("dev.json", json.dumps(SQUAD)), labeled=False)
+    assert unlabeled.ids == ("q1", "q2", "q3")
+    assert unlabeled.answers is None
 
 
 def test_questions_in_lines_of_json(write):
@@ -536,7 +536,7 @@ def test_what_separates_columns_is_not_sought_within_quotes(write):
     path = write("yelp.csv", '"5","good; and; cheap | nice | new"\n"2","not so"\n"5","a b"\n')
     assert read_examples("classify", path, text=2, label=1).labels == ("5", "2", "5")
     alone = write("alone.csv", 'text\n"hello, world"\nit is so; I think\nyes | no\n')
-    assert read_examples("classify", alone, labelled=False).texts[1:] == (
+    assert read_examples("classify", alone, labeled=False).texts[1:] == (
         "it is so; I think",
         "yes | no",
     )

@@ -24,7 +24,7 @@ def read_examples(
     multi_label: bool = False,
     separator: str = ",",
     header: bool | None = None,
-    labelled: bool | None = None,
+    labeled: bool | None = None,
 ) -> TaskExamples:
     """Reads the examples of a task from a file, which may be packed (`.gz`, `.xz`).
 
@@ -55,7 +55,7 @@ def read_examples(
         multi_label: Whether a text can have any number of labels: a list, or a string.
         separator: What stands between the labels in such a string.
         header: Whether a table's first line has the names of its columns; None: it is looked at.
-        labelled: Whether there must be labels; None: there may be, False: they are not looked at.
+        labeled: Whether there must be labels; None: there may be, False: they are not looked at.
 
     Returns: `TextExamples`, `WordExamples` or `QuestionExamples`.
 
@@ -74,7 +74,7 @@ def read_examples(
             "`multi_label` is for the task 'classify', with a `separator`. Received: "
             f"task={task!r}, separator={separator!r}."
         )
-    wanted = Wanted(task, text, text_b, label, id, labelled, header)
+    wanted = Wanted(task, text, text_b, label, id, labeled, header)
     examples: TaskExamples
     if path.is_dir():
         examples = folder_examples(path, wanted)
@@ -94,7 +94,7 @@ def read_examples(
         empty = "it has no folders of text files" if path.is_dir() else "there is only its header"
         why = "; ".join(examples.dropped_in_words()) or empty
         raise ValueError(f"There is no example to use in {os.fspath(path)!r}: {why}.")
-    if labelled and not examples.has_labels:
+    if labeled and not examples.has_labels:
         column = examples.columns.get("label")
         raise ValueError(
             f"There must be {_SOUGHT[task]} in {os.fspath(path)!r}. Received: "
