@@ -1,16 +1,10 @@
 """BERT for Keras, whole: from your own text to a served model."""
 
 from keras_bert_d2l import _quiet as _quiet  # first: it imports TensorFlow in silence
-from keras_bert_d2l.checkpoints.pretrained import (
-    Pretrained,
-    WeightSummary,
-    convert_checkpoint,
-    inspect_checkpoint,
-    load_pretrained,
-    save_pretrained,
-)
+from keras_bert_d2l.checkpoints.loading import Pretrained, load_pretrained, load_task
+from keras_bert_d2l.checkpoints.opening import WeightSummary, inspect_checkpoint
+from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretrained
 from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
-from keras_bert_d2l.checkpoints.task_loading import load_task
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking import Masking

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.book.pretraining_data import PAD
 from keras_bert_d2l.book.vocabulary import Vocab, tokenize
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained
+from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments

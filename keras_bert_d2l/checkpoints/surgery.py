@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
-from keras_bert_d2l.checkpoints.weights.conversion import first, named_weights
+from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.weights.transfer import first, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from keras_bert_d2l.checkpoints.pretrained import Format, convert_checkpoint, inspect_checkpoint
+from keras_bert_d2l.checkpoints.opening import inspect_checkpoint
+from keras_bert_d2l.checkpoints.saving import Format, convert_checkpoint
 from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained
+from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.cli.options import (
     OF_DEVICES,
     OF_RUN,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from keras_bert_d2l.checkpoints.pretrained import HEADS
+from keras_bert_d2l.checkpoints.loading import HEADS
 from keras_bert_d2l.cli.lines import (
     BatchSize,
     File,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.checkpoints.pretrained import HEADS, Pretrained, load_pretrained
+from keras_bert_d2l.checkpoints.loading import HEADS, Pretrained, load_pretrained
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.training.pretraining.options import Layout, Precision
 from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_bert_d2l import book as d2l
-from keras_bert_d2l.checkpoints.pretrained import save_pretrained
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab as PackageVocab
 

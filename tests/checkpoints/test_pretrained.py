@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from keras_bert_d2l.checkpoints.pretrained import (
-    check_vocabulary,
-    convert_checkpoint,
-    inspect_checkpoint,
-    load_pretrained,
-    save_pretrained,
-)
-from keras_bert_d2l.checkpoints.weights.conversion import named_weights
+from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.loading import load_pretrained
+from keras_bert_d2l.checkpoints.opening import inspect_checkpoint
+from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretrained
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -134,7 +131,7 @@ def test_a_head_that_is_missing_is_always_told_and_begins_anew(checkpoint, capsy
     weights = [named_weights(load_pretrained(checkpoint, verbose=False).model) for _ in range(2)]
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2
-    assert said[0].endswith("heads: pooler; missing and freshly initialised: mlm, nsp")
+    assert said[0].endswith("heads: pooler; missing and freshly initialized: mlm, nsp")
     kernels = [np.asarray(one["nsp/dense/kernel"]) for one in weights]
     assert 0 < np.abs(kernels).max() <= 0.0401  # TruncatedNormal(0.02)
     assert (kernels[0] != kernels[1]).all()
@@ -223,10 +220,10 @@ def test_a_folder_that_holds_something_else_is_not_touched(checkpoint, tmp_path)
 def test_a_checkpoint_needs_a_folder_of_its_own(tmp_path, monkeypatch):
     model = BERTModel.from_bert_config(BOOK)
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="is a file: name a folder"):
+    with pytest.raises(FileExistsError, match="is a file. Give the path of a folder"):
         save_pretrained(model, tmp_path / "file")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="working directory '.' must not be"):
+    with pytest.raises(ValueError, match="must not be the working directory '.'"):
         save_pretrained(model, ".")
 
 
@@ -275,7 +272,9 @@ def test_the_folder_of_a_run_names_its_checkpoints(checkpoint):
     checkpoint.rename(run / "last")
     BOOK.to_json(run / CONFIG_FILE)
     VOCAB.to_file(run / VOCAB_FILE)
-    with pytest.raises(FileNotFoundError, match=r"checkpoints in it, name one.*/best, .*/last\."):
+    with pytest.raises(
+        FileNotFoundError, match=r"contains checkpoints; give the path of one.*/best, .*/last\."
+    ):
         load_pretrained(run)
 
 
@@ -285,13 +284,15 @@ def test_the_folder_of_a_run_names_its_checkpoints(checkpoint):
 )
 def test_a_file_that_is_no_configuration_is_told(content, message, checkpoint):
     (checkpoint / CONFIG_FILE).write_bytes(content)
-    with pytest.raises(FileNotFoundError, match=f"is no checkpoint of a known format.*{message}"):
+    with pytest.raises(
+        FileNotFoundError, match=f"is not a checkpoint of a known format.*{message}"
+    ):
         load_pretrained(checkpoint)
 
 
 def test_a_missing_configuration_is_told(checkpoint):
     (checkpoint / CONFIG_FILE).unlink()
-    with pytest.raises(FileNotFoundError, match="is no checkpoint of a known format"):
+    with pytest.raises(FileNotFoundError, match="is not a checkpoint of a known format"):
         load_pretrained(checkpoint)
 
 
@@ -354,7 +355,8 @@ def test_the_jax_backend_reads_the_same_model(tmp_path, checkpoint, fresh_proces
         import sys
         import keras
         import numpy as np
-        from keras_bert_d2l.checkpoints.pretrained import load_pretrained, save_pretrained
+        from keras_bert_d2l.checkpoints.loading import load_pretrained
+        from keras_bert_d2l.checkpoints.saving import save_pretrained
 
         assert keras.backend.backend() == "jax"
         model, tokenizer, _ = load_pretrained(sys.argv[1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
-from keras_bert_d2l.checkpoints.weights.conversion import named_weights
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained, save_pretrained
+from keras_bert_d2l.checkpoints.loading import load_pretrained
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -74,5 +75,5 @@ def test_a_head_that_a_command_lacks_is_told_on_stderr(run, trained, tmp_path):
     weights = safetensors.numpy.load_file(file)
     safetensors.numpy.save_file({k: v for k, v in weights.items() if k[:3] != "mlm"}, file)
     result = run("fill-mask", "the [MASK] .", "--model", folder)
-    assert "missing and freshly initialised: mlm" in result.stderr
+    assert "missing and freshly initialized: mlm" in result.stderr
     assert len(result.stdout.splitlines()) == 2

@@ -3,7 +3,7 @@ import json
 import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_bert_d2l.checkpoints.pretrained import save_pretrained
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.heads import QuestionAnswerer, SequenceRegressor

@@ -8,7 +8,7 @@ import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.checkpoints.formats import huggingface
-from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, save_pretrained
-from keras_bert_d2l.checkpoints.weights.conversion import named_weights
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.models.tasks.heads import (
     QuestionAnswerer,
     SequenceClassifier,

@@ -15,9 +15,8 @@ from typing import Any
 
 import safetensors.numpy
 
-from keras_bert_d2l.checkpoints.formats.foreign_config import check_kept
-from keras_bert_d2l.checkpoints.weights.conversion import Checkpoint, Row, stored_weights
-from keras_bert_d2l.checkpoints.weights.state_dicts import (
+from keras_bert_d2l.checkpoints.formats.lost_fields import check_kept
+from keras_bert_d2l.checkpoints.formats.state_dicts import (
     PICKLE_SUFFIXES,
     SUFFIXES,
     StateDict,
@@ -25,6 +24,7 @@ from keras_bert_d2l.checkpoints.weights.state_dicts import (
     layer_norm,
     refuse_pickle,
 )
+from keras_bert_d2l.checkpoints.weights.transfer import Checkpoint, Row, stored_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel

@@ -29,7 +29,7 @@ from keras_bert_d2l.checkpoints.formats.google_config import (
     config_from_json,
     config_to_json,
 )
-from keras_bert_d2l.checkpoints.weights.conversion import (
+from keras_bert_d2l.checkpoints.weights.transfer import (
     POSITIONS,
     SWAPPED,
     SWAPPED_TRANSPOSED,

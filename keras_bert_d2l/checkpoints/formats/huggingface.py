@@ -25,8 +25,10 @@ from keras_bert_d2l.checkpoints.formats.huggingface_config import (
     config_to_dict,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface_tasks import config_fields, head_rows, task_of
-from keras_bert_d2l.checkpoints.task_fields import parts_of, task_fields
-from keras_bert_d2l.checkpoints.weights.conversion import (
+from keras_bert_d2l.checkpoints.formats.state_dicts import dense, layer_norm
+from keras_bert_d2l.checkpoints.formats.task_fields import parts_of, task_fields
+from keras_bert_d2l.checkpoints.weights.safetensors_files import SafetensorsFiles, write_safetensors
+from keras_bert_d2l.checkpoints.weights.transfer import (
     POSITIONS,
     SWAPPED,
     SWAPPED_TRANSPOSED,
@@ -37,8 +39,6 @@ from keras_bert_d2l.checkpoints.weights.conversion import (
     part_of,
     stored_weights,
 )
-from keras_bert_d2l.checkpoints.weights.safetensors_files import SafetensorsFiles, write_safetensors
-from keras_bert_d2l.checkpoints.weights.state_dicts import dense, layer_norm
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
 from keras_bert_d2l.models.bert import BERTModel

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from keras_bert_d2l.checkpoints.formats.foreign_config import check_kept
+from keras_bert_d2l.checkpoints.formats.lost_fields import check_kept
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
 

@@ -7,8 +7,8 @@ Source: github.com/huggingface/transformers, `models/bert/modeling_bert.py` and
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_bert_d2l.checkpoints.weights.conversion import Row, first
-from keras_bert_d2l.checkpoints.weights.state_dicts import dense
+from keras_bert_d2l.checkpoints.formats.state_dicts import dense
+from keras_bert_d2l.checkpoints.weights.transfer import Row, first
 
 _HEADS = {  # by the architecture, and what its head is called
     "BertForSequenceClassification": "classifier",

@@ -19,9 +19,9 @@ import os
 import pathlib
 from typing import Any
 
-from keras_bert_d2l.checkpoints.task_fields import check_task_fields, parts_of, task_fields
-from keras_bert_d2l.checkpoints.weights.conversion import Checkpoint, Row, part_of, stored_weights
+from keras_bert_d2l.checkpoints.formats.task_fields import check_task_fields, parts_of, task_fields
 from keras_bert_d2l.checkpoints.weights.safetensors_files import SafetensorsFiles, write_safetensors
+from keras_bert_d2l.checkpoints.weights.transfer import Checkpoint, Row, part_of, stored_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel

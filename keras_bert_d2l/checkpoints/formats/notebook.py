@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.weights.conversion import POSITIONS, Checkpoint, Row
-from keras_bert_d2l.checkpoints.weights.state_dicts import SUFFIXES, StateDict, dense, layer_norm
+from keras_bert_d2l.checkpoints.formats.state_dicts import SUFFIXES, StateDict, dense, layer_norm
+from keras_bert_d2l.checkpoints.weights.transfer import POSITIONS, Checkpoint, Row
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 
 # Sines of large angles in float32, as PyTorch computes them, are off by a rounding of the angle.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
 from keras_bert_d2l.inference.batching import (
     check_batch_size,
     check_lengths,

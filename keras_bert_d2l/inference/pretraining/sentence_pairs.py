@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checkpoints.pretrained import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.inference.batching import check_batch_size, predict_texts
 from keras_bert_d2l.inference.tasks.tagging_rows import (
     SplitWords,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.inference.pretraining.fill_mask import check_top_k
 from keras_bert_d2l.models.bert import BERTModel

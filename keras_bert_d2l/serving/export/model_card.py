@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bert_d2l.checkpoints.task_fields import task_fields
+from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -9,8 +9,8 @@ import os
 import pathlib
 from typing import Any
 
-from keras_bert_d2l.checkpoints.pretrained import check_vocabulary
-from keras_bert_d2l.checkpoints.task_fields import task_fields
+from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.bert import FEATURES, BERTModel
 from keras_bert_d2l.models.tasks.heads import QuestionAnswerer, TextEmbedder, TokenClassifier

@@ -10,9 +10,8 @@ from typing import Any
 
 import keras
 
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained
-from keras_bert_d2l.checkpoints.task_fields import describe_task, task_fields
-from keras_bert_d2l.checkpoints.task_loading import heads_of
+from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
+from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples

@@ -16,8 +16,8 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.formats import native
-from keras_bert_d2l.checkpoints.pretrained import save_pretrained
-from keras_bert_d2l.checkpoints.weights.conversion import load_weights
+from keras_bert_d2l.checkpoints.saving import save_pretrained
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
-from keras_bert_d2l.checkpoints.pretrained import save_pretrained
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from keras_bert_d2l.checkpoints.pretrained import check_bert, load_pretrained
-from keras_bert_d2l.checkpoints.weights.conversion import named_weights
+from keras_bert_d2l.checkpoints.checks import check_bert
+from keras_bert_d2l.checkpoints.loading import load_pretrained
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel

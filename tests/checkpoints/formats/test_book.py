@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from keras_bert_d2l.book import _get_batch_loss_bert
 from keras_bert_d2l.checkpoints.formats import book
-from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab.vocab import Vocab

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, Vocab, WarmupLinearDecay
 from keras_bert_d2l.checkpoints.formats import google
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained
-from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+from keras_bert_d2l.checkpoints.loading import load_pretrained
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
 CONFIG = BERTConfig.preset(
     "google", vocab_size=11, num_hiddens=8, ffn_num_hiddens=12, num_heads=2, num_blks=2, max_len=7

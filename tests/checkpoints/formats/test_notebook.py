@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.formats import book, notebook
-from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 

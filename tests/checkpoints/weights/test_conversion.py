@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights.conversion import (
+from keras_bert_d2l.checkpoints.weights.transfer import (
     POSITIONS,
     SAME,
     SWAPPED,

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.pretrained import load_pretrained
+from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from keras_bert_d2l.checkpoints.weights.conversion import TRANSPOSED, Row, Tensors
 from keras_bert_d2l.checkpoints.weights.safetensors_files import SafetensorsFiles
+from keras_bert_d2l.checkpoints.weights.transfer import TRANSPOSED, Row, Tensors
 from keras_bert_d2l.config import BERTConfig
 
 SUFFIXES = (".safetensors", ".npz")

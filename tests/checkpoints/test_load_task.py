@@ -19,9 +19,9 @@ from keras_bert_d2l import (
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints.formats import native
-from keras_bert_d2l.checkpoints.pretrained import convert_checkpoint
-from keras_bert_d2l.checkpoints.task_loading import load_task
-from keras_bert_d2l.checkpoints.weights.conversion import load_weights, named_weights
+from keras_bert_d2l.checkpoints.loading import load_task
+from keras_bert_d2l.checkpoints.saving import convert_checkpoint
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 from keras_bert_d2l.models.tasks.heads import (
     QuestionAnswerer,
     SequenceClassifier,
@@ -125,7 +125,7 @@ def test_a_task_is_converted_from_format_to_format(tmp_path):
         outputs(load_pretrained(tmp_path / "again").model), outputs(model)
     )
     for format in ("google", "book"):
-        with pytest.raises(ValueError, match=f"for the model of a task. Received: '{format}'"):
+        with pytest.raises(ValueError, match=f"for a task model. Received: '{format}'"):
             convert_checkpoint(tmp_path / "native", tmp_path / "other", format)
 
 
@@ -299,7 +299,7 @@ def test_of_a_plain_bert_only_what_the_task_stands_on_is_missed(tmp_path, capsys
         safetensors.numpy.save_file(kept, file)
         load_task(kind, tmp_path / "bert", labels=["a", "b"], verbose=False)
         out = capsys.readouterr().out
-        assert ("missing and freshly initialised: pooler;" in out) == is_told
+        assert ("missing and freshly initialized: pooler;" in out) == is_told
         assert ("freshly" in out) == is_told
 
 

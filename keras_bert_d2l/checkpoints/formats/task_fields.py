@@ -6,7 +6,7 @@ The fields are `kind`, a name of `TASKS`, and the arguments of that class beside
 from collections.abc import Mapping
 from typing import Any
 
-from keras_bert_d2l.checkpoints.weights.conversion import PARTS
+from keras_bert_d2l.checkpoints.weights.transfer import PARTS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.heads import TASKS
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -1,0 +1,183 @@
+"""Loading: checkpoints of every known format become models and tokenizers."""
+
+import os
+import warnings
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, make_task, task_fields
+from keras_bert_d2l.checkpoints.opening import HEADS as _PARTS
+from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
+from keras_bert_d2l.checkpoints.weights.transfer import Checkpoint, load_weights
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.initializers import without_initialization
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
+
+HEADS = tuple(_PARTS.values())
+
+
+class Pretrained(NamedTuple):
+    """The contents of a checkpoint.
+
+    Attributes:
+        model: The model with its weights: a `BERTModel`, or a task model.
+        tokenizer: The tokenizer, or `None` if the checkpoint has no vocabulary.
+        config: The architecture of the model.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    config = kb.BERTConfig.preset("tiny", vocab_size=100)
+    kb.save_pretrained(kb.BERTModel.from_bert_config(config), "checkpoints/tiny")
+    pretrained = kb.load_pretrained("checkpoints/tiny")
+    assert pretrained.config == config
+    model, tokenizer, config = pretrained
+    ```
+    """
+
+    model: BERTModel | TaskModel
+    tokenizer: Tokenizer | None
+    config: BERTConfig
+
+
+def load_pretrained(
+    path: PathLike,
+    *,
+    num_heads: int | None = None,
+    heads: Collection[str] = HEADS,
+    verbose: bool = True,
+) -> Pretrained:
+    """Load a checkpoint of any known format.
+
+    The format is detected automatically: this package's own, Hugging Face's,
+    google-research/bert's, the book's or the notebook's (see docs/checkpoints.md). Other files in
+    the folder are ignored. A head that the files lack is initialized at random and reported. If
+    tensorflow-text is not installed (Windows), a warning is issued and the tokenizer is `None`;
+    the model then works with token ids.
+
+    Args:
+        path: The folder of the checkpoint, a single file of weights, or the prefix of a TF1
+            checkpoint.
+        num_heads: Number of attention heads per block. Needed only for files of weights that do
+            not record it.
+        heads: The heads you are going to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing
+            head is reported only if it is one of these.
+        verbose: Whether to print a one-line summary even if no head is missing.
+
+    Returns:
+        The model in Keras's current dtype policy, the tokenizer and the configuration.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint, or one of its files is missing.
+        ValueError: A file is damaged, describes a model that is not a BERT, or contradicts
+            another file.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
+    kb.save_pretrained(model, "checkpoints/tiny")
+    model, tokenizer, config = kb.load_pretrained("checkpoints/tiny")
+    ```
+    """
+    checkpoint = open_checkpoint(path, num_heads)
+    tokenizer = _tokenizer(path, checkpoint)
+    model, missing = load_model(checkpoint)
+    if isinstance(model, TaskModel):
+        model.tokenizer = tokenizer
+    if verbose or any(_PARTS[part] in heads for part in missing):
+        print(summary(path, checkpoint, heads))
+    return Pretrained(model, tokenizer, checkpoint.config)
+
+
+def load_task(
+    kind: type[TaskModel], path: PathLike, *, verbose: bool = True, **options: Any
+) -> Pretrained:
+    """Load a checkpoint of any known format as a task model.
+
+    A checkpoint of the same task is loaded with its head. From a BERT without a task, the encoder
+    is loaded (and the pooler, if the task uses it), and the head is initialized at random, which
+    is reported.
+
+    Args:
+        kind: The class of the task, for example `SequenceClassifier`.
+        path: The checkpoint, as for `load_pretrained`.
+        verbose: As for `load_pretrained`.
+        **options: The arguments of the task class other than `bert`, for example `labels`. For a
+            checkpoint of the task they may be omitted, and must otherwise match its own.
+
+    Returns:
+        The model, which has the tokenizer, the tokenizer and the configuration.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint, or one of its files is missing.
+        ValueError: The checkpoint is of another task, has other labels or is damaged, or it is a
+            BERT that does not suit the task.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
+    kb.save_pretrained(model, "checkpoints/tiny")
+    classifier, tokenizer, config = kb.load_task(
+        kb.SequenceClassifier, "checkpoints/tiny", labels=["bad", "good"]
+    )
+    ```
+    """
+    model, tokenizer, config = load_pretrained(path, heads=heads_of(kind), verbose=verbose)
+    if not isinstance(model, TaskModel):
+        model = kind(model, tokenizer=tokenizer, **options)
+        if kind.has_head:
+            print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new head")
+        return Pretrained(model, tokenizer, config)
+    stored = task_fields(model) or {}
+    if not isinstance(model, kind):
+        raise ValueError(
+            f"{os.fspath(path)!r} is a checkpoint of another task, {describe_task(stored)}, not "
+            f"of a {kind.__name__}. Load it as that task, or start from the BERT that it was "
+            "fine-tuned from."
+        )
+    for name, value in options.items():
+        given = list(value) if isinstance(value, tuple) else value
+        if name not in stored or given != stored[name]:
+            raise ValueError(
+                f"`{name}` must be that of the checkpoint {os.fspath(path)!r}, "
+                f"{stored.get(name)!r}, or be omitted. Received: {name}={value!r:.120}. To train a "
+                "new head, start from a BERT without a task."
+            )
+    return Pretrained(model, tokenizer, config)
+
+
+def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
+    """Return the heads of a BERT that a task uses, by the names in `HEADS`."""
+    return ("pooler",) if kind.has_pooler else ()
+
+
+def load_model(checkpoint: Checkpoint) -> tuple[BERTModel | TaskModel, list[str]]:
+    """Return the model of a checkpoint, and the parts of it that the file lacks."""
+    with without_initialization():
+        model: BERTModel | TaskModel = BERTModel.from_bert_config(checkpoint.config)
+        if checkpoint.task is not None:
+            model = make_task(model, checkpoint.task)
+    return model, load_weights(model, checkpoint.table, checkpoint.tensors)
+
+
+def _tokenizer(path: PathLike, checkpoint: Checkpoint) -> Tokenizer | None:
+    if checkpoint.vocab is None:
+        return None
+    try:
+        return Tokenizer(checkpoint.vocab, **checkpoint.tokenizer_options)
+    except ImportError as error:
+        warnings.warn(f"The checkpoint is loaded without its tokenizer. {error}", stacklevel=3)
+        return None
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)!r}: {error}") from error

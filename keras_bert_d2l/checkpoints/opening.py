@@ -1,0 +1,178 @@
+"""Opening: the format of a checkpoint is detected and everything but its weights is read."""
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native, notebook
+from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
+from keras_bert_d2l.checkpoints.weights.transfer import Checkpoint, Tensors, first, part_of
+from keras_bert_d2l.types import PathLike
+
+# In the order of asking: formats that a file names come first, formats that can only be guessed
+# from the names of weights come last.
+_FORMATS = (native, huggingface, google, book, notebook)
+_LOOKED_FOR = (
+    'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
+    "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "
+    "(book), and .safetensors or .npz files with the book's or the notebook's names of weights"
+)
+_WITHOUT_HEADS = (book, notebook)  # their files need not tell the number of attention heads
+
+HEADS = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
+"""The parts of a `BERTModel` that a file may lack, with the names that users know."""
+
+
+class WeightSummary(NamedTuple):
+    """One array of a checkpoint, as `inspect_checkpoint` reports it.
+
+    Attributes:
+        name: Name of the array in the file.
+        shape: Shape of the array in the file.
+        dtype: Dtype of the array in the file.
+        mean: Mean of the array, or NaN if the array holds a NaN.
+        std: Standard deviation of the array.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    weight = kb.WeightSummary("hidden/bias", (4,), "F32", mean=0.0, std=0.02)
+    print(f"{weight.name}: {weight.mean:.3f} ± {weight.std:.3f}")
+    ```
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    mean: float
+    std: float
+
+
+def inspect_checkpoint(
+    path: PathLike, *, num_heads: int | None = None
+) -> tuple[str, Iterator[WeightSummary]]:
+    """Summarize a checkpoint and list its weights, even if it would not load.
+
+    Args:
+        path: The checkpoint, as for `load_pretrained`.
+        num_heads: Number of attention heads, as for `load_pretrained`.
+
+    Returns:
+        The one-line summary that `load_pretrained` prints, and an iterator over the weights in
+        the order of their names. Each weight is read when the iterator reaches it.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint, or one of its files is missing.
+        ValueError: A file is damaged.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
+    kb.save_pretrained(model, "checkpoints/tiny")
+    summary, weights = kb.inspect_checkpoint("checkpoints/tiny")
+    print(summary)
+    for weight in weights:
+        print(weight.name, weight.shape, weight.mean)
+    ```
+    """
+    checkpoint = open_checkpoint(path, num_heads)
+    return summary(path, checkpoint), _summaries(checkpoint.tensors)
+
+
+def _summaries(tensors: Tensors) -> Iterator[WeightSummary]:
+    dtypes = tensors.dtypes()
+    for name, shape in sorted(tensors.shapes().items()):
+        value = tensors.read(name)
+        yield WeightSummary(name, shape, dtypes[name], float(value.mean()), float(value.std()))
+
+
+def open_checkpoint(path: PathLike, num_heads: int | None = None) -> Checkpoint:
+    """Detect the format of a checkpoint, and read everything but its weights.
+
+    Args:
+        path: The checkpoint, as for `load_pretrained`.
+        num_heads: Number of attention heads, as for `load_pretrained`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint, or one of its files is missing.
+        ValueError: A file is damaged, or two files contradict each other or `num_heads`.
+    """
+    path = pathlib.Path(path)
+    module = next((one for one in _FORMATS if one.recognises(path)), None)
+    if module is None:
+        raise _unknown(path)
+    if module in _WITHOUT_HEADS:
+        checkpoint = module.describe(path, num_heads)
+    else:
+        checkpoint = module.describe(path)
+    config, vocab = checkpoint.config, checkpoint.vocab
+    if num_heads not in (None, config.num_heads):
+        raise ValueError(
+            f"`num_heads` must be what {os.fspath(path)!r} says, {config.num_heads}. Received: "
+            f"num_heads={num_heads}."
+        )
+    if vocab is not None and len(vocab) != config.vocab_size:
+        raise ValueError(
+            f"{os.fspath(path)!r}: the vocabulary has {len(vocab)} tokens, but the configuration "
+            f"says vocab_size={config.vocab_size}. Restore the vocabulary that the model was made "
+            "for."
+        )
+    return checkpoint
+
+
+def _unknown(path: pathlib.Path) -> FileNotFoundError:
+    """Return the error for a path that no format recognizes."""
+    name = os.fspath(path)
+    if not path.exists():
+        return FileNotFoundError(f"There is no file or folder {name!r}.")
+    message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
+    if path.is_dir():
+        inside = sorted(
+            os.fspath(folder)
+            for folder in path.iterdir()
+            if folder.is_dir() and any(one.recognises(folder) for one in _FORMATS)
+        )
+        if inside:
+            message += f" It contains checkpoints; give the path of one of them: {first(inside)}."
+        try:
+            json.loads((path / native.CONFIG_FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            pass
+        except ValueError as error:  # from the JSON or the UTF-8 decoder
+            message += f" Its {native.CONFIG_FILE} is not valid JSON: {error}."
+    return FileNotFoundError(message)
+
+
+def summary(path: PathLike, checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str:
+    """Return one line about a checkpoint.
+
+    Args:
+        path: Where the checkpoint was found.
+        checkpoint: The checkpoint.
+        heads: The names from `HEADS` that are reported if they are missing. `None` means all.
+    """
+    config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.tensors.shapes()
+    stored = [row for row in checkpoint.table if row.theirs in shapes]
+    parts = {part_of(row.ours) for row in stored}
+    absent = {part_of(row.ours) for row in checkpoint.table} - parts
+    found = [name for part, name in HEADS.items() if part in parts]
+    fresh = [
+        name for part, name in HEADS.items() if part in absent and (heads is None or name in heads)
+    ]
+    num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)
+    return (
+        f"{os.fspath(path)}: {checkpoint.description}; {config.num_blks} blocks, "
+        f"{config.num_hiddens} wide, {config.num_heads} attention heads, {config.vocab_size:,} "
+        f"tokens, {num_weights:,} weights; "
+        + (describe_task(task) if task else f"heads: {', '.join(found) or 'none'}")
+        + (f"; missing and freshly initialized: {', '.join(fresh)}" if fresh else "")
+        + ("" if checkpoint.vocab else "; no vocabulary")
+    )

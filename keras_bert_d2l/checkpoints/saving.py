@@ -1,0 +1,154 @@
+"""Saving: models and tokenizers to checkpoint folders, in this package's format or another's."""
+
+import os
+import pathlib
+from typing import Any, Literal, get_args
+
+from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
+from keras_bert_d2l.checkpoints.loading import load_model
+from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
+from keras_bert_d2l.files import replacing_folder
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import PathLike
+
+Format = Literal["native", "huggingface", "google", "book"]
+
+_WRITERS = {"native": native, "huggingface": huggingface, "google": google, "book": book}
+_FOR_TASKS = ("native", "huggingface")
+# The files that `save_pretrained` writes, and that it may therefore replace in a folder.
+_REPLACEABLE = {
+    *("config.json", "vocab.txt", "model.safetensors", "tokenizer_config.json"),
+    *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
+    *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
+}
+
+
+def save_pretrained(
+    model: BERTModel | TaskModel,
+    path: PathLike,
+    tokenizer: Tokenizer | None = None,
+    format: Format = "native",
+) -> None:
+    """Save a model and its tokenizer to a folder, completely or not at all.
+
+    An older checkpoint in the folder is replaced in one step. The state of training (optimizer,
+    random generators) is not saved.
+
+    Args:
+        model: A `BERTModel`, or a task model, which is saved with its head and its labels.
+        path: The folder to write. It must be new or empty, or hold a checkpoint.
+        tokenizer: The tokenizer that the model was trained with. `None` stands for the tokenizer
+            of a task model; a `BERTModel` is then saved without a vocabulary.
+        format: `"native"` keeps everything. `"huggingface"`, `"google"` and `"book"` are for other
+            programs. Task models can be saved in the first two formats.
+
+    Raises:
+        ValueError: The format is unknown or cannot express the model, the vocabulary does not have
+            the model's size, or `path` is the working directory.
+        FileExistsError: `path` holds anything other than a checkpoint.
+        OSError: The folder cannot be written.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    config = kb.BERTConfig.preset("tiny", vocab_size=100)
+    model = kb.BERTModel.from_bert_config(config)
+    kb.save_pretrained(model, "checkpoints/tiny")
+    kb.save_pretrained(model, "checkpoints/tiny-google", format="google")
+    ```
+    """
+    if tokenizer is None and isinstance(model, TaskModel):
+        tokenizer = model.tokenizer
+    if tokenizer is None:
+        _save(model, path, None, {}, format)
+    else:
+        check_vocabulary(model, tokenizer)
+        _save(model, path, tokenizer.vocab, tokenizer.options, format)
+
+
+def convert_checkpoint(
+    source: PathLike,
+    target: PathLike,
+    format: Format = "native",
+    *,
+    num_heads: int | None = None,
+) -> None:
+    """Save a checkpoint again in another format, and print a one-line summary of it.
+
+    Args:
+        source: The checkpoint to read, as for `load_pretrained`.
+        target: The folder to write, as for `save_pretrained`.
+        format: `"native"`, `"huggingface"`, `"google"` or `"book"`.
+        num_heads: Number of attention heads, as for `load_pretrained`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint, or one of its files is missing.
+        FileExistsError: `target` holds anything other than a checkpoint.
+        ValueError: A file is damaged, or the format cannot express the model.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    config = kb.BERTConfig.preset("huggingface", vocab_size=100)
+    kb.save_pretrained(kb.BERTModel.from_bert_config(config), "checkpoints/mine")
+    kb.convert_checkpoint("checkpoints/mine", "checkpoints/mine-hf", "huggingface")
+    ```
+    """
+    _check_format(format)
+    _check_replaceable(target)
+    checkpoint = open_checkpoint(source, num_heads)
+    model, _ = load_model(checkpoint)
+    print(summary(source, checkpoint))
+    # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
+    _save(model, target, checkpoint.vocab, checkpoint.tokenizer_options, format)
+
+
+def _save(
+    model: BERTModel | TaskModel,
+    path: PathLike,
+    vocab: Vocab | None,
+    tokenizer_options: dict[str, Any],
+    format: str,
+) -> None:
+    _check_format(format)
+    _check_replaceable(path)
+    if isinstance(model, TaskModel) and format not in _FOR_TASKS:
+        raise ValueError(
+            f"`format` must be one of {_FOR_TASKS} for a task model. Received: {format!r}."
+        )
+    with replacing_folder(pathlib.Path(path).resolve()) as temporary:
+        _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
+
+
+def _check_format(format: str) -> None:
+    if format not in get_args(Format):
+        raise ValueError(f"`format` must be one of {get_args(Format)}. Received: {format!r}.")
+
+
+def _check_replaceable(path: PathLike) -> None:
+    folder, name = pathlib.Path(path).resolve(), os.fspath(path)
+    suggestion = os.path.join(name, "model")
+    if folder == pathlib.Path.cwd():
+        raise ValueError(
+            f"`path` must not be the working directory {name!r}, because saving a checkpoint "
+            f"replaces the whole folder. Save it in a subfolder such as {suggestion!r}."
+        )
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
+    foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in _REPLACEABLE)
+    if foreign:
+        raise FileExistsError(
+            f"{name!r} holds {foreign[0]!r}, which is not part of a checkpoint, and saving a "
+            f"checkpoint replaces the whole folder. Save it in a folder of its own, such as "
+            f"{suggestion!r}."
+        )
