@@ -4,6 +4,8 @@ Bad input ends with one line on stderr and exit code 2; Ctrl-C ends with 130. A 
 commands of one room.
 """
 
+import logging
+import os
 from collections.abc import Callable
 from typing import Annotated
 
@@ -96,4 +98,6 @@ for _name, _command in _COMMANDS.items():
 
 def main() -> None:
     """Runs the command line."""
+    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)
     app(prog_name="keras-bert-d2l")

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import yaml
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.pretraining.pairs import MIN_LEN
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.training.option_records import (
     absolute_path,
@@ -26,6 +25,7 @@ MaskingName = Literal["token", "whole_word", "ngram", "span"]  # data.masking.ST
 Objective = Literal["nsp", "sop", "none"]  # data.pairs.OBJECTIVES
 Rows = Literal["padded", "packed", "bucketed"]  # data.packing.ROWS
 DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
+MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # times, by default
 _WARMUP_SHARE = 0.1  # of the steps

@@ -5,6 +5,7 @@ import pytest
 
 from keras_bert_d2l.data.pretraining import masking, packing, pairs
 from keras_bert_d2l.training.pretraining.options import (
+    MIN_LEN,
     MaskingName,
     Objective,
     PretrainingOptions,
@@ -157,6 +158,7 @@ def test_the_names_of_strategies_are_those_of_the_pipeline():
     assert get_args(MaskingName) == masking.STRATEGIES
     assert get_args(Objective) == pairs.OBJECTIVES
     assert get_args(Rows) == packing.ROWS
+    assert MIN_LEN == pairs.MIN_LEN
 
 
 @pytest.mark.parametrize("options", [{"jit": True}, {"strategy": "tpu"}])

@@ -1,0 +1,129 @@
+# isort: skip_file
+"""A complete BERT toolkit for Keras: from raw text to a served model.
+
+This stub is the one list of public names. Type checkers and editors read it, and `__init__.py`
+imports each name from the module given here when it is first used.
+"""
+
+from .checkpoints.loading import (
+    Pretrained as Pretrained,
+    load_pretrained as load_pretrained,
+    load_task as load_task,
+)
+from .checkpoints.opening import (
+    WeightSummary as WeightSummary,
+    inspect_checkpoint as inspect_checkpoint,
+)
+from .checkpoints.saving import (
+    convert_checkpoint as convert_checkpoint,
+    save_pretrained as save_pretrained,
+)
+from .checkpoints.surgery import (
+    add_tokens as add_tokens,
+    drop_tokens as drop_tokens,
+    extend_positions as extend_positions,
+)
+from .config import BERTConfig as BERTConfig
+from .data.pretraining.dataset import pretraining_dataset as pretraining_dataset
+from .data.pretraining.masking import Masking as Masking
+from .data.pretraining.tfrecords import (
+    read_tfrecords as read_tfrecords,
+    write_tfrecords as write_tfrecords,
+)
+from .data.report.report import (
+    DataReport as DataReport,
+    data_report as data_report,
+)
+from .data.store.beam import build_store_with_beam as build_store_with_beam
+from .data.store.building import (
+    TokenStore as TokenStore,
+    build_store as build_store,
+)
+from .data.tasks.examples import (
+    Answer as Answer,
+    QuestionExamples as QuestionExamples,
+    TextExamples as TextExamples,
+    WordExamples as WordExamples,
+)
+from .data.tasks.peek import peek as peek
+from .data.tasks.read_examples import read_examples as read_examples
+from .data.tasks.rows import TaskRows as TaskRows
+from .data.tasks.splitting import split_examples as split_examples
+from .inference.evaluation.evaluation import (
+    Evaluation as Evaluation,
+    evaluate as evaluate,
+    print_evaluation as print_evaluation,
+)
+from .inference.pretraining.fill_mask import (
+    Prediction as Prediction,
+    fill_mask as fill_mask,
+)
+from .inference.pretraining.perplexity import (
+    Perplexity as Perplexity,
+    pseudo_perplexity as pseudo_perplexity,
+)
+from .inference.pretraining.sentence_pairs import next_sentence_score as next_sentence_score
+from .inference.tasks.answers import (
+    FoundAnswer as FoundAnswer,
+    answer as answer,
+)
+from .inference.tasks.embeddings import (
+    Match as Match,
+    embed as embed,
+    similar as similar,
+)
+from .inference.tasks.labels import (
+    Classification as Classification,
+    Regression as Regression,
+    Tag as Tag,
+    classify as classify,
+    regress as regress,
+    tag as tag,
+)
+from .layers.attention import MultiHeadAttention as MultiHeadAttention
+from .layers.encoder import BERTEncoder as BERTEncoder
+from .layers.heads import (
+    MaskLM as MaskLM,
+    NextSentencePred as NextSentencePred,
+)
+from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
+from .models.bert import BERTModel as BERTModel
+from .models.contrastive import ContrastiveLoss as ContrastiveLoss
+from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
+from .models.tasks.heads import (
+    QuestionAnswerer as QuestionAnswerer,
+    SequenceClassifier as SequenceClassifier,
+    SequenceRegressor as SequenceRegressor,
+    TextEmbedder as TextEmbedder,
+    TokenClassifier as TokenClassifier,
+)
+from .serving.client.client import ServingClient as ServingClient
+from .serving.export.audit import audit_saved_model as audit_saved_model
+from .serving.export.export import export_saved_model as export_saved_model
+from .serving.onnx.export import export_onnx as export_onnx
+from .text.corpus.corpus import Corpus as Corpus
+from .text.tokenizer.coverage import (
+    Coverage as Coverage,
+    measure_coverage as measure_coverage,
+)
+from .text.tokenizer.segments import get_tokens_and_segments as get_tokens_and_segments
+from .text.tokenizer.tokenizer import Tokenizer as Tokenizer
+from .text.tokenizer.windows import answer_spans as answer_spans
+from .text.vocab.extending import extend_vocab as extend_vocab
+from .text.vocab.vocab import (
+    Vocab as Vocab,
+    learn_vocab as learn_vocab,
+)
+from .training.finetuning.files import finetune_files as finetune_files
+from .training.finetuning.finetune import (
+    FinetuningResult as FinetuningResult,
+    finetune as finetune,
+)
+from .training.optimizers import (
+    BERTAdamW as BERTAdamW,
+    WarmupLinearDecay as WarmupLinearDecay,
+)
+from .training.pretraining.pretrain import pretrain as pretrain
+
+__version__: str
+__all__: list[str]

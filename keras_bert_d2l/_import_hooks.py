@@ -1,0 +1,101 @@
+"""Hooks that run when TensorFlow and Keras are imported, whoever imports them.
+
+- TensorFlow is imported without its start-up messages.
+- Keras learns this package's classes, so that `keras.saving.load_model` finds them although
+  `import keras_bert_d2l` itself imports none of them.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+_PACKAGE = "keras_bert_d2l"
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Importing these modules registers every class that a `.keras` file of this package can name.
+_REGISTERING = ("models.tasks.heads", "models.contrastive", "training.optimizers")
+
+
+def install() -> None:
+    """Install the hooks, or register the classes at once if Keras is imported already."""
+    if "keras" in sys.modules:
+        _register_classes()
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow and Keras as Python does, and runs a hook around their import."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        hook = _HOOKS.get(fullname)
+        spec = hook and importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if hook is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            with hook():
+                execute(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+@contextlib.contextmanager
+def _silently() -> Iterator[None]:
+    """Hide TensorFlow's start-up messages, unless the environment sets a log level."""
+    if _LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LEVEL] = "3"  # Python exceptions still report every error
+    try:
+        with _stderr_hidden():  # its libraries write some lines before they read the level
+            yield
+    finally:
+        del os.environ[_LEVEL]  # has been read; other programs shall not inherit it
+
+
+@contextlib.contextmanager
+def _then_register_classes() -> Iterator[None]:
+    yield
+    _register_classes()
+
+
+_HOOKS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "tensorflow": _silently,
+    "keras": _then_register_classes,
+}
+
+
+def _register_classes() -> None:
+    for module in _REGISTERING:
+        importlib.import_module(f"{_PACKAGE}.{module}")
+
+
+@contextlib.contextmanager
+def _stderr_hidden() -> Iterator[None]:
+    """Hold back what Python and C++ write to stderr, and show it if an exception follows."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as hidden:
+        os.dup2(hidden.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            hidden.seek(0)
+            os.write(stderr, hidden.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

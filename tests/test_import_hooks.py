@@ -1,0 +1,129 @@
+"""What `import keras_bert_d2l` does, and what happens when TensorFlow and Keras are imported."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import keras
+import pytest
+
+import keras_bert_d2l
+
+TESTS = Path(__file__).parent
+
+
+def in_a_process(code, *arguments, **environment):
+    """Runs Python code without the variables that this process sets for TensorFlow and Keras."""
+    unset = ("TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND")
+    own = {name: value for name, value in os.environ.items() if name not in unset}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env={**own, "PYTHONPATH": str(TESTS.parent), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_importing_the_package_and_its_options_imports_neither_tensorflow_nor_keras():
+    result = in_a_process("""
+        import sys
+        import keras_bert_d2l as kb
+        import keras_bert_d2l.training.finetuning.options
+        import keras_bert_d2l.training.pretraining.options
+        assert "fill_mask" in dir(kb) and "fill_mask" in kb.__all__
+        assert kb.BERTConfig.preset("tiny", vocab_size=8).num_blks == 2
+        print([name for name in ("tensorflow", "keras") if name in sys.modules])
+        """)
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="BERTModell"):
+        keras_bert_d2l.BERTModell  # noqa: B018
+
+
+@pytest.mark.slow
+def test_tensorflow_starts_silently_and_every_name_can_be_imported():
+    result = in_a_process("""
+        from keras_bert_d2l import *
+        import os
+        import tensorflow as tf
+        config = BERTConfig(8, 4, 4, num_heads=2, num_blks=1, dropout=0.0)
+        model = BERTModel.from_bert_config(config)
+        tf.function(model)({"tokens": tf.zeros([1, 4], "int32"),
+                            "segments": tf.zeros([1, 4], "int32"),
+                            "valid_lens": tf.ones([1], "int32")})
+        print("TF_CPP_MIN_LOG_LEVEL" in os.environ)
+        """)
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+@pytest.mark.slow
+def test_a_failed_import_of_tensorflow_shows_what_it_printed(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\nos.write(2, b'a library is missing')\nraise ImportError('no TensorFlow')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(TESTS.parent)])
+    result = in_a_process("import keras_bert_d2l, tensorflow", PYTHONPATH=path)
+    assert "a library is missing" in result.stderr
+    assert "ImportError: no TensorFlow" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import keras_bert_d2l, keras",
+        "import keras, keras_bert_d2l",
+        "import keras_bert_d2l, tensorflow, keras",
+    ],
+)
+def test_importing_the_package_is_enough_to_load_a_keras_file_of_the_first_version(imports):
+    result = in_a_process(
+        f"""
+        {imports}
+        import json, sys
+        import numpy as np
+        model = keras.saving.load_model(sys.argv[1])
+        row = {{"tokens": np.array([[2, 5, 6, 3, 0]], "int32"),
+               "segments": np.zeros((1, 5), "int32"), "valid_lens": np.array([4], "int32")}}
+        known = [name for name in keras.saving.get_custom_objects() if "keras_bert_d2l>" in name]
+        rate = float(model.optimizer.learning_rate)
+        print(json.dumps([model.predict(row, verbose=0).tolist(), rate, sorted(known)]))
+        """,
+        TESTS / "version_0_1_0.keras",
+    )
+    assert result.returncode == 0, result.stderr
+    logits, rate, known = json.loads(result.stdout)
+    assert logits == [pytest.approx([-0.007429184, -0.00974613], abs=1e-6)]
+    assert rate == pytest.approx(0.01)
+    for name in keras_bert_d2l.__all__:
+        getattr(keras_bert_d2l, name)
+    of_the_book = {"keras_bert_d2l>BERTClassifier"}
+    registered = {name for name in keras.saving.get_custom_objects() if "keras_bert_d2l>" in name}
+    assert set(known) == registered - of_the_book
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+@pytest.mark.parametrize("environment", [{"KERAS_BACKEND": "jax"}, {}])
+def test_keras_may_change_its_backend_after_the_package_is_imported(environment):
+    result = in_a_process(
+        """
+        import keras_bert_d2l as kb
+        import keras
+        keras.config.set_backend("jax")
+        import keras
+        config = kb.BERTConfig(8, 4, 4, num_heads=2, num_blks=1, dropout=0.0)
+        model = kb.BERTModel.from_bert_config(config)
+        print(keras.backend.backend(), type(model.weights[0].value).__module__.split(".")[0])
+        """,
+        **environment,
+    )
+    assert result.stdout == "jax jaxlib\n", result.stderr
