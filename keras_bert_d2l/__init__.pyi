@@ -109,11 +109,9 @@ from .text.tokenizer.coverage import (
 from .text.tokenizer.segments import get_tokens_and_segments as get_tokens_and_segments
 from .text.tokenizer.tokenizer import Tokenizer as Tokenizer
 from .text.tokenizer.windows import answer_spans as answer_spans
-from .text.vocab.extending import extend_vocab as extend_vocab
-from .text.vocab.vocab import (
-    Vocab as Vocab,
-    learn_vocab as learn_vocab,
-)
+from .text.vocab.learning import extend_vocab as extend_vocab
+from .text.vocab.learning import learn_vocab as learn_vocab
+from .text.vocab.vocab import Vocab as Vocab
 from .training.finetuning.files import finetune_files as finetune_files
 from .training.finetuning.finetune import (
     FinetuningResult as FinetuningResult,

@@ -15,7 +15,8 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.export.export import export_saved_model
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab, learn_vocab
+from keras_bert_d2l.text.vocab.learning import learn_vocab
+from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.callbacks import Progress, Throughput
 from keras_bert_d2l.training.optimizers import BERTAdamW
 from keras_bert_d2l.training.pretraining.pretrain import pretrain

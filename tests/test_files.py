@@ -12,7 +12,7 @@ def interrupt_after_writing(path):
     raise KeyboardInterrupt
 
 
-def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
+def test_a_file_is_replaced_when_the_block_succeeds(tmp_path):
     path = tmp_path / "new" / "file.txt"
     write_text(path, "old")
     write_text(path, "größer")
@@ -20,7 +20,7 @@ def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
     assert names(path.parent) == ["file.txt"]
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_an_interrupted_write_leaves_only_the_old_file(tmp_path):
     path = tmp_path / "file.txt"
     write_text(path, "old")
     with pytest.raises(KeyboardInterrupt), replacing_file(path) as temporary:
@@ -38,7 +38,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
     assert names(tmp_path) == ["model"]
 
 
-def test_an_interrupted_folder_leaves_the_old_one(tmp_path):
+def test_an_interrupted_write_leaves_the_old_folder(tmp_path):
     folder = tmp_path / "model"
     with replacing_folder(folder) as temporary:
         (temporary / "old").write_text("old")

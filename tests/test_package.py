@@ -28,17 +28,17 @@ def requirements(setup_cfg):
     return {requirement.name: requirement for requirement in found}
 
 
-def test_the_version_is_that_of_the_installed_distribution():
+def test_the_version_matches_the_installed_distribution():
     assert keras_bert_d2l.__version__ == importlib.metadata.version("keras-bert-d2l")
 
 
-def test_every_public_name_is_there_once():
+def test_every_public_name_exists_and_is_listed_once():
     assert len(set(keras_bert_d2l.__all__)) == len(keras_bert_d2l.__all__)
     for name in keras_bert_d2l.__all__:
         assert getattr(keras_bert_d2l, name) is not None
 
 
-def test_type_checkers_are_told_that_the_package_is_typed():
+def test_the_package_is_marked_as_typed():
     assert (PACKAGE / "py.typed").is_file()
 
 
@@ -55,7 +55,7 @@ def test_tensorflow_and_its_text_ops_are_pinned_to_one_minor_version(requirement
     assert below == least + 1
 
 
-def test_every_extra_pins_tensorflow_as_the_package_does(setup_cfg, requirements):
+def test_every_extra_pins_tensorflow_like_the_package(setup_cfg, requirements):
     extras = [
         line for lines in setup_cfg["options.extras_require"].values() for line in lines.split()
     ]
@@ -64,7 +64,7 @@ def test_every_extra_pins_tensorflow_as_the_package_does(setup_cfg, requirements
     assert all(extra.specifier == requirements["tensorflow"].specifier for extra in pinned)
 
 
-def test_text_ops_are_not_asked_for_where_they_have_no_wheel(requirements):
+def test_tensorflow_text_is_not_required_where_it_has_no_wheel(requirements):
     marker = requirements["tensorflow-text"].marker
     assert not marker.evaluate({"platform_system": "Windows"})
     assert marker.evaluate({"platform_system": "Linux"})
@@ -77,7 +77,7 @@ def test_every_dependency_has_a_lower_and_an_upper_bound(requirements):
         assert operators == {">=", "<"}, requirement
 
 
-def test_importing_the_package_loads_no_text_ops(fresh_process):
+def test_importing_the_package_does_not_import_tensorflow_text(fresh_process):
     printed = fresh_process("""
         import sys
         import keras_bert_d2l
@@ -86,7 +86,7 @@ def test_importing_the_package_loads_no_text_ops(fresh_process):
     assert printed == "False\n"
 
 
-def test_no_file_of_the_package_knows_a_machine():
+def test_no_file_of_the_package_contains_an_absolute_path():
     absolute = re.compile(r"""["'\s(](/(?:home|root|tmp|usr|var|opt|mnt|Users)/\w+)""")
     found = [
         f"{path.relative_to(PACKAGE)}: {match[1]}"

@@ -11,7 +11,7 @@ from keras_bert_d2l.cli.options import LayoutOption, Texts, open_corpus
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.coverage import measure_coverage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import learn_vocab
+from keras_bert_d2l.text.vocab.learning import learn_vocab
 
 _HELD_OUT, _ENOUGH = 20, 100  # every 20th document is not learned from, where there are 100
 

@@ -1,4 +1,4 @@
-"""The one door to tensorflow-text: what starts from token ids works where it does not exist."""
+"""The only module that imports tensorflow-text, so that token ids work where it is missing."""
 
 import contextlib
 import types
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 
 def tensorflow_text() -> types.ModuleType:
-    """Returns the module `tensorflow_text`, imported at the first call.
+    """Return the module `tensorflow_text`, importing it on the first call.
 
     Raises:
-        ImportError: It is not installed, or does not match the installed TensorFlow.
+        ImportError: If it is not installed or does not match the installed TensorFlow.
     """
     with _explained():
         import tensorflow_text as module
@@ -17,10 +17,10 @@ def tensorflow_text() -> types.ModuleType:
 
 
 def wordpiece_learner() -> types.ModuleType:
-    """Returns tensorflow-text's module that learns WordPiece vocabularies.
+    """Return the module of tensorflow-text that learns WordPiece vocabularies.
 
     Raises:
-        ImportError: tensorflow-text is not installed, or does not match the installed TensorFlow.
+        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
     """
     with _explained():
         from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as module
@@ -31,11 +31,11 @@ def wordpiece_learner() -> types.ModuleType:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # a pair of different minor versions fails with NotFoundError
+    except Exception as error:  # mismatched minor versions raise NotFoundError
         raise ImportError(
             "Turning strings into tokens needs tensorflow-text of the same minor version as "
             "tensorflow: `pip install --upgrade tensorflow tensorflow-text`. It has wheels for "
-            "Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13; elsewhere, "
-            "Windows included, work with token ids instead of strings. "
+            "Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13. On other "
+            "platforms, including Windows, use token ids instead of strings. "
             f"The import failed with {type(error).__name__}: {error}"
         ) from error

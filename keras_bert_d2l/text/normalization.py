@@ -1,8 +1,8 @@
-"""Strings in, normalised strings or words out, as TensorFlow ops.
+"""Text normalization before tokenization, as TensorFlow ops.
 
-These are the rules of `BasicTokenizer` in `tokenization.py` of google-research/bert, or those of
-the `BertNormalizer` of Hugging Face's tokenizers, which the tokenizer and the learner of
-vocabularies share. B: texts in the batch.
+The rules are those of `BasicTokenizer` in google-research/bert's `tokenization.py`, or of
+`BertNormalizer` in Hugging Face's tokenizers. Tokenizer and vocabulary learning share them.
+B: texts in the batch.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.unicode_gaps import SIGMA, lookalikes, replacements
 
 COMPATIBLE = ("google", "huggingface")
-CORPUS_UNKNOWN = "[UNK]"  # corpora write it, whatever the spelling of the vocabulary
-MARK = "\x01"  # a control character: the normalised text has none of its own
-_UNMARKED = "\x02"  # what it becomes where the text itself has it; removed with the other controls
-_NO_CHARACTER = 0x10FFFF  # what stands for bytes that are not UTF-8: a letter of no word
+CORPUS_UNKNOWN = "[UNK]"  # as corpora spell it, whatever the spelling of the vocabulary
+MARK = "\x01"  # a control character, which normalized text does not contain otherwise
+_UNMARKED = "\x02"  # replaces MARK in the original text; removed with other control characters
+_NO_CHARACTER = 0x10FFFF  # replaces bytes that are not UTF-8; no vocabulary contains it
 
-# Unicode categories Cc and Cf and the replacement character, without tab, line ends and MARK.
+# Unicode categories Cc and Cf and the replacement character, except tab, line ends and MARK.
 _REMOVED = r"[\x{00}\x02-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]+"
-# Texts of these characters are clean as they stand, but for the capitals of ASCII: symbols and
-# punctuation of Latin-1, dashes, quotation marks, currencies and the minus sign, besides ASCII.
+# Texts of these characters only need ASCII lowercasing: ASCII, symbols and punctuation of Latin-1,
+# dashes, quotation marks, currency signs and the minus sign.
 _PLAIN = (
     r"[\t\n\r -~\x{a1}-\x{ac}\x{ae}-\x{bf}\x{d7}\x{f7}"
     r"\x{2010}-\x{2027}\x{2030}-\x{2038}\x{20a0}-\x{20bf}\x{2212}]*"
@@ -36,9 +36,9 @@ _CHINESE = (
     r"\x{2b740}-\x{2b81f}\x{2b820}-\x{2ceaf}\x{2f800}-\x{2fa1f}"
 )
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
-# Capitals that become several characters in some locale, and one that looks as cased as they do.
+# Some locales lowercase these capitals to several characters. "a" is a cased letter like them.
 _LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
-# Without the space itself: rewriting each would take nine times as long.
+# Without the plain space: rewriting each one would take nine times as long.
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 
 
@@ -46,18 +46,18 @@ _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}
 class Normalization:
     """Cleans texts before they are split into words.
 
-    Control and format characters vanish; with `lowercase` the text is lowered and stripped of its
-    accents (NFD, without category Mn). A special token written in the text becomes its marker, a
-    word of its own, unless `split_special_tokens`.
+    Control and format characters are removed. With `lowercase`, text is lowercased and accents are
+    stripped (NFD without category Mn). A special token in the text becomes its marker, which is a
+    separate word, unless `split_special_tokens` is set.
 
-    Attributes:
-        special_tokens: Padding, unknown, start, separator and mask as the vocabulary spells them.
-        lowercase: Whether the vocabulary is of lowered words.
-        compat: Whose rules these are, `"google"` or `"huggingface"`.
-        split_special_tokens: Whether special tokens in a text are text like any other.
+    Args:
+        special_tokens: Padding, unknown, start, separator and mask token of the vocabulary.
+        lowercase: Whether to lowercase and to strip accents.
+        compat: Whose rules to follow, `"google"` or `"huggingface"`.
+        split_special_tokens: Whether to treat special tokens in a text as ordinary text.
 
     Raises:
-        ValueError: `compat` is neither of the two.
+        ValueError: If `compat` is neither of the two.
     """
 
     special_tokens: Sequence[str]
@@ -68,18 +68,18 @@ class Normalization:
     def __post_init__(self) -> None:
         if self.compat not in COMPATIBLE:
             raise ValueError(
-                "`compat` must name the tokenizer whose ids are wanted, 'google' or "
-                f"'huggingface'. Received: compat={self.compat!r}."
+                "`compat` must name the tokenizer to match, 'google' or 'huggingface'. "
+                f"Received: compat={self.compat!r}."
             )
 
     @property
     def markers(self) -> list[str]:
-        """The words that stand for `special_tokens` in a normalised text, in that order."""
+        """The words that replace `special_tokens` in a normalized text, in this order."""
         names = [token[1:-1] for token in self.special_tokens]
         return [f"{MARK}{name.lower() if self.lowercase else name}{MARK}" for name in names]
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns normalised texts, strings `(B,)`, for texts, strings `(B,)`, UTF-8."""
+        """Normalize UTF-8 texts: strings `(B,)` to strings `(B,)`."""
         others = tf.where(~tf.strings.regex_full_match(texts, _PLAIN))
         plain = self._mark_special_tokens(texts)
         if self.lowercase:
@@ -89,13 +89,13 @@ class Normalization:
             cleaned = self.clean(self.mark(tf.gather_nd(texts, others)))
             return tf.tensor_scatter_nd_update(plain, others, cleaned)
 
-        # Both give the same for plain texts; to clean costs several times as much.
+        # For plain texts both branches are equivalent, but cleaning is several times slower.
         return tf.cond(tf.size(others) > 0, with_others, lambda: plain)
 
     def mark(self, texts: tf.Tensor) -> tf.Tensor:
-        """Writes MARK in place of the brackets of special tokens, and spaces around them.
+        """Replace the brackets of special tokens with MARK and add spaces around them.
 
-        Other characters are left out nowhere, at most replaced by one that `clean` treats right.
+        No other character is added or removed. Some are replaced by one that `clean` handles.
         """
         return self._mark_special_tokens(self._replace(texts))
 
@@ -114,18 +114,18 @@ class Normalization:
         )
 
     def clean(self, marked: tf.Tensor) -> tf.Tensor:
-        """Normalises what `mark` returned, character by character (but for a final sigma)."""
+        """Normalize the output of `mark`, character by character (except for final sigmas)."""
         texts = tf.strings.regex_replace(marked, _REMOVED, "")
         if not self.lowercase:
             return texts
-        # Unicode lowering follows the locale of the process: a Turkish one turns I into dotless i.
-        # With ASCII lowered first, the locales differ in accents alone, and those go.
+        # Unicode lowercasing depends on the locale: Turkish turns I into a dotless i. If ASCII is
+        # lowercased first, locales only differ in accents, which are stripped below.
         texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
         texts = tensorflow_text().normalize_utf8(texts, "NFD")
         return tf.strings.regex_replace(texts, _ACCENTS, "")
 
     def _replace(self, texts: tf.Tensor) -> tf.Tensor:
-        """Replaces what `mark` and `clean` would not treat as they should; few texts have any."""
+        """Replace characters that `mark` and `clean` would handle wrongly. Few texts have any."""
         new = {ord(MARK): ord(_UNMARKED)} | replacements(self.compat, self.lowercase)
         similar = lookalikes(self.compat, self.lowercase)
         private = _PRIVATE if self.compat == "huggingface" else ""
@@ -147,29 +147,30 @@ class Normalization:
 
 
 def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
-    """Splits normalised texts at white space and around punctuation and Chinese characters.
+    """Split normalized texts at white space and around punctuation and Chinese characters.
 
     Args:
-        texts: What a `Normalization` with google's rules returned, strings `(B,)`.
+        texts: Output of a `Normalization` with google's rules, strings `(B,)`.
 
-    Returns: words, ragged strings `(B, None)`.
+    Returns:
+        The words, ragged strings `(B, None)`.
     """
     texts = tf.strings.regex_replace(texts, _OTHER_SPACES, " ")
     return tf.strings.split(tf.strings.regex_replace(texts, _WORD_OF_ITS_OWN, r" \1 "))
 
 
 def decode(texts: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the code points of texts, ragged int32 `(B, None)`."""
+    """Return the code points of texts, ragged int32 `(B, None)`."""
     return tf.strings.unicode_decode(texts, "UTF-8", replacement_char=_NO_CHARACTER)
 
 
 def encode(codes: tf.Tensor) -> tf.Tensor:
-    """Returns the texts of code points `(B, None)`, dense or ragged, as strings `(B,)`."""
+    """Return the texts of code points `(B, None)`, dense or ragged, as strings `(B,)`."""
     return tf.strings.unicode_encode(codes, "UTF-8")
 
 
 def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:
-    """Replaces code points, int32 `(N,)`."""
+    """Replace code points, int32 `(N,)`."""
     old, values = np.array(sorted(new.items()), np.int32).T
     place = tf.minimum(tf.searchsorted(old, codes), len(old) - 1)
     return tf.where(tf.gather(old, place) == codes, tf.gather(values, place), codes)
@@ -178,7 +179,7 @@ def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:
 def _lower_sigmas(
     codes: tf.RaggedTensor, translated: tf.Tensor, similar: Mapping[int, int]
 ) -> tf.Tensor:
-    """Lowers capital sigmas as they would be lowered next to older characters."""
+    """Lowercase capital sigmas as if they stood next to older characters."""
     older = _translate(codes.flat_values, {**similar, **_LONGER_IN_A_LOCALE})
     lowered = tf.strings.lower(encode(codes.with_flat_values(older)), encoding="utf-8")
     return tf.where(codes.flat_values == SIGMA, decode(lowered).flat_values, translated)

@@ -1,21 +1,21 @@
-"""Code points that tokenizers treat otherwise than TensorFlow's ops do, as maps to apply before.
+"""Replacements for code points that TensorFlow's ops handle differently from the tokenizers.
 
-Each has its own Unicode tables: google's tokenizer those of its Python, TensorFlow's lowering
-those of Unicode 13, its other ops newer ones, and Hugging Face's tokenizer (tokenizers 0.23.3)
-newer ones for lowering and those of Unicode 8 for categories. The maps go from code point to code
-point; a private-use code point stands for a letter that no op touches.
+All use different versions of Unicode: google's tokenizer that of Python, TensorFlow's lowercasing
+Unicode 13, TensorFlow's other ops newer versions, and Hugging Face's tokenizer (tokenizers 0.23.3)
+a newer version for lowercasing and Unicode 8 for categories. The maps in this module go from code
+point to code point. A private-use code point stands for a letter that no op changes.
 
-Beyond them is, as Hugging Face has it, the order of two combining marks that stand there in an
-order which is not the canonical one, where both came after Unicode 8.
+One difference from Hugging Face remains: the order of two adjacent combining marks that are newer
+than Unicode 8 and not in canonical order.
 """
 
 from collections.abc import Iterator
 
 SIGMA = 0x3A3
-_REMOVED = 0x02  # a control character: cleaning removes it
+_REMOVED = 0x02  # a control character, which cleaning removes
 _FIRST_PRIVATE = 0xE000
 
-# Capitals that TensorFlow does not lower: the first and the last, and the first small letter.
+# Ranges of capitals that TensorFlow does not lowercase: first, last, and lowercase of the first.
 _CAPITALS = (
     (0x1C89, 0x1C89, 0x1C8A),
     (0x2C2F, 0x2C2F, 0x2C5F),
@@ -37,7 +37,7 @@ _CAPITALS = (
     (0x10D50, 0x10D65, 0x10D70),
     (0x16EA0, 0x16EB8, 0x16EBB),
 )
-# Characters that came with Unicode 14 and have a say in whether a capital sigma ends a word.
+# Characters of Unicode 14 that affect whether a capital sigma counts as the end of a word.
 _CASED = """
 2C2F 2C5F A7C0-A7C1 A7D0-A7D1 A7D3 A7D5-A7D9 10570-1057A 1057C-1058A 1058C-10592 10594-10595
 10597-105A1 105A3-105B1 105B3-105B9 105BB-105BC 1DF00-1DF09 1DF0B-1DF1E
@@ -48,8 +48,8 @@ _IGNORED = """
 1CF30-1CF46 1E2AE
 """
 _NEITHER = "1734"
-# Plain letters to Hugging Face; newer tables have them as punctuation, Chinese, accents, format
-# characters, or letters that decompose or change places.
+# Plain letters to Hugging Face. In newer tables they are punctuation, Chinese characters, accents,
+# format characters, or letters that decompose or are reordered.
 _HUGGING_FACE_LETTERS = """
 61D 7FD 890-891 898-89F 8CA-8E2 9FD-9FE A76 AFA-AFF B55 C04 C3C C77 C84 D00 D3B-D3C D81 EBA ECE
 1715 180F 1885-1886 1ABF-1ACE 1B4E-1B4F 1B7D-1B7F 1DF6-1DFB 2E43-2E4F 2E52-2E5D A82C A8C5 A8FF
@@ -66,15 +66,15 @@ A9BD 105C9 105E4 10D24-10D27 10D6E 10EAB-10EAD 10EFD-10EFF 10F46-10F50 10F55-10F
 1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E5FF 1E944-1E94A 1E95E-1E95F
 2B820-2B91F
 """
-# Punctuation to Hugging Face, and to nobody else; what stands for them is Chinese to the ops, and a
-# letter to Hugging Face.
+# Punctuation to Hugging Face only. The replacements are Chinese characters to TensorFlow's ops and
+# letters to Hugging Face.
 _HUGGING_FACE_PUNCTUATION = {0x166D: 0x2B820, 0x111C9: 0x2B821}
 _HUGGING_FACE_ACCENT = 0x1734
-_SMALL_SIGMA = 0x3C3  # Hugging Face knows no final sigma
+_SMALL_SIGMA = 0x3C3  # Hugging Face has no final sigma
 
 
 def stand_ins(compat: str) -> dict[int, int]:
-    """Returns what code points are replaced by, in texts and in the vocabulary alike."""
+    """Return the replacements for code points in both the texts and the vocabulary."""
     if compat == "google":
         return {}
     letters = enumerate(_code_points(_HUGGING_FACE_LETTERS), _FIRST_PRIVATE)
@@ -82,7 +82,7 @@ def stand_ins(compat: str) -> dict[int, int]:
 
 
 def replacements(compat: str, lowercase: bool) -> dict[int, int]:
-    """Returns what code points of a text are replaced by before TensorFlow's ops see it."""
+    """Return the replacements for code points of a text before TensorFlow's ops process it."""
     same = stand_ins(compat)
     if not lowercase:
         return same
@@ -97,7 +97,7 @@ def replacements(compat: str, lowercase: bool) -> dict[int, int]:
 
 
 def lookalikes(compat: str, lowercase: bool) -> dict[int, int]:
-    """Returns older characters of which a capital sigma takes as much notice as of the younger."""
+    """Return older characters that affect a capital sigma in the same way as newer ones."""
     if compat != "google" or not lowercase:
         return {}
     kinds = ((_CASED, "a"), (_IGNORED, "\u0301"), (_NEITHER, "\u4e00"))

@@ -1,4 +1,4 @@
-"""Google's tokenization in plain Python, rule by rule: what the TensorFlow ops are held against."""
+"""Google's tokenization rules in plain Python, as a reference for the TensorFlow ops."""
 
 import unicodedata
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ MAX_WORD_CHARACTERS = 200
 
 
 def words(text: str, lowercase: bool) -> list[str]:
-    """Splits a text as `BasicTokenizer` of google-research/bert does."""
+    """Split a text like `BasicTokenizer` of google-research/bert."""
     characters = []
     for character in text:
         category = unicodedata.category(character)
@@ -45,7 +45,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def ids(text: str, vocab, lowercase: bool) -> list[int]:
-    """Cuts the words as `WordpieceTokenizer` does: greedily, or not at all."""
+    """Split the words like `WordpieceTokenizer`: greedily, or not at all."""
     return [piece for word in words(text, lowercase) for piece in _pieces(word, vocab)]
 
 

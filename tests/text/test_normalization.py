@@ -1,4 +1,4 @@
-"""Normalisation: google's rules as TensorFlow ops against the same rules in plain Python."""
+"""Normalization: google's rules as TensorFlow ops, compared with the same rules in Python."""
 
 import unicodedata
 
@@ -19,7 +19,7 @@ def tensor_words(texts: list[str], lowercase: bool) -> list[list[str]]:
 
 
 def stable_characters() -> list[str]:
-    """Characters that mean the same to every Unicode version since 3.2, thinned out above 3400."""
+    """Characters whose category has not changed since Unicode 3.2; a sample of those above 3400."""
     old = unicodedata.ucd_3_2_0
     codes = [*range(1, 0x3400), *range(0x3400, 0x110000, 61), *range(0xF900, 0x10000)]
     characters = [chr(code) for code in codes if not 0xD800 <= code <= 0xDFFF]
@@ -27,8 +27,8 @@ def stable_characters() -> list[str]:
 
 
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_characters_are_treated_as_google_does(lowercase, google):
-    # Without the accent the text of a symbol is taken for clean, and goes a shorter way.
+def test_characters_are_handled_as_by_google(lowercase, google):
+    # Texts of plain characters take a shorter path, which an added accent avoids.
     texts = [f"a{c}b I{c}{x} {c}.{c}" for c in stable_characters() for x in ("", "\u0307")]
     expected = [google.words(text, lowercase) for text in texts]
     actual = tensor_words(texts, lowercase)
@@ -36,7 +36,7 @@ def test_characters_are_treated_as_google_does(lowercase, google):
     assert different == []
 
 
-def test_text_is_cleaned_lowered_stripped_and_split():
+def test_text_is_cleaned_lowercased_stripped_and_split():
     text = " \tHeLLo!how  \n Are yoU? ÄÖ\u00ad\u200bÜ 東京x"
     assert tensor_words([text], True) == [
         ["hello", "!", "how", "are", "you", "?", "aou", "東", "京", "x"]
@@ -46,47 +46,47 @@ def test_text_is_cleaned_lowered_stripped_and_split():
     ]
 
 
-def test_a_final_sigma_is_lowered_as_python_does(google):
+def test_a_final_sigma_is_lowercased_as_in_python(google):
     assert tensor_words(["ΟΔΥΣΣΕΥΣ. ΑΣ Σ"], True) == [google.words("ΟΔΥΣΣΕΥΣ. ΑΣ Σ", True)]
 
 
-def test_young_characters_matter_to_a_final_sigma(google):
-    """TensorFlow's lowering knows Unicode 13."""
+def test_characters_newer_than_unicode_13_affect_a_final_sigma(google):
+    """TensorFlow's lowercasing uses Unicode 13."""
     young = ("\u0899", "\ua7d1", "\U00010570", "\U000105ab", "\u1734")
     texts = [f"{a}Σ{b} ΑΣ{a}Σ{b}Iİ" for a in young for b in ("", *young)]
     assert tensor_words(texts, True) == [google.words(text, True) for text in texts]
 
 
-def test_hugging_face_knows_no_final_sigma():
+def test_hugging_face_has_no_final_sigma():
     assert normalize(["ΑΣ ς"], compat="huggingface").numpy()[0].decode() == "ασ ς"
 
 
-def test_hugging_face_removes_private_use_characters_and_google_does_not():
+def test_hugging_face_removes_private_use_characters_and_google_keeps_them():
     texts = ["a\ue000b\U000f0000"]
     assert normalize(texts, compat="huggingface").numpy().tolist() == [b"ab"]
     assert normalize(texts).numpy()[0].decode() == texts[0]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_a_special_token_is_one_before_anything_is_removed(lowercase):
+def test_removing_characters_does_not_create_special_tokens(lowercase):
     texts = ["[MA\u200bSK] [\ue000SEP]"]
     for compat in ("google", "huggingface"):
         assert b"\x01" not in normalize(texts, lowercase=lowercase, compat=compat).numpy()[0]
 
 
-def test_special_tokens_may_be_text():
+def test_special_tokens_may_be_ordinary_text():
     texts = ["a[MASK] \x01MASK\x01"]
     assert normalize(texts, split_special_tokens=True).numpy().tolist() == [b"a[mask] mask"]
 
 
-def test_another_tokenizer_is_refused():
+def test_an_unknown_compat_is_rejected():
     with pytest.raises(ValueError, match="'google' or 'huggingface'.*compat='bert'"):
         Normalization(GOOGLE_SPECIALS, compat="bert")
 
 
 @pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_special_tokens_become_words_of_their_own(specials, lowercase):
+def test_special_tokens_become_separate_words(specials, lowercase):
     texts = [f"A{specials[4]}b{specials[0]}{specials[1]} {specials[4].swapcase()}"]
     words = split_words(normalize(texts, specials, lowercase))[0].numpy().tolist()
     marked = [word for word in words if b"\x01" in word]
@@ -96,7 +96,7 @@ def test_special_tokens_become_words_of_their_own(specials, lowercase):
 
 
 @pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
-def test_what_corpora_write_for_an_unknown_word_is_unknown(specials):
+def test_unk_of_a_corpus_becomes_the_unknown_token(specials):
     assert normalize(["[UNK]"], specials).numpy()[0].strip() == b"\x01unk\x01"
 
 

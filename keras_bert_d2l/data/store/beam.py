@@ -10,7 +10,6 @@ import os
 import pathlib
 import types
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from keras_bert_d2l.data.store.building import Progress, build_with
 from keras_bert_d2l.data.store.shards import make_shard, tokens_of_whole
@@ -18,7 +17,7 @@ from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.corpus import Corpus
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 
@@ -73,7 +72,6 @@ def _make_shards(
 ) -> Iterator[int]:
     """Makes the shards in a pipeline, then yields the number of tokens of each."""
     beam = _apache_beam()
-    tasks = [(piece.absolute(), folder) for piece, folder in tasks]
     mistakes = [_mistake_file(folder) for _, folder in tasks]
     for file in mistakes:  # of an earlier attempt
         file.unlink(missing_ok=True)
@@ -108,7 +106,7 @@ def _make_shards(
 class _Worker:
     """Makes the shards that one worker is given, with one tokenizer."""
 
-    def __init__(self, vocab: Vocab, options: dict[str, Any]) -> None:
+    def __init__(self, vocab: Vocab, options: TokenizerOptions) -> None:
         self._vocab = vocab
         self._options = options
 

@@ -149,7 +149,7 @@ def _origin(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
         corpus_fingerprint=corpus.fingerprint(),
         vocab_fingerprint=tokenizer.vocab.fingerprint,
         vocab_size=len(tokenizer.vocab),
-        tokenizer=tokenizer.options,
+        tokenizer=dict(tokenizer.options),
         deduplicate=deduplicate,
     )
 

@@ -189,7 +189,7 @@ class TokenStore:
                 f"{tokenizer.vocab.fingerprint[:12]}. Use the tokenizer the store was made with, "
                 "or build a store in another folder."
             )
-        received = tokenizer.options
+        received = dict(tokenizer.options)
         if self.tokenizer_options != received:
             raise ValueError(
                 f"The token store {self.directory} was made with {_listed(self.tokenizer_options)};"

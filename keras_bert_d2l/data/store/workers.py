@@ -10,13 +10,13 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing import connection as connections
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
 
 from keras_bert_d2l.data.store.shards import make_shard
 from keras_bert_d2l.text.corpus.corpus import Piece
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 Task = tuple[Piece, pathlib.Path]
@@ -96,7 +96,7 @@ class _Worker:
         ) from None
 
 
-def _serve(connection: connections.Connection, vocab: Vocab, options: dict[str, Any]) -> None:
+def _serve(connection: connections.Connection, vocab: Vocab, options: TokenizerOptions) -> None:
     """Makes one shard after another, until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -35,7 +35,7 @@ def encoded_texts(
 ) -> dict[str, Any]:
     """Returns the fields of `TaskRows` for texts or pairs."""
     is_pair = examples.texts_b is not None
-    check_max_len(max_len, ADDED_TO_PAIR if is_pair else ADDED_TO_ONE, 1 + is_pair)
+    check_max_len(max_len, 1 + is_pair)
     names, label_ids = _text_labels(examples, labels)
     sides = [side for side in (examples.texts, examples.texts_b) if side is not None]
 
@@ -67,7 +67,7 @@ def encoded_words(
     examples: WordExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
 ) -> dict[str, Any]:
     """Returns the fields of `TaskRows` for texts that are words."""
-    check_max_len(max_len, ADDED_TO_ONE, 1)
+    check_max_len(max_len, 1)
     names = tuple(labels or ())
     if examples.labels is not None:
         names = check_label_names(examples, labels, at_least=2)

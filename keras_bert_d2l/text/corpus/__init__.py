@@ -1,1 +1,1 @@
-"""Files, folders and installed packages -> a stream of documents."""
+"""Corpora: streams of documents from text files, folders and installed packages."""

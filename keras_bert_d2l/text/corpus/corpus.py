@@ -1,4 +1,4 @@
-"""Files, folders or installed packages in, a stream of documents out."""
+"""`Corpus`: a stream of documents from files, folders or installed packages."""
 
 import dataclasses
 import glob
@@ -8,117 +8,101 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeGuard
 
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
 from keras_bert_d2l.text.corpus.layouts import LAYOUTS
+from keras_bert_d2l.types import PathLike
 
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
 _TOKEN_STORE = ("manifest.json", "tokens.bin")  # files of a folder that `build_store` wrote
-_RULES = "2"  # a change of the rules that make documents of text changes every fingerprint
-
-AnyPath = str | os.PathLike[str]
-
-
-class _Section(Protocol):
-    @property
-    def num_bytes(self) -> int: ...
-
-    def documents(self) -> Iterator[list[str]]: ...
-
-
-class _Part(Protocol):
-    @property
-    def description(self) -> str: ...
-
-    def identity(self) -> tuple[str, ...]: ...
-
-    def sections(self) -> Iterator[_Section]: ...
+_RULES = "2"  # increase when the rules that split text into documents change
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """Some consecutive documents of a corpus, to be read on their own, in another process too."""
+    """Consecutive documents of a corpus, which another process can read independently."""
 
-    sections: tuple[_Section, ...]
+    sections: tuple[sections.Section | Docstrings, ...]
 
     def __iter__(self) -> Iterator[list[str]]:
         return itertools.chain.from_iterable(section.documents() for section in self.sections)
 
-    def absolute(self) -> "Piece":
-        """The same piece, to be read by a process that stands in another folder."""
-        return Piece(
-            tuple(
-                dataclasses.replace(section, path=section.path.absolute())
-                if isinstance(section, sections.Section)
-                else section
-                for section in self.sections
-            )
-        )
-
 
 class Corpus:
-    """Text as a stream of documents, each a list of sentences.
+    r"""Text as a stream of documents, each a list of sentences.
 
-    `for document in corpus` reads from the beginning, as often as it is asked to. One document is
-    in memory at a time; it has 1 to 1000 sentences, and a longer one comes as several.
+    `for document in corpus` reads from the beginning, as often as you like. Only one document is
+    in memory at a time. A document has 1 to 1000 sentences; longer ones are split.
 
-    `Corpus.open` makes one.
+    Create a corpus with `Corpus.open`.
 
     Attributes:
-        source: What `open` was given: a string or a list of strings.
-        layout: The layout that `open` was given.
+        source: The `source` that `open` received: a string or a list of strings.
+        layout: The `layout` that `open` received.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> list(kb.Corpus.open("pets.txt", layout="lines"))
+        [['The cat sat.', 'It slept.'], ['A dog ran.']]
     """
 
-    def __init__(self, parts: Sequence[_Part], source: str | list[str], layout: str) -> None:
+    def __init__(
+        self, parts: Sequence["_TextFile | Docstrings"], source: str | list[str], layout: str
+    ) -> None:
         self._parts = tuple(parts)
         self.source = source
         self.layout = layout
 
     @classmethod
-    def open(cls, source: AnyPath | Sequence[AnyPath], *, layout: str = "auto") -> "Corpus":
-        """Opens a corpus of text files, or of the docstrings of installed packages.
+    def open(cls, source: PathLike | Sequence[PathLike], *, layout: str = "auto") -> "Corpus":
+        """Open text files, or the docstrings of installed packages, as a corpus.
 
         Args:
-            source: A file; a folder, of which all `.txt`, `.text` and `.tokens` files are read,
-                in its subfolders too; a pattern such as `"books/*.txt"` (`**`: any subfolders); a
-                list of these; or `"docstrings"`: the English prose in the docstrings of the
-                installed tensorflow, keras and numpy, over half a million words. A file may be
-                packed (`.gz`, `.xz`). Files must be UTF-8; they come in the order of the list
-                and of their names, none twice.
-            layout: How each file is divided into sentences and documents.
-                `"lines"`: a line is a sentence, an empty line ends a document (the input of
-                google-research/bert's create_pretraining_data.py).
-                `"prose"`: running text; empty lines end paragraphs, which may be wrapped. A file
-                is a document, but a long one is cut at the end of a paragraph after each 100
-                sentences.
-                `"wikitext"`: the files of WikiText; a document is an article, a line is a
-                paragraph, a sentence ends at " . "; headings are left out, ` @-@ ` and the like
-                become plain characters again.
-                `"auto"`: one of these, found out from the beginning of each file.
+            source: What to read; all files must be UTF-8.
+                A file: plain or compressed (`.gz`, `.xz`).
+                A folder: all its `.txt`, `.text` and `.tokens` files, including subfolders, in
+                alphabetical order.
+                A pattern: such as `"books/*.txt"`; `**` matches any subfolders.
+                `"docstrings"`: English prose from the docstrings of the installed tensorflow,
+                keras and numpy, over half a million words.
+                A list of these: read in this order, each file once.
+            layout: How a file is split into sentences and documents.
+                `"lines"`: one sentence per line; an empty line ends a document. This is the input
+                format of google-research/bert's create_pretraining_data.py.
+                `"prose"`: running text. Empty lines end paragraphs, which may be wrapped. A file
+                is one document, but a long file is split at the end of a paragraph about every
+                100 sentences.
+                `"wikitext"`: the files of WikiText. A document is an article, a line is a
+                paragraph, and a sentence ends at " . ". Headings are skipped, and ` @-@ ` and
+                similar escapes become plain characters.
+                `"auto"`: one of these, detected from the beginning of each file.
 
-        Returns: a `Corpus`. The files are read when it is iterated over.
+        Returns:
+            A `Corpus`. The files are read when you iterate over it.
 
         Raises:
-            FileNotFoundError: There is no such file or folder.
-            ValueError: A pattern or folder has no text file, all files are empty, a folder is or
-                holds a token store, or an argument is of the wrong kind. When the corpus is read: a
-                file is not UTF-8 or damaged, or there is no text in the whole corpus.
+            FileNotFoundError: If a file or folder does not exist.
+            ValueError: If a pattern or folder has no text file, if a folder is or contains a
+                token store, or if an argument is invalid. Raised while reading if a file is
+                damaged or is not UTF-8, or if the whole corpus has no text.
         """
         if layout not in LAYOUTS:
             raise ValueError(f"`layout` must be one of {LAYOUTS}. Received: layout={layout!r}.")
         names = _names(source)
-        parts: dict[object, _Part] = {}
+        parts: dict[object, _TextFile | Docstrings] = {}
         for name in names:
             if name == "docstrings":
                 parts[name] = Docstrings()
                 continue
             for path in _files(name):
-                parts.setdefault(path.resolve(), _TextFile(path, layout))
-        return cls(list(parts.values()), names if _is_list(source) else names[0], layout)
+                parts.setdefault(path.resolve(), _TextFile(path.absolute(), layout))
+        is_one = isinstance(source, str | os.PathLike)
+        return cls(list(parts.values()), names[0] if is_one else names, layout)
 
     def __iter__(self) -> Iterator[list[str]]:
         is_empty = True
@@ -128,30 +112,31 @@ class Corpus:
                 yield document
         if is_empty:
             raise ValueError(
-                "A corpus must hold at least one sentence. Received: no text in "
+                "A corpus must have at least one sentence. Received: no text in "
                 f"{self.description}."
             )
 
     def pieces(self) -> Iterator[Piece]:
-        """Divides the corpus into pieces of some 8 to 16 MB, for several readers at once.
+        """Split the corpus into pieces of 8 to 16 MB, which several processes can read at once.
 
-        Their documents, end to end, are those of the corpus. The division depends on the files
-        alone. A packed file is never divided.
+        Together, the pieces have the documents of the corpus in the same order. Where they begin
+        depends only on the files. A compressed file is never split.
         """
-        gathered: list[_Section] = []
+        gathered: list[sections.Section | Docstrings] = []
         num_bytes = 0
-        for section in itertools.chain.from_iterable(part.sections() for part in self._parts):
-            gathered.append(section)
-            num_bytes += section.num_bytes
-            if num_bytes >= sections.SECTION_BYTES:
-                yield Piece(tuple(gathered))
-                gathered, num_bytes = [], 0
+        for part in self._parts:
+            for section in part.sections():
+                gathered.append(section)
+                num_bytes += section.num_bytes
+                if num_bytes >= sections.SECTION_BYTES:
+                    yield Piece(tuple(gathered))
+                    gathered, num_bytes = [], 0
         if gathered:
             yield Piece(tuple(gathered))
 
     @property
     def description(self) -> str:
-        """The corpus in one line, for people."""
+        """A one-line description of the corpus for people."""
         files = [part for part in self._parts if isinstance(part, _TextFile)]
         shown = [part.description for part in self._parts if not isinstance(part, _TextFile)]
         if len(files) > 2:
@@ -164,10 +149,10 @@ class Corpus:
         return "; ".join(shown)
 
     def fingerprint(self) -> str:
-        """Returns 64 hexadecimal digits that change whenever the documents may have changed.
+        """Return 64 hexadecimal digits that change whenever the documents may have changed.
 
-        They stand for the files' names, sizes, times of change and order, the layout, the
-        versions of the packages whose docstrings are read, and the rules that make sentences.
+        They depend on the names, sizes, modification times and order of the files, the layout,
+        the versions of packages whose docstrings are read, and the rules that find sentences.
         """
         version = importlib.metadata.version("sentencex")
         rules = ("rules", _RULES, version, str(sections.SECTION_BYTES))
@@ -204,20 +189,18 @@ def _megabytes(num_bytes: int) -> str:
 
 
 def _names(source: object) -> list[str]:
-    names: list[Any] = list(source) if _is_list(source) else [source]
-    for name in names:
+    is_one = isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable)
+    names: list[str] = []
+    for name in [source] if is_one else source:  # type: ignore[attr-defined]
         if not isinstance(name, str | os.PathLike) or not os.fspath(name):
             raise ValueError(
                 "`source` must be a path, a pattern, 'docstrings', or a list of these. Received: "
                 f"{name!r:.80} ({type(name).__name__})."
             )
+        names.append(os.fspath(name))
     if not names:
-        raise ValueError("`source` must name some text. Received: an empty list.")
-    return [os.fspath(name) for name in names]
-
-
-def _is_list(source: object) -> TypeGuard[Iterable[Any]]:
-    return isinstance(source, Iterable) and not isinstance(source, str | bytes | os.PathLike)
+        raise ValueError("`source` must name at least one text. Received: an empty list.")
+    return names
 
 
 def _files(name: str) -> list[pathlib.Path]:
@@ -228,10 +211,11 @@ def _files(name: str) -> list[pathlib.Path]:
         return [path]
     if not glob.has_magic(name):
         raise FileNotFoundError(f"There is no file or folder {name!r}.")
-    found = sorted(map(pathlib.Path, glob.glob(str(path), recursive=True)))
-    if not any(path.is_file() for path in found):
-        raise ValueError(f"No file matches the pattern {name!r} (seen from {os.getcwd()!r}).")
-    return [path for path in found if path.is_file()]
+    found = map(pathlib.Path, glob.glob(str(path), recursive=True))
+    files = sorted(path for path in found if path.is_file())
+    if not files:
+        raise ValueError(f"No file matches the pattern {name!r} in {os.getcwd()!r}.")
+    return files
 
 
 def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -246,12 +230,12 @@ def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
         if all((parent / name).is_file() for name in _TOKEN_STORE):
             raise ValueError(
-                f"Text is expected. Received: {os.fspath(parent)!r}, a token store, which is text "
-                "that is tokenised already: open it with `TokenStore.open`, or name the text."
+                f"A corpus is made of text. Received: {os.fspath(parent)!r}, a token store, whose "
+                "text is already tokenized. Open it with `TokenStore.open`, or pass the text."
             )
     if not found:
         raise ValueError(
-            f"The folder {os.fspath(folder)!r} has no text file, that is one whose name ends in "
-            f"{', '.join(_SUFFIXES)}; name other files one by one or by a pattern."
+            f"The folder {os.fspath(folder)!r} has no text file, which is one whose name ends in "
+            f"{', '.join(_SUFFIXES)}. Pass files with other names one by one or as a pattern."
         )
     return found

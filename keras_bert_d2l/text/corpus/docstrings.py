@@ -1,7 +1,7 @@
-"""Installed packages in, the English prose of their docstrings out: a corpus without a download.
+"""A corpus without a download: the English prose in the docstrings of installed packages.
 
-The files are parsed, never imported. A docstring is taken apart into paragraphs, and a sentence of
-a paragraph is kept if it reads as English; code, tables and lists of parameters do not.
+Files are parsed, never imported. A docstring is split into paragraphs and sentences. A sentence is
+kept if it looks like English; code, tables and parameter lists do not.
 """
 
 import ast
@@ -19,7 +19,7 @@ from keras_bert_d2l.text.corpus.sentences import LONG_ENOUGH, gather_documents, 
 
 PACKAGES = ("tensorflow", "keras", "numpy")
 
-_FEWEST_SENTENCES = 3  # a document needs some context
+_MIN_SENTENCES = 3  # shorter documents have too little context
 _NO_PROSE = re.compile(r"(^|/)(tests?|testing|_api)/|_test\.py$|_pb2\.py$")
 
 _FENCED_CODE = re.compile(r"^[ \t]*(```|~~~).*?(^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -29,8 +29,8 @@ _NUMPY_EXAMPLES = re.compile(
 _UNDERLINE = re.compile(r"([-=~^*])\1{2,}$")
 _SECTION = re.compile(r"[A-Z][\w /-]{0,40}:$")
 _NAME = r"[*`'\"]*[\w.]+[`'\"]*"
-# What stands before the words of a list entry: a bullet or number; `name:`, `name (type):` as
-# google writes parameters; `name : type` as NumPy writes them on a line of their own.
+# The beginning of a list entry, before its words: a bullet or a number; a parameter in google's
+# style, `name:` or `name (type):`; or a parameter in NumPy's style, `name : type` on its own line.
 _LABEL = re.compile(
     r"(?:[-*+•] +|\(?\d{1,2}[.)] +|\([a-z]\) +)?"
     rf"(?:{_NAME}(?:, ?{_NAME})*(?: ?\([^()]*\))?(?::(?=\s|$)|\s+: .*$|\s+--? ))?"
@@ -46,23 +46,23 @@ _CODE = re.compile(r"[=<>{}|\\^~@#$]|https?:|::|www\.")
 _WORD = re.compile(
     r"[\"'“‘(]*[A-Za-z]+(?:['’/-][A-Za-z]+)*[\"'”’).,;:!?]*|\(?\d+(?:[.,]\d+)*[%).,;:]*"
 )
-_FEWEST_WORDS, _MOST_WORDS = 5, 100
+_MIN_WORDS, _MAX_WORDS = 5, 100
 _SHARE_OF_WORDS = 0.8  # the rest may be names such as `batch_size` or tf.data.Dataset
 
 
 @dataclasses.dataclass(frozen=True)
 class Docstrings:
-    """The docstrings of installed packages: a part of a corpus.
+    """The docstrings of installed packages, as one part of a corpus.
 
     Args:
-        packages: Names of the packages as they are imported.
+        packages: Import names of the packages.
 
     Raises:
-        ValueError: A package is not installed.
+        ValueError: If a package is not installed.
     """
 
     packages: tuple[str, ...] = PACKAGES
-    num_bytes: ClassVar[int] = 4_000_000  # of text, about
+    num_bytes: ClassVar[int] = 4_000_000  # of text, approximately
 
     def __post_init__(self) -> None:
         for package in self.packages:
@@ -75,17 +75,17 @@ class Docstrings:
         return f"docstrings of {', '.join(versions)}"
 
     def identity(self) -> tuple[str, ...]:
-        """What changes whenever the documents do."""
+        """Return strings that change whenever the documents may have changed."""
         return "docstrings", *(f"{package} {_version(package)}" for package in self.packages)
 
     def sections(self) -> Iterator["Docstrings"]:
-        """Yields itself: a sentence is left out for one anywhere before, so that nothing is cut."""
+        """Yield itself. Duplicates are skipped over all files, so one process must read them."""
         yield self
 
     def documents(self) -> Iterator[list[str]]:
-        """Yields the documents: each class is one, and each module without its classes.
+        """Yield one document for each class, and one for each module without its classes.
 
-        Files are read in the order of their names; a sentence that was there before is left out.
+        Files are read in alphabetical order. A sentence that has occurred before is skipped.
         """
         seen: set[str] = set()
         for package in self.packages:
@@ -94,7 +94,7 @@ class Docstrings:
                 if _NO_PROSE.search(path.relative_to(folder).as_posix()):
                     continue
                 for document in gather_documents(_paragraphs_of_file(path, seen), LONG_ENOUGH):
-                    if len(document) >= _FEWEST_SENTENCES:
+                    if len(document) >= _MIN_SENTENCES:
                         yield document
 
 
@@ -102,8 +102,8 @@ def _folder(package: str) -> pathlib.Path:
     spec = importlib.util.find_spec(package)  # does not import a top-level package
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(
-            f"The docstrings of {package!r} were asked for, which is no installed package; "
-            f"`pip install {package}`, or name text files instead."
+            f"The docstrings of {package!r} cannot be read: the package is not installed. Run "
+            f"`pip install {package}`, or pass text files instead."
         )
     return pathlib.Path(spec.submodule_search_locations[0])
 
@@ -111,7 +111,7 @@ def _folder(package: str) -> pathlib.Path:
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # it came with tensorflow-cpu or the like
+    except importlib.metadata.PackageNotFoundError:  # installed as tensorflow-cpu, for example
         distributions = importlib.metadata.packages_distributions().get(package, [])
         return " ".join(importlib.metadata.version(name) for name in distributions)
 
@@ -121,7 +121,7 @@ def _paragraphs_of_file(path: pathlib.Path, seen: set[str]) -> Iterator[list[str
     if b'"""' not in source and b"'''" not in source:
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's invalid escapes
+        warnings.simplefilter("ignore")  # invalid escapes in the packages' code
         module = ast.parse(source)
     classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
     module.body = [node for node in module.body if not isinstance(node, ast.ClassDef)]
@@ -138,16 +138,17 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
         docstring = ast.get_docstring(node)
         if docstring:
             yield docstring
-    for field in ("body", "orelse", "handlers", "finalbody"):  # statements alone: ten times faster
+    # Visiting statements only, not expressions, is ten times faster.
+    for field in ("body", "orelse", "handlers", "finalbody"):
         for child in getattr(node, field, ()):
             yield from _docstrings(child)
 
 
 def prose(docstring: str) -> list[str]:
-    """Returns the sentences of a docstring that read as English, without markup.
+    """Return the sentences of a docstring that look like English, without markup.
 
-    Fenced code, doctests, directives, headings and the names and types of parameters go; a
-    parameter's description stays if it is a sentence.
+    Fenced code, doctests, directives, headings, and the names and types of parameters are removed.
+    The description of a parameter is kept if it is a sentence.
     """
     sentences: list[str] = []
     for paragraph in _paragraphs(docstring):
@@ -182,7 +183,7 @@ def _paragraphs(docstring: str) -> Iterator[str]:
 def _is_english(sentence: str) -> bool:
     words = sentence.split()
     return bool(
-        _FEWEST_WORDS <= len(words) <= _MOST_WORDS
+        _MIN_WORDS <= len(words) <= _MAX_WORDS
         and _STARTS_LIKE_A_SENTENCE.match(sentence)
         and _ENDS_LIKE_A_SENTENCE.search(sentence)
         and not _CODE.search(sentence)

@@ -1,4 +1,4 @@
-"""Lines of a text file in, documents of sentences out: the three layouts of plain-text corpora."""
+"""The three layouts of plain-text corpora: how the lines of a file become documents."""
 
 import itertools
 import re
@@ -8,25 +8,23 @@ from keras_bert_d2l.text.corpus.sentences import LONG_ENOUGH, gather_documents, 
 
 LAYOUTS = ("auto", "lines", "prose", "wikitext")
 
-_MAX_PARAGRAPH = 1 << 14  # characters: a longer paragraph is split in pieces
-_HEAD_LINES, _HEAD_CHARACTERS = 1000, 1 << 17  # what "auto" looks at
+_MAX_PARAGRAPH = 1 << 14  # characters; longer paragraphs are split
+_HEAD_LINES, _HEAD_CHARACTERS = 1000, 1 << 17  # the part of a file that "auto" examines
 
 _WIKITEXT_HEADING = re.compile(r"= .*=$")
 _WIKITEXT_TITLE = re.compile(r"= (?!= ).+ =$")
 _WIKITEXT_ESCAPE = re.compile(r" ?@([-,.])@ ?")
-_WIKITEXT_UNKNOWN, _UNKNOWN = "<unk>", "[UNK]"  # a rare word, as WikiText and as BERT write it
+_WIKITEXT_UNKNOWN, _UNKNOWN = "<unk>", "[UNK]"  # the unknown word, as WikiText and as BERT spell it
 
 _ENDS_A_SENTENCE = re.compile(r"[.!?…:;][\"'”’)\]]*$")
 
 
 def documents(lines: Iterable[str], layout: str) -> Iterator[list[str]]:
-    """Divides the lines of a file into documents of sentences.
+    """Return an iterator over the documents of a file, each a list of at least one sentence.
 
     Args:
-        lines: The lines, without their ends.
-        layout: One of `LAYOUTS`, described at `Corpus.open`.
-
-    Yields: documents, each a list of at least one sentence.
+        lines: The lines of the file, without line ends.
+        layout: One of `LAYOUTS`; see `Corpus.open`.
     """
     if layout == "auto":
         first, lines = head(lines)
@@ -39,7 +37,7 @@ def documents(lines: Iterable[str], layout: str) -> Iterator[list[str]]:
 
 
 def guess_layout(lines: Sequence[str]) -> str:
-    """Returns the layout that the first lines of a file look like."""
+    """Return the layout that the first lines of a file most resemble."""
     if any(is_title for is_title, _ in _marked_titles(lines)):
         return "wikitext"
     lines = [line.strip() for line in lines]
@@ -48,16 +46,16 @@ def guess_layout(lines: Sequence[str]) -> str:
     if not filled:
         return "prose"
     num_ended = sum(bool(_ENDS_A_SENTENCE.search(line)) for line in filled)
-    if num_ended < len(filled) / 2:  # lines end in mid-sentence, or there are no full stops at all
+    if num_ended < len(filled) / 2:  # sentences run over several lines, or have no full stops
         return "prose" if _is_wrapped(blocks) else "lines"
     num_with_several = sum(len(split_sentences(line)) > 1 for line in filled)
-    if num_with_several > len(filled) / 4:  # a line is a paragraph
+    if num_with_several > len(filled) / 4:  # one paragraph per line
         return "prose"
     return "lines" if len(filled) > 1.5 * len(blocks) else "prose"
 
 
 def head(lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
-    """Returns the first lines, which `guess_layout` looks at, and all lines."""
+    """Return the first lines, which `guess_layout` needs, and an iterator over all lines."""
     lines = iter(lines)
     first: list[str] = []
     size = 0
@@ -70,10 +68,10 @@ def head(lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
 
 
 def _is_wrapped(blocks: Sequence[Sequence[str]]) -> bool:
-    """Whether the lines end where the first word of the next one had no more room."""
+    """Return whether most lines end where the next line's first word would not have fitted."""
     pairs = [pair for block in blocks for pair in itertools.pairwise(block)]
     lengths = sorted(len(line) for block in blocks for line in block)
-    width = lengths[len(lengths) * 9 // 10]  # not the longest: a stray line proves nothing
+    width = lengths[len(lengths) * 9 // 10]  # the 90th percentile ignores stray long lines
     full = sum(len(line) + 1 + len(following.split()[0]) > 0.9 * width for line, following in pairs)
     return not pairs or full > 0.6 * len(pairs)
 
@@ -95,9 +93,9 @@ def _prose(lines: Iterable[str]) -> Iterator[list[str]]:
         paragraph = f"{paragraph} {line}" if paragraph else line
         if len(paragraph) > _MAX_PARAGRAPH:
             *whole, paragraph = split_sentences(paragraph) or [""]
-            if len(paragraph) > _MAX_PARAGRAPH:  # no sentence ends here: a list, a table
+            if len(paragraph) > _MAX_PARAGRAPH:  # no sentence ends here; probably a list or a table
                 whole, paragraph = [*whole, paragraph], ""
-            yield from ([sentence] for sentence in whole)  # may be cut anywhere
+            yield from ([sentence] for sentence in whole)  # a document may end after any of them
 
 
 def _wikitext(lines: Iterable[str]) -> Iterator[list[str] | None]:
@@ -111,7 +109,7 @@ def _wikitext(lines: Iterable[str]) -> Iterator[list[str] | None]:
 
 
 def _marked_titles(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
-    """Yields each line with whether it is the title of an article: with empty lines around it."""
+    """Yield `(is_title, line)` for each line. Empty lines surround the title of an article."""
     lines = itertools.chain([""], map(str.strip, lines), [""])
     before, line = next(lines), next(lines)
     for after in lines:

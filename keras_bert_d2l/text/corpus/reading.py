@@ -1,4 +1,4 @@
-"""A text file in, its lines out: decompressed and decoded block by block."""
+"""Lines of text files, decompressed and decoded block by block."""
 
 import codecs
 import gzip
@@ -11,33 +11,33 @@ from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 _BLOCK_BYTES = 1 << 16
-_MAX_LINE = 1 << 16  # characters: a longer line comes in pieces, so that memory is bounded
+_MAX_LINE = 1 << 16  # characters; longer lines are split to bound memory
 _PACKED = (".gz", ".xz")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def is_packed(path: pathlib.Path) -> bool:
-    """Whether the file can only be read from its beginning."""
+    """Return whether a file is compressed, so it can only be read from its beginning."""
     return path.suffix.lower() in _PACKED
 
 
 def bare_suffix(path: pathlib.Path) -> str:
-    """The ending of a file's name before that of a packed file, in small letters: `".csv"`."""
+    """Return the lowercase suffix of a file name before `.gz` or `.xz`: `".csv"` of `A.CSV.gz`."""
     return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
 
 
 def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file, without their ends; `.gz` and `.xz` are unpacked.
+    """Yield the lines of a UTF-8 text file, decompressing `.gz` and `.xz`.
 
-    A line of more than 65,536 characters comes in pieces, cut at spaces.
+    Lines come without the newline character. A line of over 65,536 characters is split at spaces.
 
     Args:
         path: The file.
-        start: The byte to begin with, the first of a line; 0 for a packed file.
-        stop: The byte to stop before; None for a packed file.
+        start: Offset in bytes of the first line to read; 0 for a compressed file.
+        stop: Offset in bytes at which to stop; None reads to the end, as a compressed file needs.
 
     Raises:
-        ValueError: The file is not UTF-8, is no text, or is damaged.
+        ValueError: If the file is damaged, is not text, or is not UTF-8.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = start
@@ -69,7 +69,7 @@ def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> I
 
 
 def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]:
-    """Yields the unpacked bytes of a file and at last an empty block."""
+    """Yield the decompressed bytes of a file, then an empty block."""
     try:
         with _open(path) as file:
             file.seek(start)
@@ -79,8 +79,8 @@ def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]
                 yield block
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise ValueError(
-            f"{os.fspath(path)!r} is damaged or no {path.suffix} file ({error}); "
-            "fetch or pack it again."
+            f"{os.fspath(path)!r} is damaged or is not a {path.suffix} file ({error}). "
+            "Download or compress it again."
         ) from error
     yield b""
 
@@ -95,9 +95,9 @@ def _open(path: pathlib.Path) -> BinaryIO:
 
 def _zero_byte(path: pathlib.Path, offset: int) -> str:
     return (
-        f"{os.fspath(path)!r} must be a text file. Received: byte {offset} is a zero byte, as "
-        "archives, other binary files and UTF-16 have them; unpack or convert it first. From a "
-        "text, `tr -d '\\000'` takes them out."
+        f"{os.fspath(path)!r} must be a text file. Received: byte {offset} is a zero byte, which "
+        "occurs in archives, other binary files and UTF-16. Unpack or convert the file first; "
+        "`tr -d '\\000'` removes zero bytes from a text."
     )
 
 
@@ -107,14 +107,14 @@ def _not_utf8(
     offset = start_of_block + error.start
     byte = error.object[error.start]
     is_utf16 = offset == 0 and error.object.startswith(_UTF16)
-    remedy = f"convert the file, for instance with `iconv -f {'UTF-16' if is_utf16 else 'LATIN1'}"
-    remedy += " -t UTF-8`"
-    if not is_ascii:  # converting it as a whole would spoil what is right
+    encoding = "UTF-16" if is_utf16 else "LATIN1"
+    remedy = f"Convert the file, for example with `iconv -f {encoding} -t UTF-8`"
+    if not is_ascii:  # converting the whole file would damage the part that is UTF-8
         remedy = (
-            "the text before it is UTF-8, so the file mixes encodings or is damaged: mend it, or "
-            "leave such bytes out with `iconv -c -f UTF-8 -t UTF-8`"
+            "The text before it is UTF-8, so the file mixes encodings or is damaged. Repair it, or "
+            "drop such bytes with `iconv -c -f UTF-8 -t UTF-8`"
         )
     return (
         f"{os.fspath(path)!r} must be UTF-8. Received: byte {offset} is 0x{byte:02x} "
-        f"({error.reason}); {remedy}."
+        f"({error.reason}). {remedy}."
     )

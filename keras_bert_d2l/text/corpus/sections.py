@@ -1,6 +1,6 @@
-"""A text file in, sections out that can be read each on its own: by several processes at once.
+"""Sections of a text file, which several processes can read at once.
 
-Where a file is cut depends on its bytes alone. No document reaches over a cut.
+Where a section ends depends only on the bytes of the file.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from keras_bert_d2l.text.corpus.layouts import documents, guess_layout, head
 from keras_bert_d2l.text.corpus.reading import is_packed, read_lines
 
 SECTION_BYTES = 1 << 23
-_WINDOW_BYTES = 1 << 20  # in which the end of a document is looked for
+_WINDOW_BYTES = 1 << 20  # searched for the end of a document
 
 _BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 _BEFORE_TITLE = re.compile(rb"\n[ \t\r]*\n(?=[ \t]*= (?!= )[^\n]+ =[ \t\r]*\n[ \t\r]*\n)")
@@ -22,14 +22,14 @@ _BEFORE_TITLE = re.compile(rb"\n[ \t\r]*\n(?=[ \t]*= (?!= )[^\n]+ =[ \t\r]*\n[ \
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a text file, of whole documents.
+    """A part of a text file that consists of whole documents.
 
     Attributes:
         path: The file.
-        layout: How it is divided into sentences and documents.
-        start: The first byte.
-        stop: The byte after the last; None: up to the end.
-        num_bytes: Size on disk.
+        layout: How it is split into sentences and documents; see `Corpus.open`.
+        start: Offset of the first byte.
+        stop: Offset after the last byte; None reads to the end.
+        num_bytes: Size on disk in bytes.
     """
 
     path: pathlib.Path
@@ -39,15 +39,15 @@ class Section:
     num_bytes: int
 
     def documents(self) -> Iterator[list[str]]:
-        """Yields the documents, each a list of sentences."""
+        """Return an iterator over the documents, each a list of sentences."""
         return documents(read_lines(self.path, self.start, self.stop), self.layout)
 
 
 def sections(path: pathlib.Path, layout: str) -> Iterator[Section]:
-    """Divides a text file into sections of about 8 MB; a packed file is one.
+    """Split a text file into sections of about 8 MB. A compressed file is one section.
 
-    A cut comes at the end of a document: at an empty line, in WikiText before a title. Where there
-    is none within a megabyte it comes at the end of a line; a document is cut there.
+    A section ends with a document: at an empty line, or before a title in WikiText. If no document
+    ends within a megabyte, the section ends with a line, which splits the document.
     """
     size = path.stat().st_size
     if is_packed(path) or size <= SECTION_BYTES:
@@ -65,13 +65,13 @@ def sections(path: pathlib.Path, layout: str) -> Iterator[Section]:
 
 
 def _cut(file: BinaryIO, start: int, pattern: re.Pattern[bytes]) -> int:
-    """The place of the first cut after a full section; the end of the file, if that comes first."""
+    """Return the offset at which the section ends that begins at `start`."""
     at = file.seek(start + SECTION_BYTES)
     while window := file.read(_WINDOW_BYTES):
         end = pattern.search(window)
         if end:
             return at + end.end()
-        if len(window) < _WINDOW_BYTES:  # what is left is short
+        if len(window) < _WINDOW_BYTES:  # the file ends here
             break
         if b"\n" in window:
             return at + window.index(b"\n") + 1

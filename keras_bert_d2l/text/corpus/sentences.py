@@ -1,26 +1,26 @@
-"""Paragraphs of prose in, sentences and documents of bounded length out."""
+"""Splitting prose into sentences, and grouping sentences into documents of bounded length."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import sentencex
 
-LONG_ENOUGH = 100  # sentences after which prose may be cut: a text of many pages has no other end
-_MAX_SENTENCES, _MAX_CHARACTERS = 1000, 1 << 18  # of a document, which is held in memory whole
+LONG_ENOUGH = 100  # sentences, after which a document of prose may end
+_MAX_SENTENCES, _MAX_CHARACTERS = 1000, 1 << 18  # of a document, which is held in memory
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Splits English prose into sentences.
+    """Split English prose into sentences.
 
-    The end of a sentence is told apart from abbreviations, initials, decimal numbers and dotted
-    names such as `tf.Tensor`. White space, line ends included, becomes single spaces; pieces
-    without a letter or digit, such as a row of asterisks, are left out.
+    Abbreviations, initials, decimal numbers and dotted names such as `tf.Tensor` do not end a
+    sentence. Runs of white space, including line ends, become one space. Pieces without a letter
+    or digit, such as a row of asterisks, are dropped.
     """
-    # Before the splitter, not after it: it panics at an initial followed by a no-break space.
+    # Before splitting, because the splitter panics at an initial followed by a no-break space.
     text = " ".join(paragraph.split())
     sentences: list[str] = []
     for piece in sentencex.segment("en", text):
-        if sentences and sentences[-1][-1] in ".!?":  # nothing between: the dot of a dotted name
+        if sentences and sentences[-1][-1] in ".!?":  # no space between: the dot of a dotted name
             sentences[-1] += piece
         else:
             sentences.append(piece)
@@ -30,15 +30,12 @@ def split_sentences(paragraph: str) -> list[str]:
 def gather_documents(
     paragraphs: Iterable[Sequence[str] | None], long_enough: int | None = None
 ) -> Iterator[list[str]]:
-    """Gathers paragraphs into documents.
+    """Yield documents of 1 to 1000 sentences and at most about 262,144 characters.
 
     Args:
-        paragraphs: Sentences of each paragraph; None where a document ends.
-        long_enough: Number of sentences from which on a document ends with its paragraph; None:
-            it goes on.
-
-    Yields: documents of 1 to 1000 sentences; one that is longer, or longer than 262,144
-        characters, is cut.
+        paragraphs: The sentences of each paragraph, and None where a document ends.
+        long_enough: If a document has this many sentences, it ends with the current paragraph.
+            None continues to the end of the document.
     """
     document: list[str] = []
     num_characters = 0

@@ -1,1 +1,1 @@
-"""Strings -> token ids and back, as TensorFlow ops."""
+"""Tokenization: from strings to rows of token ids, and back."""

@@ -1,4 +1,4 @@
-"""A corpus and a tokenizer in, how well the vocabulary fits the text out."""
+"""Coverage: how well a vocabulary fits a text."""
 
 import dataclasses
 from collections import Counter
@@ -7,21 +7,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.learning import batches, most_common
+from keras_bert_d2l.text.vocab.counting import batches, most_common, without_rare
 
 _NUM_EXAMPLES = 10
-_MAX_COUNTED = 100_000  # different unknown words while counting: beyond, the rarer half is dropped
+_MAX_COUNTED = 100_000  # different unknown words
 
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """How a vocabulary covers a text.
+    """How well a vocabulary covers a text: the result of `measure_coverage`.
 
     Attributes:
-        num_words: Words and punctuation marks; special tokens written in the text are none.
-        num_pieces: Tokens that they were cut into.
-        num_unknown: Words that became the unknown token.
-        most_frequent_unknown: The unknown words that occur most often, and how often.
+        num_words: Number of words and punctuation marks, without special tokens in the text.
+        num_pieces: Number of tokens they were split into.
+        num_unknown: Number of words that became the unknown token.
+        most_frequent_unknown: The most frequent unknown words with their counts.
     """
 
     num_words: int
@@ -36,7 +36,7 @@ class Coverage:
 
     @property
     def pieces_per_word(self) -> float:
-        """Tokens of a word on average; 1 is the least."""
+        """Average number of tokens per word, at least 1."""
         return self.num_pieces / self.num_words
 
     def __str__(self) -> str:
@@ -50,16 +50,25 @@ class Coverage:
 
 
 def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Coverage:
-    """Counts pieces and unknown words of a text, best of one that was not learned from.
+    """Count the pieces and the unknown words of a text.
+
+    For a fair result, use text that the vocabulary was not learned from.
 
     Args:
-        corpus: A `Corpus`, or any iterable of documents, each a list of sentences; streamed.
-        tokenizer: Has the vocabulary.
+        corpus: A `Corpus`, or any iterable of documents, each a list of sentences. It is streamed.
+        tokenizer: The `Tokenizer` whose vocabulary to measure.
 
-    Returns: a `Coverage`.
+    Returns:
+        A `Coverage`.
 
     Raises:
-        ValueError: The corpus has no word, or a document is no list.
+        ValueError: If the corpus has no words, or a document is not a list.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s"])
+        >>> print(kb.measure_coverage([["The cats", "the dog"]], kb.Tokenizer(vocab)))
+        4 words, 1.250 pieces per word, 25.000% unknown: dog (1)
     """
     vocab = tokenizer.vocab
     written = set() if tokenizer.split_special_tokens else set(vocab.special_tokens)
@@ -73,15 +82,14 @@ def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> C
         rows = pieces["tokens"].value_rowids().numpy()[is_special]
         starts = pieces["starts"].flat_values.numpy()[is_special]
         ends = pieces["ends"].flat_values.numpy()[is_special]
-        words = [sentences[r][s:e] for r, s, e in zip(rows, starts, ends, strict=True)]
-        num_written = sum(word in written for word in words)
-        words = [word for word in words if word not in written]
+        special = [sentences[r][s:e] for r, s, e in zip(rows, starts, ends, strict=True)]
+        words = [word for word in special if word not in written]
+        num_written = len(special) - len(words)
         num_pieces += len(ids) - num_written
         num_words += int(np.sum(~is_suffix[ids])) - num_written
         num_unknown += len(words)
         unknown.update(words)
-        if len(unknown) > _MAX_COUNTED:
-            unknown = Counter(dict(most_common(unknown, _MAX_COUNTED // 2)))
+        unknown = without_rare(unknown, _MAX_COUNTED)
     if not num_words:
         raise ValueError("Coverage is measured on text. Received: no word in `corpus`.")
     return Coverage(num_words, num_pieces, num_unknown, tuple(most_common(unknown, _NUM_EXAMPLES)))

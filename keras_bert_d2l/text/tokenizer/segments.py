@@ -1,4 +1,4 @@
-"""One or two token lists in, one BERT input sequence and its segment ids out."""
+"""The book's `get_tokens_and_segments`, which joins lists of tokens (strings, not ids)."""
 
 from collections.abc import Sequence
 
@@ -10,25 +10,32 @@ _, _, CLS, SEP, _ = BOOK_SPECIALS
 def get_tokens_and_segments(
     tokens_a: Sequence[str], tokens_b: Sequence[str] | None = None
 ) -> tuple[list[str], list[int]]:
-    """Joins one or two token lists into a BERT input sequence.
+    """Join one or two lists of tokens into a BERT input sequence (d2l.ai, section 15.8.4).
 
-    The sequence is `<cls> a <sep>` or `<cls> a <sep> b <sep>`; segment 0 runs up to and including
-    the first `<sep>`. Neither input is changed. (d2l.ai, section 15.8.4.)
+    The sequence is `<cls> a <sep>` or `<cls> a <sep> b <sep>`. Segment 0 ends with the first
+    `<sep>`. The inputs are not changed.
 
     Args:
         tokens_a: Tokens of the first text.
         tokens_b: Tokens of the second text, or None for a single text.
 
-    Returns: the tokens, specials included, and as many segment ids, 0 or 1.
+    Returns:
+        The tokens including the special tokens, and a list of the same length with the segment of
+        each token, 0 or 1.
 
     Raises:
-        ValueError: A text was passed where a list of tokens is expected.
+        ValueError: If an argument is a string instead of a list of tokens.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> kb.get_tokens_and_segments(["the", "cat"], ["sat"])
+        (['<cls>', 'the', 'cat', '<sep>', 'sat', '<sep>'], [0, 0, 0, 0, 1, 1])
     """
     for name, tokens in (("tokens_a", tokens_a), ("tokens_b", tokens_b)):
         if isinstance(tokens, str):
             raise ValueError(
-                f"`{name}` must be a list of tokens. Received the text {tokens!r}; "
-                f"split it first, for instance with `{name}.split()`."
+                f"`{name}` must be a list of tokens. Received the text {tokens!r}. "
+                f"Split it first, for example with `{name}.split()`."
             )
     tokens = [CLS, *tokens_a, SEP]
     segments = [0] * len(tokens)

@@ -1,16 +1,15 @@
-"""Strings in, token ids out, and back: a `Tokenizer` made of TensorFlow ops.
+"""Tokenizer: strings to token ids and back, inside the TensorFlow graph.
 
 B: texts in the batch, T: tokens in a row, W: windows of all texts.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias, TypedDict
 
 import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.framing import (
-    ADDED_TO_ONE,
-    ADDED_TO_PAIR,
     as_rows,
     check_max_len,
     check_same_number,
@@ -22,8 +21,12 @@ from keras_bert_d2l.text.tokenizer.offsets import pieces_with_offsets
 from keras_bert_d2l.text.tokenizer.windows import answer_spans, sliding_windows
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import Tensor
 
-# What `detokenize` takes back after the tokens were joined by spaces.
+Texts: TypeAlias = str | Sequence[str] | Tensor
+"""A string, a list of strings, or a string tensor `(B,)`."""
+
+# Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
 _SPACING = (
     (r" ##", ""),
     (r" ([.,:;!?%)\]}])", r"\1"),
@@ -33,46 +36,67 @@ _SPACING = (
 _NO_WORD = -1
 
 
+class TokenizerOptions(TypedDict, total=False):
+    """Keyword arguments of `Tokenizer`, next to the vocabulary."""
+
+    lowercase: bool
+    compat: str
+    split_special_tokens: bool
+
+
 class Tokenizer(tf.Module):
     """Turns texts into the token ids of a WordPiece vocabulary, inside the TensorFlow graph.
 
-    Clean, lower and strip accents (`lowercase`), split at white space and punctuation, then take
-    the longest pieces that the vocabulary has. With `compat="google"` the ids are those of
-    `tokenization.py` of google-research/bert, for every text of characters of Unicode 14; with
-    `compat="huggingface"` those of `BertTokenizer` (tokenizers 0.23.3). The two differ in words of
-    101 to 200 characters, in private-use characters, in the final sigma and in a thousand
-    characters that are younger than Unicode 8. A word with bytes that are not UTF-8 is unknown.
+    Texts are cleaned, lowercased and stripped of accents (if `lowercase`), split at white space
+    and punctuation, and then split into the longest pieces that the vocabulary has. With
+    `compat="google"`, the ids equal those of google-research/bert's `tokenization.py` for all
+    characters of Unicode 14; with `compat="huggingface"`, those of `BertTokenizer` (tokenizers
+    0.23.3). The two differ for words of 101 to 200 characters, private-use characters, the final
+    sigma, and about a thousand characters newer than Unicode 8. A word with bytes that are not
+    UTF-8 becomes the unknown token.
 
-    A special token written in the text (`"[MASK]"`, in the spelling of the vocabulary) stays
-    whole, as it does at Hugging Face's and not at google's.
+    A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, is kept
+    whole, as Hugging Face does and google does not.
 
-    It works eagerly, in a `tf.function`, in `tf.data.Dataset.map` (map after batching: one call
-    on a thousand texts is far faster than a thousand calls) and in a SavedModel, which then loads
-    where `tensorflow` and `tensorflow_text` are imported.
+    A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel,
+    which needs `tensorflow` and `tensorflow_text` to load. In a dataset, map after batching: one
+    call on a thousand texts is much faster than a thousand calls.
 
     Args:
         vocab: The `Vocab`.
-        lowercase: Whether the vocabulary is of lowered words without accents ("uncased").
-        compat: Whose ids are wanted, `"google"` or `"huggingface"`.
-        split_special_tokens: Whether special tokens in a text are text like any other.
+        lowercase: Whether the vocabulary is "uncased": lowercase and without accents.
+        compat: Whose ids to produce, `"google"` or `"huggingface"`.
+        split_special_tokens: Whether to treat special tokens in a text as ordinary text.
 
     Call arguments:
-        texts: A string, a list of strings, or a string tensor `(B,)` (a single one: B = 1).
-        texts_b: The second text of each pair, as `texts`; None for single texts.
-        max_len: None (rows are as long as the longest) or the length T of every row. What is too
-            long loses tokens at its end.
-        truncation: Which text of a pair loses them: `"longest_first"`, that is the longer text
-            until both are equally long, and then both (an odd token stays with the text that was
-            longer, or with `texts_b`), `"only_first"` or `"only_second"`.
+        texts: A string, a list of strings, or a string tensor `(B,)`. For a single string, B = 1.
+        texts_b: The second text of each pair, like `texts`; None for single texts.
+        max_len: Length T of every row, or None to pad to the longest row. Longer texts lose their
+            last tokens.
+        truncation: Which text of a pair to truncate. `"longest_first"` truncates the longer text
+            until both have the same length, and then both; an odd token stays with the text that
+            was longer, or with `texts_b`. `"only_first"` and `"only_second"` truncate that text.
 
-    Returns: a dictionary of int32 tensors: `tokens` `(B, T)`, that is `[CLS] a [SEP]` or
+    Returns:
+        A dictionary of int32 tensors: `tokens` `(B, T)`, which are `[CLS] a [SEP]` or
         `[CLS] a [SEP] b [SEP]` and padding; `segments` `(B, T)`, 1 from `b` to the last `[SEP]`
-        and 0 elsewhere; `valid_lens` `(B,)`, tokens that are no padding.
+        and 0 elsewhere; `valid_lens` `(B,)`, the number of tokens without padding.
 
     Raises:
-        ImportError: tensorflow-text is not installed or does not match TensorFlow.
-        ValueError: The texts are no strings or of a higher rank, the two texts are not equally
-            many, `max_len` has no room for a token of each text, or an option has no such value.
+        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
+        ValueError: If the texts are not strings or have more than one dimension, the two texts
+            have different numbers of rows, `max_len` has no room for one token of each text, or an
+            option has an invalid value.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s"])
+        >>> tokenizer = kb.Tokenizer(vocab)
+        >>> batch = tokenizer(["The cats", "cat"], max_len=6)
+        >>> batch["tokens"].numpy().tolist()
+        [[2, 5, 6, 7, 3, 0], [2, 6, 3, 0, 0, 0]]
+        >>> tokenizer.detokenize(batch["tokens"]).numpy().tolist()
+        [b'the cats', b'cat']
     """
 
     def __init__(
@@ -85,8 +109,8 @@ class Tokenizer(tf.Module):
         super().__init__(name="tokenizer")
         if not isinstance(vocab, Vocab):
             raise ValueError(
-                f"`vocab` must be a Vocab. Received: {vocab!r:.80}; "
-                "`Vocab.from_file(path)` reads one."
+                f"`vocab` must be a Vocab. Received: {vocab!r:.80}. "
+                "To read one, use `Vocab.from_file(path)`."
             )
         self.vocab = vocab
         self.lowercase = lowercase
@@ -98,8 +122,8 @@ class Tokenizer(tf.Module):
         self._word_pieces = WordPieces(vocab, self._normalize)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What `Tokenizer(vocab, **options)` makes the same tokenizer of."""
+    def options(self) -> TokenizerOptions:
+        """The options with which `Tokenizer(vocab, **options)` creates the same tokenizer."""
         return {
             "lowercase": self.lowercase,
             "compat": self.compat,
@@ -108,71 +132,69 @@ class Tokenizer(tf.Module):
 
     def __call__(
         self,
-        texts: Any,
-        texts_b: Any = None,
+        texts: Texts,
+        texts_b: Texts | None = None,
         max_len: int | None = None,
         truncation: str = "longest_first",
     ) -> dict[str, tf.Tensor]:
-        is_pair = texts_b is not None
-        check_max_len(max_len, ADDED_TO_PAIR if is_pair else ADDED_TO_ONE, 1 + is_pair)
+        check_max_len(max_len, 1 if texts_b is None else 2)
         tokens_a = self.tokenize(texts)
-        tokens_b = self.tokenize(texts_b) if is_pair else None
+        tokens_b = None if texts_b is None else self.tokenize(texts_b)
         return frame(tokens_a, tokens_b, vocab=self.vocab, max_len=max_len, truncation=truncation)
 
-    def tokenize(self, texts: Any) -> tf.RaggedTensor:
-        """Returns the token ids of texts, without adding special tokens.
+    def tokenize(self, texts: Texts) -> tf.RaggedTensor:
+        """Return the token ids of texts, ragged int32 `(B, None)`, without adding special tokens.
 
         Args:
             texts: A string, a list of strings, or a string tensor `(B,)`.
 
-        Returns: ids, ragged int32 `(B, None)`.
-
         Raises:
-            ValueError: The texts are no strings or of a higher rank.
+            ValueError: If the texts are not strings or have more than one dimension.
         """
         return self._word_pieces.ids(self._normalize(_as_texts(texts)))
 
-    def with_offsets(self, texts: Any) -> dict[str, tf.RaggedTensor]:
-        """Returns the token ids of texts and where in the text each token stands.
+    def with_offsets(self, texts: Texts) -> dict[str, tf.RaggedTensor]:
+        """Return the token ids of texts, and where in the text each token is.
 
-        Offsets count characters (code points, as Python's strings do) of the original text: token
-        t of a text is made of `text[starts[t]:ends[t]]`. `text.offsets.tokens_at` goes back.
+        Token t of a text comes from `text[starts[t]:ends[t]]`. Offsets count characters (code
+        points, as in Python strings) of the original text.
 
         Args:
             texts: A string, a list of strings, or a string tensor `(B,)`.
 
-        Returns: a dictionary of ragged int32 tensors `(B, None)`: `tokens` (those of `tokenize`),
-            `starts`, and `ends` (the last character plus one).
+        Returns:
+            A dictionary of ragged int32 tensors `(B, None)`: `tokens` as from `tokenize`, `starts`,
+            and `ends` (the last character plus one).
 
         Raises:
-            ValueError: The texts are no strings or of a higher rank.
+            ValueError: If the texts are not strings or have more than one dimension.
         """
         names = ("tokens", "starts", "ends")
         return dict(zip(names, self._with_offsets(texts), strict=True))
 
     def windows(
-        self, questions: Any, contexts: Any, max_len: int, overlap: int = 0
+        self, questions: Texts, contexts: Texts, max_len: int, overlap: int = 0
     ) -> dict[str, tf.Tensor]:
-        """Puts each question before every part of its context, as far as rows have room.
+        """Combine each question with every part of its context, in rows of `max_len` tokens.
 
-        The parts of a context are as long as `max_len` allows and overlap by `overlap` tokens; a
-        context that fits is one window.
+        The parts are as long as possible and overlap by `overlap` tokens. A context that fits is
+        one window.
 
         Args:
-            questions: The first text of each pair, as `texts` of a call, never cut.
-            contexts: The second text, B as well.
+            questions: The first text of each pair, as in a call. Questions are never truncated.
+            contexts: The second text of each pair.
             max_len: Length T of every row.
-            overlap: Tokens that a window has in common with the one before.
+            overlap: Number of tokens that a window shares with the one before.
 
-        Returns: a dictionary of int32 tensors: `tokens`, `segments` `(W, T)` and `valid_lens`
-            `(W,)` as those of a call; `starts` and `ends` `(W, T)`, the characters of the
-            question (segment 0) or the context (segment 1) that a token is made of, both 0 for
-            special tokens and padding; `rows` `(W,)`, the pair that a window is of.
-            `answer_spans` finds answers in them.
+        Returns:
+            A dictionary of int32 tensors. `tokens`, `segments` and `valid_lens` are as in a call,
+            with W rows. `starts` and `ends` `(W, T)` are the characters of the question or context
+            from which a token comes, 0 for special tokens and padding. `rows` `(W,)` is the pair
+            of each window. `answer_spans` finds answers in the windows.
 
         Raises:
-            ValueError: A question leaves no room (in a graph an `InvalidArgumentError`), or an
-                argument is not what it should be.
+            ValueError: If a question leaves no room (in a graph, an `InvalidArgumentError`), or an
+                argument is invalid.
         """
         pieces_a, pieces_b = self._with_offsets(questions), self._with_offsets(contexts)
         check_same_number(pieces_a[0], pieces_b[0])
@@ -180,25 +202,29 @@ class Tokenizer(tf.Module):
             pieces_a, pieces_b, vocab=self.vocab, max_len=max_len, overlap=overlap
         )
 
-    def answer_spans(self, windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
-        """Returns where answers are in `windows`, as `text.windows.answer_spans`."""
+    def answer_spans(self, windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
+        """Find the tokens of answers in `windows`; see `keras_bert_d2l.answer_spans`."""
         return answer_spans(windows, starts, ends)
 
-    def from_words(self, words: Any, max_len: int | None = None) -> dict[str, tf.Tensor]:
-        """Makes a batch of texts that are split into words, and says which token is of which.
+    def from_words(
+        self, words: Sequence[Sequence[str]] | Tensor, max_len: int | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Make a batch from texts that are already split into words.
 
         Args:
-            words: Words of each text, ragged strings `(B, None)` or lists of lists; a word may
-                give several tokens, or none.
-            max_len: None (rows are as long as the longest) or the length T of every row.
+            words: The words of each text, ragged strings `(B, None)` or lists of lists. A word may
+                become several tokens, or none.
+            max_len: Length T of every row, or None to pad to the longest row.
 
-        Returns: `tokens`, `segments` and `valid_lens` as those of a call, and `word_ids`, int32
-            `(B, T)`: the word's position in its text, -1 for special tokens and padding.
+        Returns:
+            A dictionary of int32 tensors: `tokens`, `segments` and `valid_lens` as in a call, and
+            `word_ids` `(B, T)`, the position of each token's word in its text, or -1 for special
+            tokens and padding.
 
         Raises:
-            ValueError: The words are no strings, or `max_len` has no room for one token.
+            ValueError: If the words are not strings, or `max_len` has no room for one token.
         """
-        check_max_len(max_len, ADDED_TO_ONE, 1)
+        check_max_len(max_len, 1)
         words = _as_words(words)
         pieces = words.with_values(self.tokenize(words.values))
         positions = tf.ragged.range(words.row_lengths())
@@ -210,22 +236,22 @@ class Tokenizer(tf.Module):
             "word_ids": frame_values(word_ids, None, _NO_WORD, max_len),
         }
 
-    def detokenize(self, ids: Any) -> tf.Tensor:
-        """Returns readable texts for token ids.
+    def detokenize(self, ids: Tensor) -> tf.Tensor:
+        """Turn token ids into readable texts.
 
-        Padding, start and separator are left out, other special tokens are written as they are.
-        Pieces are joined to words; there is no space before `. , : ; ! ? % ) ] }`, after
-        `( [ { $`, nor within contractions such as "don't". Case, accents and the remaining
-        spaces of the original text are lost.
+        Padding, start and separator tokens are dropped; other special tokens are kept. Pieces are
+        joined to words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or within
+        contractions such as "don't". Case, accents and other spaces of the original text are lost.
 
         Args:
-            ids: int `(B, T)`, dense, ragged or nested lists; or one row `(T,)`, then B = 1.
+            ids: int `(B, T)`, dense, ragged or nested lists; or one row `(T,)`, which gives B = 1.
 
-        Returns: strings `(B,)`.
+        Returns:
+            Strings `(B,)`.
 
         Raises:
-            ValueError: The ids are no integers, of another rank, or (called eagerly) outside the
-                vocabulary.
+            ValueError: If the ids are not integers, have another number of dimensions, or are not
+                in the vocabulary (checked only eagerly).
         """
         ids = as_rows(ids)
         _check_ids(ids, len(self.vocab))
@@ -239,11 +265,11 @@ class Tokenizer(tf.Module):
             texts = tf.strings.regex_replace(texts, pattern, replacement)
         return texts
 
-    def _with_offsets(self, texts: Any) -> Pieces:
+    def _with_offsets(self, texts: Texts) -> Pieces:
         return pieces_with_offsets(_as_texts(texts), self._normalize, self._word_pieces)
 
 
-def _as_texts(texts: Any) -> tf.Tensor:
+def _as_texts(texts: Texts) -> tf.Tensor:
     expected = "Texts must be a string, a list of strings or a string tensor (B,)."
     try:
         tensor = tf.convert_to_tensor(texts, tf.string)
@@ -253,12 +279,12 @@ def _as_texts(texts: Any) -> tf.Tensor:
         ) from error
     if tensor.shape.rank is not None and tensor.shape.rank > 1:
         raise ValueError(
-            f"{expected} Received: a tensor of shape {tensor.shape}; flatten it first."
+            f"{expected} Received: a tensor of shape {tensor.shape}. Flatten it first."
         )
     return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])
 
 
-def _as_words(words: Any) -> tf.RaggedTensor:
+def _as_words(words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
     expected = "Words must be a list of words for each text, or ragged strings (B, None)."
     try:
         if not isinstance(words, tf.RaggedTensor | tf.Tensor):
@@ -279,6 +305,6 @@ def _check_ids(ids: tf.RaggedTensor, vocab_size: int) -> None:
     outside = outside[(outside < 0) | (outside >= vocab_size)]
     if outside.size:
         raise ValueError(
-            f"An id must be in 0..{vocab_size - 1}, this vocabulary has {vocab_size} tokens. "
-            f"Received: {outside[0]}."
+            f"An id must be in 0..{vocab_size - 1}, because this vocabulary has {vocab_size} "
+            f"tokens. Received: {outside[0]}."
         )

@@ -1,35 +1,35 @@
-"""A long text beside a short one in, rows that each hold a part of the long one out.
+"""Sliding windows: rows that each hold a short text and a part of a long one.
 
 W: windows of all B pairs of texts, T: tokens in a row.
 """
 
-from typing import Any
-
-import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_PAIR, frame, frame_values, require
 from keras_bert_d2l.text.tokenizer.offsets import token_spans
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import Tensor
 
 
 def sliding_windows(
     questions: Pieces, contexts: Pieces, *, vocab: Vocab, max_len: int, overlap: int
 ) -> dict[str, tf.Tensor]:
-    """Returns the rows that `Tokenizer.windows` describes, for texts that are cut into pieces."""
-    _check_overlap(max_len, overlap)
+    """Return the rows of `Tokenizer.windows` for texts that are already split into pieces."""
+    check_integer("max_len", max_len, ADDED_TO_PAIR + 2)
+    check_integer("overlap", overlap, 0)
     question_lengths = questions[0].row_lengths()
     context_lengths = contexts[0].row_lengths()
     room = tf.constant(max_len - ADDED_TO_PAIR, tf.int64) - question_lengths
     message = (
         f"A question leaves no more than overlap={overlap} tokens of max_len={max_len} to its "
-        "context. Raise `max_len`, lower `overlap` or shorten the question."
+        "context. Increase `max_len`, decrease `overlap`, or shorten the question."
     )
     with tf.control_dependencies(require(room > overlap, message)):
         step = room - overlap
     num_more = tf.maximum(context_lengths - room + step - 1, 0) // step
-    numbers = tf.ragged.range(num_more + 1)  # of the windows of each pair: 0, 1, ...
+    numbers = tf.ragged.range(num_more + 1)  # the windows of each pair: 0, 1, ...
     rows = numbers.value_rowids()
     first = numbers.flat_values * tf.gather(step, rows)
     end = tf.minimum(first + tf.gather(room, rows), tf.gather(context_lengths, rows))
@@ -48,16 +48,25 @@ def sliding_windows(
     }
 
 
-def answer_spans(windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
-    """Finds answers that are given by characters of the contexts in the windows.
+def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
+    """Find the tokens of answers in windows. The answers are given as characters of the contexts.
 
     Args:
-        windows: What `Tokenizer.windows` returned, all of it.
+        windows: The complete output of `Tokenizer.windows`.
         starts: First character of the answer in each context, int `(B,)`.
-        ends: Its last character plus one, int `(B,)`.
+        ends: Last character of the answer plus one, int `(B,)`.
 
-    Returns: positions of the first and the last token of the answer in each window, int32
-        `(W, 2)`; 0 and 0, the start token, where the window does not hold the whole answer.
+    Returns:
+        The positions of the first and the last token of the answer in each window, int32 `(W, 2)`.
+        Both are 0, the start token, if the window does not contain the whole answer.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> words = "who sat the cat on a mat".split()
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+        >>> windows = kb.Tokenizer(vocab).windows("who sat", "the cat sat on a mat", max_len=9)
+        >>> kb.answer_spans(windows, [4], [7]).numpy().tolist()  # "cat"
+        [[5, 5], [0, 0]]
     """
     in_context = tf.convert_to_tensor(windows["segments"]) == 1
     token_starts = tf.where(in_context, windows["starts"], 0)
@@ -68,8 +77,8 @@ def answer_spans(windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
     is_text = token_starts < token_ends
     window_start = tf.reduce_min(tf.where(is_text, token_starts, tf.int32.max), axis=1)
     window_end = tf.reduce_max(token_ends, axis=1)
-    # The first window of a context and the last reach to its ends, where characters of no token
-    # may stand: white space, or an accent of its own.
+    # A context may begin or end with characters that belong to no token, such as white space or a
+    # combining accent. The first and the last window of each context include them.
     is_other = rows[1:] != rows[:-1]
     window_start = tf.where(tf.pad(is_other, [[1, 0]], constant_values=True), 0, window_start)
     is_last = tf.pad(is_other, [[0, 1]], constant_values=True)
@@ -77,12 +86,3 @@ def answer_spans(windows: dict[str, Any], starts: Any, ends: Any) -> tf.Tensor:
     spans = token_spans(token_starts, token_ends, starts, ends)
     is_whole = (window_start <= starts) & (ends <= window_end) & (spans[:, 0] >= 0)
     return tf.where(is_whole[:, tf.newaxis], spans, 0)
-
-
-def _check_overlap(max_len: int, overlap: int) -> None:
-    for name, value, least in (("max_len", max_len, ADDED_TO_PAIR + 2), ("overlap", overlap, 0)):
-        is_int = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not is_int or value < least:
-            raise ValueError(
-                f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}."
-            )

@@ -1,4 +1,4 @@
-"""Strings in, the pieces of a vocabulary out, with where each stands: `WordPieces`.
+"""WordPiece: splitting normalized texts into the pieces of a vocabulary.
 
 B: texts in the batch.
 """
@@ -13,25 +13,25 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
-# A longer word becomes the unknown token.
+# Longer words become the unknown token.
 MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
 _MAX_BYTES_PER_CHARACTER = 4
 _SUFFIX = "##"
 
 
 class WordPieces(tf.Module):
-    """Cuts texts into words, and words into the longest pieces that a vocabulary has.
+    """Splits texts into words, and words into the longest pieces that the vocabulary has.
 
     Args:
         vocab: The `Vocab`.
-        normalization: What texts go through before.
+        normalization: The `Normalization` of the texts.
 
     Call arguments:
-        normalized: What `normalization` returned, strings `(B,)`.
+        normalized: Output of `normalization`, strings `(B,)`.
 
-    Returns: three ragged tensors `(B, None)`: the ids, int32, and the bytes of the normalised text
-        at which each piece starts and ends, int64. A special token in the text is one piece, and
-        so is an unknown word.
+    Returns:
+        Three ragged tensors `(B, None)`: the ids, int32, and the bytes of the normalized text at
+        which each piece starts and ends, int64. A special token or an unknown word is one piece.
     """
 
     def __init__(self, vocab: Vocab, normalization: Normalization) -> None:
@@ -40,7 +40,7 @@ class WordPieces(tf.Module):
         self._max_characters = MAX_WORD_CHARACTERS[normalization.compat]
         self._unk_id = vocab.unk_id
         self._is_suffix = np.array([token.startswith(_SUFFIX) for token in tokens])
-        # So many pieces after the first has a word of too many bytes, at the least.
+        # A word of too many bytes has at least this many pieces after the first.
         self._many_suffixes = self._max_characters // max(len(token.encode()) for token in tokens)
         self._kernel = tensorflow_text().FastWordpieceTokenizer(
             tokens,
@@ -60,7 +60,7 @@ class WordPieces(tf.Module):
         )
 
     def ids(self, normalized: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids alone, which takes less time: ragged int32 `(B, None)`."""
+        """Return only the ids, ragged int32 `(B, None)`. This is faster than a call."""
         ids = self._kernel.tokenize(normalized)
         may_be_long = _has_run(self._are_suffixes(ids), self._many_suffixes)
         return tf.cond(may_be_long, lambda: self(normalized)[0], lambda: ids)
@@ -71,7 +71,7 @@ class WordPieces(tf.Module):
     def _without_long_words(
         self, normalized: tf.Tensor, pieces: Pieces, is_suffix: tf.Tensor
     ) -> Pieces:
-        """Makes words of too many characters, which the kernel has cut, the unknown token."""
+        """Replace words of too many characters, which the kernel split, by the unknown token."""
         ids, starts, ends = pieces
         first_pieces = tf.where(~is_suffix)[:, 0]
         next_words = tf.concat([first_pieces, [tf.size(is_suffix, tf.int64)]], axis=0)[1:]
@@ -94,12 +94,12 @@ class WordPieces(tf.Module):
                 tf.ragged.boolean_mask(ends.with_flat_values(new_ends), kept),
             )
 
-        # Fewer characters than bytes: most often, no word is to be looked at.
+        # A word has at most as many characters as bytes, so usually no word needs to be examined.
         return tf.cond(tf.reduce_any(num_bytes > self._max_characters), joined, lambda: pieces)
 
 
 def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
-    """Returns whether `length` flags in a row are set, or the next lower power of two of them."""
+    """Return whether as many consecutive flags are set as the largest power of 2 up to `length`."""
     step = 1
     while 2 * step <= length:
         flags = flags[step:] & flags[:-step]
@@ -108,12 +108,12 @@ def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[str]:
-    """Returns the V tokens as they stand in a normalised text."""
+    """Return the V tokens as they appear in a normalized text."""
     new = stand_ins(normalization.compat)
     reserved = set(new.values()) - new.keys()
     tokens = []
     for position, token in enumerate(vocab.tokens):
-        # In no normalised text is there a reserved character that was in the text.
+        # Reserved characters of the original text never reach the normalized text.
         unreachable = not reserved.isdisjoint(map(ord, token))
         tokens.append(f"{MARK}{position}{MARK}" if unreachable else token.translate(new))
     for position, marker in zip(vocab.special_ids, normalization.markers, strict=True):

@@ -1,1 +1,1 @@
-"""Vocabularies: read, learn and extend `vocab.txt`."""
+"""Vocabularies: reading, learning and extending a `vocab.txt`."""

@@ -1,90 +1,111 @@
-"""A corpus in, the tokens of a WordPiece vocabulary out."""
+"""Learning WordPiece vocabularies from text, and extending them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import tensorflow as tf
-
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.text._tensorflow_text import wordpiece_learner
-from keras_bert_d2l.text.normalization import Normalization, split_words
+from keras_bert_d2l.text.vocab.counting import count_words, most_common
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
-_BATCH_CHARACTERS = 1 << 20  # normalised in one call
-_MAX_COUNTED_WORDS = 1_000_000  # different ones while counting: beyond, the rarer half is dropped
-MAX_WORDS = 100_000  # different ones to learn from: the most frequent
-MAX_WORD_CHARACTERS = 50
-MAX_ALPHABET = 1000
-_LEAST_COUNT = 2  # what was seen once is no pattern
-_NUM_ITERATIONS = 4  # of the learner: its own default
-_PIECES_TOO_MANY = 0.1  # share by which the pieces may outnumber the size, before the cut
+_MAX_WORDS = 100_000  # different words to learn from
+_MAX_WORD_CHARACTERS = 50
+_MAX_ALPHABET = 1000
+_LEAST_COUNT = 2  # what occurs once is not a pattern
+_NUM_ITERATIONS = 4  # the learner's own default
+_SURPLUS = 0.1  # share of surplus pieces that ends the search for a threshold
+
+_Words = list[tuple[str, int]]  # different words with their counts
 
 
-def learn_tokens(
-    corpus: Iterable[Sequence[str]], size: int, special_tokens: Sequence[str], lowercase: bool
-) -> list[str]:
-    """Returns the tokens of a vocabulary learned from documents of sentences.
+def learn_vocab(
+    corpus: Iterable[Sequence[str]], size: int = 30522, lowercase: bool = True
+) -> Vocab:
+    """Learn a WordPiece vocabulary from text.
 
-    The special tokens come first, then single characters, then longer pieces from the most
-    frequent on. Deterministic; see `learn_vocab`.
+    The words are normalized as the `Tokenizer` does and counted. Then tensorflow-text's learner
+    finds frequent pieces of words. It works top down: occurrences inside a longer piece of the
+    vocabulary do not count for a shorter one.
+
+    `[PAD] [UNK] [CLS] [SEP] [MASK]` get the ids 0 to 4. Single characters follow, then longer
+    pieces, most frequent first. The result is deterministic and does not depend on the order of
+    the documents. Memory is bounded: the rarest words are dropped when there are over a million
+    different ones, and only the 100,000 most frequent are learned from.
+
+    Args:
+        corpus: A `Corpus`, or any iterable of documents, each a list of sentences.
+        size: Vocabulary size. The result is smaller if the text has too few pieces that occur
+            at least twice.
+        lowercase: Whether to lowercase the words and strip their accents. Pass the same value
+            to the `Tokenizer`.
+
+    Returns:
+        A `Vocab`.
+
+    Raises:
+        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
+        ValueError: If `size` is too small, the corpus has no words, or a document is not a list.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.learn_vocab([["the cat sat", "the cats sat"] * 3], size=40)
+        >>> "cat" in vocab, "##s" in vocab
+        (True, True)
     """
-    counts = count_words(corpus, special_tokens, lowercase)
+    least = 2 * len(GOOGLE_SPECIALS)
+    check_integer("size", size, least, ": the special tokens and some characters")
+    counts = count_words(corpus, GOOGLE_SPECIALS, lowercase)
     if not counts:
         raise ValueError("A vocabulary needs text to learn from. Received: no word in `corpus`.")
-    alphabet = frequent_characters(
-        counts, min(MAX_ALPHABET, size // 3)
-    )  # a character may be two tokens
-    words = [
-        (word, count)
-        for word, count in most_common(counts, MAX_WORDS)
-        if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word)
-    ]
-    inner = {character for word, _ in words for character in word[1:]}
-    tokens = [*special_tokens, *sorted(alphabet), *(f"##{c}" for c in sorted(inner))]
-    return [*tokens, *frequent_pieces(words, size - len(tokens))][:size]
+    # A character may take two tokens: alone, and as a continuation.
+    alphabet = _frequent_characters(counts, min(_MAX_ALPHABET, size // 3))
+    words = _learnable_words(counts, alphabet)
+    tokens = [*GOOGLE_SPECIALS, *_character_tokens(words, alphabet)]
+    return Vocab([*tokens, *_frequent_pieces(words, size - len(tokens))][:size])
 
 
-def count_words(
-    corpus: Iterable[Sequence[str]], special_tokens: Sequence[str], lowercase: bool
-) -> Counter[str]:
-    """Returns how often each word of documents of sentences occurs, special tokens left out."""
-    normalize = Normalization(special_tokens, lowercase)
-    counts: Counter[bytes] = Counter()
-    for sentences in batches(corpus):
-        words = split_words(normalize(tf.constant(sentences)))
-        counts.update(words.flat_values.numpy().tolist())
-        if len(counts) > _MAX_COUNTED_WORDS:
-            counts = Counter(dict(most_common(counts, _MAX_COUNTED_WORDS // 2)))
-    for marker in normalize.markers:
-        del counts[marker.encode()]
-    return Counter({word.decode(): count for word, count in counts.items()})
+def extend_vocab(
+    vocab: Vocab, corpus: Iterable[Sequence[str]], size: int, lowercase: bool = True
+) -> Vocab:
+    """Add tokens to a vocabulary, learned from text it covers badly.
+
+    Existing tokens keep their ids. New tokens are learned as in `learn_vocab`, from the words
+    that the vocabulary splits into several pieces or does not know: missing characters first,
+    then pieces, most frequent first. The result is deterministic. Use `add_tokens` to enlarge the
+    token embedding of a model to match.
+
+    Args:
+        vocab: The `Vocab` to extend.
+        corpus: A `Corpus`, or any iterable of documents, each a list of sentences.
+        size: Size of the extended vocabulary. The result is smaller if the text has too few
+            pieces that occur at least twice.
+        lowercase: Whether `vocab` is a lowercase vocabulary.
+
+    Returns:
+        A `Vocab`.
+
+    Raises:
+        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
+        ValueError: If `size` is smaller than the vocabulary, or a document is not a list.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.learn_vocab([["the cat sat", "the cats sat"] * 3], size=40)
+        >>> larger = kb.extend_vocab(vocab, [["the neuron fires"] * 3], size=60)
+        >>> larger.tokens[: len(vocab)] == vocab.tokens
+        True
+    """
+    check_integer("size", size, len(vocab), ", the number of tokens the vocabulary has")
+    counts = count_words(corpus, vocab.special_tokens, lowercase)
+    alphabet = _frequent_characters(counts, _MAX_ALPHABET)
+    words = [item for item in _learnable_words(counts, alphabet) if item[0] not in vocab]
+    new = [token for token in _character_tokens(words, alphabet) if token not in vocab]
+    new += _new_pieces(words, vocab, size - len(vocab) - len(new))
+    return Vocab([*vocab.tokens, *new][:size])
 
 
-def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-    """Yields the sentences of documents, many at a time, or raises `ValueError`."""
-    sentences: list[str] = []
-    num_characters = 0
-    for document in corpus:
-        if isinstance(document, str):
-            raise ValueError(
-                "`corpus` must be an iterable of documents, each a list of sentences. Received: "
-                f"the document {document!r:.80}; `Corpus.open(path)` reads files."
-            )
-        sentences += document
-        num_characters += sum(map(len, document))
-        if num_characters >= _BATCH_CHARACTERS:
-            yield sentences
-            sentences, num_characters = [], 0
-    if sentences:
-        yield sentences
-
-
-def most_common(counts: Counter[Any], number: int) -> list[tuple[Any, int]]:
-    """Like `Counter.most_common`, but equally frequent ones are in order, whatever came first."""
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:number]
-
-
-def frequent_characters(counts: Counter[str], size: int) -> set[str]:
-    """Returns the `size` most frequent characters of words, without those that occur once."""
+def _frequent_characters(counts: Counter[str], size: int) -> set[str]:
+    """Return the `size` most frequent characters of words, without those that occur once."""
     characters: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
@@ -92,11 +113,37 @@ def frequent_characters(counts: Counter[str], size: int) -> set[str]:
     return {c for c, count in most_common(characters, size) if count >= _LEAST_COUNT}
 
 
-def frequent_pieces(words: Sequence[tuple[str, int]], number: int) -> list[str]:
-    """Returns `number` pieces or a few more, from the most frequent on, or all that there are.
+def _learnable_words(counts: Counter[str], alphabet: set[str]) -> _Words:
+    """Return the most frequent words that are short enough and written in the alphabet."""
+    return [
+        (word, count)
+        for word, count in most_common(counts, _MAX_WORDS)
+        if len(word) <= _MAX_WORD_CHARACTERS and alphabet.issuperset(word)
+    ]
 
-    The learner wants to know how often a piece must occur. What matters here is how many pieces
-    there are, which is about inverse to it: so the least count is searched for.
+
+def _character_tokens(words: _Words, alphabet: set[str]) -> list[str]:
+    """Return a token for each character, and a second one where it continues a word."""
+    inner = {character for word, _ in words for character in word[1:]}
+    return [*sorted(alphabet), *(f"##{character}" for character in sorted(inner))]
+
+
+def _new_pieces(words: _Words, vocab: Vocab, number: int) -> list[str]:
+    """Return the `number` most frequent pieces that are not in the vocabulary, or all of them."""
+    wanted = number
+    while True:
+        pieces = _frequent_pieces(words, wanted)
+        new = [piece for piece in pieces if piece not in vocab]
+        if len(new) >= number or len(pieces) < wanted:
+            return new[: max(number, 0)]
+        wanted += 2 * (number - len(new))
+
+
+def _frequent_pieces(words: _Words, number: int) -> list[str]:
+    """Return `number` pieces or a few more, most frequent first, or all that exist.
+
+    The learner takes the least count of a piece, not the number of pieces. The two are about
+    inversely proportional, which guides the search for the right count.
     """
     if number <= 0 or not words:
         return []
@@ -105,25 +152,26 @@ def frequent_pieces(words: Sequence[tuple[str, int]], number: int) -> list[str]:
     least_count = sum(count for _, count in words) // (8 * number)
     while True:
         least_count = max(low, min(least_count, high))
-        pieces = _pieces_as_frequent(words, least_count)
+        pieces = _pieces_with_count(words, least_count)
         if len(pieces) >= number:
             enough, low = pieces, least_count + 1
         else:
             high = least_count - 1
-        if low > high or number <= len(pieces) <= number * (1 + _PIECES_TOO_MANY):
+        if low > high or number <= len(pieces) <= number * (1 + _SURPLUS):
             return enough or pieces
-        least_count = round(least_count * len(pieces) / (number * (1 + _PIECES_TOO_MANY / 2)))
+        least_count = round(least_count * len(pieces) / (number * (1 + _SURPLUS / 2)))
 
 
-def _pieces_as_frequent(words: Sequence[tuple[str, int]], least_count: int) -> list[str]:
+def _pieces_with_count(words: _Words, least_count: int) -> list[str]:
+    """Return the pieces of at least two characters that occur at least `least_count` times."""
     learner = wordpiece_learner()
     parameters = learner.Params(
         upper_thresh=None,
         lower_thresh=None,
         num_iterations=_NUM_ITERATIONS,
         max_input_tokens=-1,
-        max_token_length=MAX_WORD_CHARACTERS,
-        max_unique_chars=MAX_ALPHABET,
+        max_token_length=_MAX_WORD_CHARACTERS,
+        max_unique_chars=_MAX_ALPHABET,
         vocab_size=None,
         slack_ratio=None,
         include_joiner_token=True,
@@ -131,5 +179,5 @@ def _pieces_as_frequent(words: Sequence[tuple[str, int]], least_count: int) -> l
         reserved_tokens=[],
     )
     pieces = learner.learn_with_thresh(words, least_count, parameters)
-    # It adds every character, also as a continuation; `##,` for instance is never one.
+    # The learner adds every character also as a continuation, even one such as `##,` that never is.
     return [piece for piece in pieces if len(piece.removeprefix("##")) > 1 and piece != "##"]

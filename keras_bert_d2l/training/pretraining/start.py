@@ -13,7 +13,8 @@ from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab, learn_vocab
+from keras_bert_d2l.text.vocab.learning import learn_vocab
+from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,

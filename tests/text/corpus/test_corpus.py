@@ -1,4 +1,4 @@
-"""Corpus: files in their layouts, found, unpacked, streamed and checked."""
+"""Corpus: files are found, decompressed, split by their layout and streamed."""
 
 import collections
 import gzip
@@ -84,7 +84,7 @@ def write(tmp_path):
 @pytest.mark.parametrize("layout", ["lines", "prose", "wikitext"])
 @pytest.mark.parametrize("asked", ["given", "auto"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_each_layout_is_read_and_found_out(write, layout, asked, line_end):
+def test_each_layout_is_read_and_detected(write, layout, asked, line_end):
     path = write("text.txt", TEXTS[layout].replace("\n", line_end))
     corpus = Corpus.open(path, layout=layout if asked == "given" else "auto")
     assert list(corpus) == DOCUMENTS[layout]
@@ -100,12 +100,12 @@ def test_each_layout_is_read_and_found_out(write, layout, asked, line_end):
         ("A single line", 1),
     ],
 )
-def test_doubtful_files_keep_their_sentences(write, text, documents):
+def test_files_of_unclear_layout_keep_their_sentences(write, text, documents):
     (document,) = Corpus.open(write("text.txt", text))
     assert len(document) == documents
 
 
-def test_wrapped_verse_of_one_width_is_prose(write):
+def test_wrapped_lines_of_equal_width_are_prose(write):
     text = "In this text each line but the last is as long as it can be for a page that\n" * 20
     (document,) = Corpus.open(write("text.txt", text + "is narrow."))
     assert len(document) == 1
@@ -115,16 +115,16 @@ def test_wrapped_verse_of_one_width_is_prose(write):
     ("suffix", "pack"),
     [(".gz", gzip.compress), (".xz", lzma.compress), (".GZ", gzip.compress)],
 )
-def test_packed_files_are_unpacked(write, suffix, pack):
+def test_compressed_files_are_decompressed(write, suffix, pack):
     path = write(f"text.tokens{suffix}", pack(WIKITEXT.encode()))
     assert list(Corpus.open(path)) == DOCUMENTS["wikitext"]
 
 
-def test_a_byte_order_mark_is_no_text(write):
+def test_a_byte_order_mark_is_skipped(write):
     assert list(Corpus.open(write("text.txt", b"\xef\xbb\xbfThe cat."))) == [["The cat."]]
 
 
-def test_a_folder_stands_for_its_text_files_in_order(write, tmp_path):
+def test_a_folder_means_its_text_files_in_order(write, tmp_path):
     for name in ("b.txt", "a/z.text", "a/y.txt.gz", "c.tokens.xz"):
         pack = {"gz": gzip.compress, "xz": lzma.compress}.get(name[-2:], bytes)
         write(name, pack(f"Words of {name[0]}."[:11].encode()))
@@ -133,7 +133,7 @@ def test_a_folder_stands_for_its_text_files_in_order(write, tmp_path):
     assert list(Corpus.open(tmp_path)) == [["Words of a."]] * 2 + [["Words of b."], ["Words of c."]]
 
 
-def test_patterns_and_lists_name_files_once_each(write, tmp_path, monkeypatch):
+def test_patterns_and_lists_include_each_file_once(write, tmp_path, monkeypatch):
     for name in ("one.txt", "two.txt", "deep/er/three.txt"):
         write(name, f"This is {name}.")
     monkeypatch.chdir(tmp_path)
@@ -146,7 +146,7 @@ def test_patterns_and_lists_name_files_once_each(write, tmp_path, monkeypatch):
     assert names(["two.txt", "*.txt", "deep", str(tmp_path / "one.txt")]) == ["two", "one", "three"]
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_a_file(write):
+def test_an_existing_file_is_not_treated_as_a_pattern(write):
     assert list(Corpus.open(write("text[1].txt", "The cat."))) == [["The cat."]]
 
 
@@ -158,14 +158,14 @@ def test_long_prose_becomes_several_documents_and_loses_nothing(write):
     assert list(itertools.chain(*documents)) == "\n".join(paragraphs).split("\n")
 
 
-def test_prose_without_paragraphs_is_cut_too(write):
+def test_long_prose_without_paragraphs_is_split_too(write):
     text = " ".join(f"This is sentence number {i}." for i in range(3000))
     documents = list(Corpus.open(write("text.txt", text), layout="prose"))
     assert [len(document) for document in documents] == [100] * 30
     assert " ".join(itertools.chain(*documents)) == text
 
 
-def test_a_line_without_end_comes_in_pieces(write):
+def test_a_very_long_line_is_split(write):
     words = "word " * 200_000
     pieces = list(itertools.chain(*Corpus.open(write("text.txt", words), layout="lines")))
     assert max(map(len, pieces)) < 2**17
@@ -185,7 +185,7 @@ def test_memory_does_not_grow_with_the_file(write, layout, separator):
     assert peak < 3_000_000
 
 
-def test_the_fingerprint_changes_with_the_text_alone(write):
+def test_the_fingerprint_changes_only_with_the_text(write):
     path, other = write("a.txt", LINES), write("b.txt", LINES)
     fingerprint = Corpus.open(path).fingerprint()
     assert Corpus.open(str(path)).fingerprint() == fingerprint
@@ -200,14 +200,14 @@ def test_the_fingerprint_changes_with_the_text_alone(write):
     assert len(different) == 6
 
 
-def test_a_corpus_says_what_it_is(write, tmp_path):
+def test_a_corpus_describes_itself(write, tmp_path):
     paths = [write(f"{name}.txt", LINES * 3000) for name in "abc"]
     assert Corpus.open(paths[0]).description == "a.txt (0.2 MB)"
     assert Corpus.open(tmp_path).description == "3 text files, 0.6 MB, a.txt to c.txt"
     assert repr(Corpus.open(paths[:1])) == "Corpus(a.txt (0.2 MB))"
 
 
-def test_a_corpus_keeps_what_it_was_opened_with(write):
+def test_a_corpus_keeps_the_arguments_of_open(write):
     path = write("a.txt", LINES)
     assert Corpus.open(path, layout="lines").source == str(path)
     assert Corpus.open([path], layout="lines").source == [str(path)]
@@ -215,7 +215,7 @@ def test_a_corpus_keeps_what_it_was_opened_with(write):
 
 
 @pytest.mark.parametrize("offset", [3, 300_000])
-def test_a_file_that_is_not_utf8_is_refused_with_the_offset(write, offset):
+def test_a_file_that_is_not_utf8_is_rejected_with_the_offset(write, offset):
     path = write("latin.txt", b"a" * offset + b"caf\xe9 x")
     with pytest.raises(
         ValueError, match=rf"latin\.txt.*byte {offset + 3} is 0xe9.*iconv -f LATIN1"
@@ -224,7 +224,7 @@ def test_a_file_that_is_not_utf8_is_refused_with_the_offset(write, offset):
 
 
 @pytest.mark.parametrize("offset", [4, 300_000])
-def test_a_file_of_mixed_encodings_is_not_to_be_converted_as_a_whole(write, offset):
+def test_the_advice_for_mixed_encodings_is_not_to_convert_the_whole_file(write, offset):
     path = write("mixed.txt", ("é" * (offset // 2)).encode() + b"caf\xe9 x")
     with pytest.raises(
         ValueError,
@@ -233,12 +233,12 @@ def test_a_file_of_mixed_encodings_is_not_to_be_converted_as_a_whole(write, offs
         list(Corpus.open(path))
 
 
-def test_a_character_cut_off_at_the_end_is_refused(write):
+def test_an_incomplete_character_at_the_end_is_rejected(write):
     with pytest.raises(ValueError, match="byte 4 is 0xc3"):
         list(Corpus.open(write("text.txt", b"The \xc3")))
 
 
-def test_utf16_is_named(write):
+def test_the_error_for_utf16_names_it(write):
     with pytest.raises(ValueError, match=r"byte 0 is 0xff.*iconv -f UTF-16"):
         list(Corpus.open(write("text.txt", "The cat.".encode("utf-16"))))
 
@@ -248,18 +248,20 @@ def test_utf16_is_named(write):
     [b"\x89PNG\r\n\x1a\n\0\0\0\r", gzip.compress(b"The cat.", mtime=0)],
     ids=["png", "gzip"],
 )
-def test_a_binary_file_is_not_taken_for_text_of_another_encoding(write, content):
-    with pytest.raises(ValueError, match=r"picture.*zero byte, as archives, other binary files"):
+def test_a_binary_file_is_not_mistaken_for_another_encoding(write, content):
+    with pytest.raises(
+        ValueError, match=r"picture.*zero byte, which occurs in archives, other binary files"
+    ):
         list(Corpus.open(write("picture", content)))
 
 
 @pytest.mark.parametrize("offset", [14, 70_000, 400_001])
-def test_a_zero_byte_is_refused_wherever_it_is(write, offset):
+def test_a_zero_byte_is_rejected_at_any_offset(write, offset):
     with pytest.raises(ValueError, match=rf"byte {offset} is a zero byte.*tr -d"):
         list(Corpus.open(write("text.txt", b"x" * offset + b"\0\0 and more")))
 
 
-def test_a_line_of_ten_million_bytes_comes_whole_in_bounded_pieces(write):
+def test_a_line_of_ten_million_bytes_is_split_and_complete(write):
     for line in ("x" * 10_000_000, "word " * 2_000_000):
         documents = list(Corpus.open(write("text.txt", f"Before.\n{line}\nAfter."), layout="lines"))
         pieces = list(itertools.chain(*documents))
@@ -270,7 +272,7 @@ def test_a_line_of_ten_million_bytes_comes_whole_in_bounded_pieces(write):
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 @pytest.mark.parametrize("damage", ["cut", "not packed", "changed"])
-def test_a_damaged_archive_is_refused_by_name(write, suffix, pack, damage):
+def test_the_error_for_a_damaged_file_names_it(write, suffix, pack, damage):
     packed = pack((LINES * 100).encode())
     middle = len(packed) // 2
     content = {
@@ -283,12 +285,12 @@ def test_a_damaged_archive_is_refused_by_name(write, suffix, pack, damage):
 
 
 @pytest.mark.parametrize("text", ["", "\n \n\t\n"])
-def test_an_empty_corpus_is_refused(write, text):
+def test_an_empty_corpus_is_rejected(write, text):
     with pytest.raises(ValueError, match=r"at least one sentence.*empty\.txt \(0\.0 kB\)"):
         list(Corpus.open(write("empty.txt", text)))
 
 
-def test_what_is_not_there_is_refused(tmp_path):
+def test_missing_files_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file or folder .*missing\.txt"):
         Corpus.open(tmp_path / "missing.txt")
     with pytest.raises(ValueError, match=r"No file matches the pattern .*\*\.txt"):
@@ -297,29 +299,29 @@ def test_what_is_not_there_is_refused(tmp_path):
         Corpus.open(tmp_path)
 
 
-def test_a_token_store_is_no_text(write, tmp_path):
+def test_a_token_store_is_not_a_corpus(write, tmp_path):
     for name in ("manifest.json", "tokens.bin", "vocab.txt"):
         write(f"books/store/{name}", "the")
     write("books/a.txt", "The cat.")
     for folder in ("books/store", "books"):
-        with pytest.raises(ValueError, match=r"Received: .*books/store', a token store.*open it"):
+        with pytest.raises(ValueError, match=r"Received: .*books/store', a token store.*Open it"):
             Corpus.open(tmp_path / folder)
     (tmp_path / "books" / "store" / "tokens.bin").unlink()
     assert len(list(Corpus.open(tmp_path / "books"))) == 2
 
 
 @pytest.mark.parametrize("source", [3, None, [], "", [""], [3], b"a.txt"])
-def test_what_names_no_text_is_refused(source):
+def test_invalid_sources_are_rejected(source):
     with pytest.raises(ValueError, match="`source` must"):
         Corpus.open(source)
 
 
-def test_an_unknown_layout_is_refused(write):
+def test_an_unknown_layout_is_rejected(write):
     with pytest.raises(ValueError, match=r"'lines', 'prose', 'wikitext'.*layout='csv'"):
         Corpus.open(write("a.txt", LINES), layout="csv")
 
 
-def test_wikitext_has_as_many_articles_as_its_authors_say(data_dir):
+def test_wikitext_has_the_number_of_articles_its_authors_report(data_dir):
     counts = collections.Counter()
     for name, articles in (("valid.tokens.gz", 60), ("test.tokens.gz", 60)):
         documents = list(Corpus.open(data_dir / "corpus" / "wikitext-2" / f"wiki.{name}"))
@@ -329,7 +331,7 @@ def test_wikitext_has_as_many_articles_as_its_authors_say(data_dir):
     assert not {"@-@", "@,@", "@.@", "<unk>"} & set(counts)
 
 
-def test_googles_sample_is_one_sentence_a_line(data_dir):
+def test_googles_sample_has_one_sentence_per_line(data_dir):
     path = data_dir / "corpus" / "sample_text.txt"
     blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
     expected = [[line.strip() for line in block.split("\n") if line.strip()] for block in blocks]

@@ -1,4 +1,4 @@
-"""Docstrings: English prose out of installed packages that are parsed, never imported."""
+"""Docstrings: English prose from installed packages, which are parsed but never imported."""
 
 import sys
 
@@ -90,7 +90,7 @@ def test_prose_is_kept_and_code_is_not():
     ]
 
 
-def test_sections_of_numpy_are_known():
+def test_sections_in_numpy_style_are_recognized():
     assert prose(NUMPY_STYLE) == [
         "Return the number of elements along an axis.",
         "The array whose elements are counted.",
@@ -99,7 +99,7 @@ def test_sections_of_numpy_are_known():
     ]
 
 
-def test_fragments_are_no_sentences():
+def test_fragments_are_not_sentences():
     assert (
         prose("A tensor.\n\nno capital letter at the beginning here.\n\nNo full stop at the end")
         == []
@@ -128,7 +128,7 @@ def package(tmp_path, monkeypatch):
     return "some_package"
 
 
-def test_modules_and_classes_are_documents_without_repetition(package):
+def test_each_module_and_class_is_a_document_without_repeated_sentences(package):
     expected = [
         [f"This is the {n} sentence of all." for n in ("first", "second", "third")],
         [f"Here is the {n} sentence of all." for n in ("first", "second", "third", "fourth")]
@@ -140,12 +140,12 @@ def test_modules_and_classes_are_documents_without_repetition(package):
     assert package not in sys.modules
 
 
-def test_a_package_that_is_not_installed_is_refused():
+def test_a_package_that_is_not_installed_is_rejected():
     with pytest.raises(ValueError, match=r"'not_there'.*pip install not_there"):
         Docstrings(("numpy", "not_there"))
 
 
-def test_the_versions_are_part_of_the_fingerprint(monkeypatch):
+def test_the_fingerprint_depends_on_the_package_versions(monkeypatch):
     corpus = Corpus.open("docstrings")
     fingerprint = corpus.fingerprint()
     assert corpus.description.startswith("docstrings of tensorflow 2.")
@@ -155,7 +155,7 @@ def test_the_versions_are_part_of_the_fingerprint(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_installed_packages_have_half_a_million_words_of_english():
+def test_the_installed_packages_contain_half_a_million_words_of_english():
     num_words = num_articles = num_documents = 0
     sentences = set()
     for document in Corpus.open("docstrings"):

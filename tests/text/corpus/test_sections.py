@@ -1,4 +1,4 @@
-"""Sections: a file cut into parts has the documents of the whole."""
+"""Sections: together, the sections of a file have the documents of the file."""
 
 import gzip
 import itertools
@@ -46,7 +46,7 @@ def pieces(path, layout="auto"):
 @pytest.mark.parametrize("layout", ["lines", "wikitext"])
 @pytest.mark.parametrize("asked", ["given", "auto"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_no_document_is_cut(write, monkeypatch, layout, asked, line_end):
+def test_no_document_is_split_between_sections(write, monkeypatch, layout, asked, line_end):
     path = write(TEXTS[layout].replace("\n", line_end))
     asked = layout if asked == "given" else "auto"
     (whole,) = pieces(path, asked)
@@ -57,7 +57,7 @@ def test_no_document_is_cut(write, monkeypatch, layout, asked, line_end):
     assert list(Corpus.open(path, layout=asked)) == whole
 
 
-def test_prose_is_cut_between_paragraphs_and_loses_nothing(write, small_sections):
+def test_prose_is_split_between_paragraphs_and_loses_nothing(write, small_sections):
     parts = pieces(write(PROSE))
     sentences = [s for part in parts for document in part for s in document]
     assert len(parts) > 3
@@ -66,7 +66,7 @@ def test_prose_is_cut_between_paragraphs_and_loses_nothing(write, small_sections
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_byte_is_in_one_section(write, small_sections, seed):
+def test_every_byte_belongs_to_one_section(write, small_sections, seed):
     random_text = random.Random(seed)
     text = "".join(
         random_text.choices(["é", "word ", "\n", "\n\n", "= A =", "\r\n", "x" * 300], k=500)
@@ -87,18 +87,18 @@ def test_every_byte_is_in_one_section(write, small_sections, seed):
         assert "".join("".join(words).split()) == "".join(text.split())
 
 
-def test_a_file_without_an_end_of_line_is_one_section(write, small_sections):
+def test_a_file_without_line_ends_is_one_section(write, small_sections):
     (part,) = sections.sections(write("word " * 2000), "lines")
     assert (part.start, part.stop) == (0, 10_000)
 
 
-def test_a_document_without_end_is_cut_at_a_line(write, small_sections):
+def test_a_document_that_never_ends_is_split_at_a_line(write, small_sections):
     parts = pieces(write("A sentence on a line.\n" * 200), "lines")
     assert len(parts) == 4
     assert sum(len(document) for part in parts for document in part) == 200
 
 
-def test_small_files_are_gathered_and_packed_ones_are_whole(write, tmp_path, small_sections):
+def test_small_files_are_grouped_and_compressed_files_stay_whole(write, tmp_path, small_sections):
     for number in range(9):
         write(f"This is text {number}. " * 10 + "\n", f"{number}.txt")
     write(gzip.compress(LINES.encode()), "x.txt.gz")
@@ -107,7 +107,7 @@ def test_small_files_are_gathered_and_packed_ones_are_whole(write, tmp_path, sma
     assert len(list(sections.sections(tmp_path / "x.txt.gz", "lines"))) == 1
 
 
-def test_the_offset_of_a_mistake_is_that_in_the_file(write, small_sections):
+def test_errors_report_the_offset_in_the_file(write, small_sections):
     content = LINES.encode()
     path = write(content[:5000] + b"\xe9" + content[5000:])
     with pytest.raises(ValueError, match="byte 5000 is 0xe9"):

@@ -1,4 +1,4 @@
-"""Sentences: what ends one, what does not, and how they make documents of bounded length."""
+"""Sentences: where they end, and how they are grouped into documents of bounded length."""
 
 import random
 
@@ -35,7 +35,7 @@ def test_white_space_becomes_single_spaces():
     assert split_sentences(" One\n wrapped\tline. \u00a0 Two.\r\n") == ["One wrapped line.", "Two."]
 
 
-def test_what_has_no_letter_is_left_out():
+def test_pieces_without_letters_are_dropped():
     assert split_sentences("* * *") == []
     assert split_sentences("") == []
 
@@ -44,7 +44,7 @@ def test_an_initial_before_a_no_break_space_is_harmless():
     assert split_sentences("Plan A\u00a0. Plan B\u202f.") == ["Plan A . Plan B ."]
 
 
-def test_no_text_stops_the_splitter_or_loses_a_letter():
+def test_random_text_does_not_crash_the_splitter_or_lose_letters():
     draw = random.Random(0)
     parts = list("aB.!?…\"'“”()[]—,;:$% \u00a0\u202f\u200b\u0301é東。\U0001d49c0 \n\t")
     parts += ["e.g.", "Dr. ", "U.S.", "A", "...", "http://x.y", "\n\n"]
@@ -54,12 +54,12 @@ def test_no_text_stops_the_splitter_or_loses_a_letter():
         assert letters == [c for c in text if c.isalnum()]
 
 
-def test_documents_end_where_they_are_told_to():
+def test_documents_end_at_none():
     paragraphs = [["a", "b"], ["c"], None, None, [], ["d"], None]
     assert list(gather_documents(paragraphs)) == [["a", "b", "c"], ["d"]]
 
 
-def test_a_long_text_is_cut_after_a_paragraph():
+def test_a_long_document_ends_after_a_paragraph():
     paragraphs = [["s"] * 40] * 7
     assert [len(d) for d in gather_documents(paragraphs, 100)] == [120, 120, 40]
 

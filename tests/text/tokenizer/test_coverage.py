@@ -1,4 +1,4 @@
-"""Coverage: pieces and unknown words, counted on text beside the one that was learned from."""
+"""Coverage: counts of pieces and unknown words."""
 
 import pytest
 
@@ -21,14 +21,14 @@ def test_words_pieces_and_unknown_words_are_counted():
     assert str(measured) == f"{figures}: dog (2), Dög (1), a (1)"
 
 
-def test_special_tokens_in_the_text_are_no_words():
+def test_special_tokens_in_the_text_do_not_count_as_words():
     corpus = [["the [UNK] [MASK] cat"]]
     assert measure_coverage(corpus, TOKENIZER) == Coverage(2, 2, 0, ())
     split = Tokenizer(TOKENIZER.vocab, split_special_tokens=True)
     assert measure_coverage(corpus, split) == Coverage(8, 8, 1, (("UNK", 1),))
 
 
-def test_rare_unknown_words_are_forgotten_when_there_are_too_many(monkeypatch):
+def test_the_rarest_unknown_words_are_dropped_when_there_are_too_many(monkeypatch):
     monkeypatch.setattr(coverage, "_MAX_COUNTED", 10)
     measured = measure_coverage([[" ".join(f"w{i}" for i in range(50)), "dog dog"]], TOKENIZER)
     assert measured.num_unknown == 52
@@ -36,6 +36,6 @@ def test_rare_unknown_words_are_forgotten_when_there_are_too_many(monkeypatch):
 
 
 @pytest.mark.parametrize("corpus", [[], [[""]], [["[UNK]"]]])
-def test_a_corpus_without_a_word_is_refused(corpus):
+def test_a_corpus_without_words_is_rejected(corpus):
     with pytest.raises(ValueError, match="no word"):
         measure_coverage(corpus, TOKENIZER)

@@ -1,4 +1,4 @@
-"""Framing: from ids to rows without tensorflow-text, truncated from either side."""
+"""Framing: rows made of ids, without tensorflow-text."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ PAD, UNK, CLS, SEP, MASK = VOCAB.special_ids
     ],
     ids=["lists", "numpy", "tensor", "ragged"],
 )
-def test_ids_of_any_kind_are_framed(ids):
+def test_ids_of_any_type_are_framed(ids):
     batch = frame(ids, vocab=VOCAB, max_len=5)
     assert batch["tokens"].numpy().tolist() == [[CLS, 5, 6, SEP, PAD], [CLS, 7, 8, SEP, PAD]]
     assert {tensor.dtype for tensor in batch.values()} == {tf.int32}
@@ -37,7 +37,7 @@ def lengths_after(length_a, length_b, max_len, truncation):
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second"])
-def test_only_one_text_is_cut(truncation):
+def test_only_one_text_is_truncated(truncation):
     def lengths(cut, whole, max_len):
         a_b = (cut, whole) if truncation == "only_first" else (whole, cut)
         after = lengths_after(*a_b, max_len, truncation)
@@ -52,7 +52,7 @@ def test_only_one_text_is_cut(truncation):
             lengths(cut, whole, 10)
 
 
-def test_in_a_graph_nothing_left_is_an_error_of_tensorflow():
+def test_truncating_a_whole_text_in_a_graph_raises_an_error_of_tensorflow():
     @tf.function
     def framed(a, b):
         return frame(a, b, vocab=VOCAB, max_len=8, truncation="only_first")["tokens"]
@@ -70,13 +70,13 @@ def test_in_a_graph_nothing_left_is_an_error_of_tensorflow():
         ("only_second", 1, "no second text"),
     ],
 )
-def test_a_truncation_that_does_not_exist_is_refused(truncation, texts, message):
+def test_an_invalid_truncation_is_rejected(truncation, texts, message):
     with pytest.raises(ValueError, match=message):
         frame(*[[[5]]] * texts, vocab=VOCAB, max_len=8, truncation=truncation)
 
 
 @pytest.mark.slow
-def test_no_tensorflow_text_is_needed(fresh_process):
+def test_framing_does_not_need_tensorflow_text(fresh_process):
     code = """
         import sys
         sys.modules["tensorflow_text"] = None

@@ -5,7 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.tokenizer.offsets import token_spans, tokens_at
+from keras_bert_d2l.text.tokenizer.offsets import token_spans
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
@@ -43,16 +43,16 @@ def slices(tokenizer, text):
     ],
     ids=ascii,
 )
-def test_a_token_is_made_of_the_characters_between_its_offsets(tokenizer, text, expected):
+def test_offsets_give_the_characters_of_each_token(tokenizer, text, expected):
     assert slices(tokenizer, text) == expected
 
 
-def test_the_spelling_of_special_tokens_does_not_matter():
+def test_offsets_of_special_tokens_work_in_either_spelling():
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *LETTERS]))
     assert slices(tokenizer, "a<mask> b[UNK]") == ["a", "<mask>", "b", "[UNK]"]
 
 
-def test_offsets_of_a_batch_are_those_of_its_texts(tokenizer):
+def test_offsets_do_not_depend_on_the_batch(tokenizer):
     draw = random.Random(0)
     alphabet = [*LETTERS, *"ÀÉ東가 .", "\u0301", "\u200b", "[MASK]", "𝒜", "  "]
     texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(50)]
@@ -69,7 +69,7 @@ def test_offsets_of_a_batch_are_those_of_its_texts(tokenizer):
             ]
 
 
-def test_a_graph_gives_the_same(tokenizer):
+def test_a_graph_gives_the_same_result(tokenizer):
     texts = tf.constant(["ab É [MASK]", "", "x" * 300])
     traced = tf.function(tokenizer.with_offsets, input_signature=[tf.TensorSpec(None, tf.string)])
     for name, rows in tokenizer.with_offsets(texts).items():
@@ -82,16 +82,18 @@ def test_bytes_that_are_not_utf8_count_as_characters(tokenizer):
     assert offsets["starts"].to_list() == [[0, 3], [0, 2]]
 
 
-def test_characters_lead_back_to_tokens(tokenizer):
+def test_each_character_maps_to_its_token(tokenizer):
     text = "ab É 가 [MASK]\u200b."
     offsets = tokenizer.with_offsets([text] * len(text))
     expected = [0, 1, -1, 2, -1, 3, -1, *[5] * 6, -1, 6]
     starts, ends = offsets["starts"], offsets["ends"]
-    assert tokens_at(starts, ends, range(len(text))).numpy().tolist() == expected
-    assert tokens_at(starts.to_tensor(), ends.to_tensor(), range(len(text))).dtype == tf.int32
+    places = tf.range(len(text))
+    spans = token_spans(starts, ends, places, places + 1)
+    assert spans[:, 0].numpy().tolist() == expected
+    assert token_spans(starts.to_tensor(), ends.to_tensor(), places, places + 1).dtype == tf.int32
 
 
-def test_a_stretch_of_text_is_a_span_of_tokens(tokenizer):
+def test_a_range_of_characters_maps_to_a_span_of_tokens(tokenizer):
     offsets = tokenizer.with_offsets(["ab cd 가"] * 6)
     spans = token_spans(offsets["starts"], offsets["ends"], [0, 1, 2, 2, 6, 8], [2, 4, 3, 5, 7, 9])
     assert spans.numpy().tolist() == [[0, 1], [1, 2], [-1, -1], [2, 3], [4, 5], [-1, -1]]

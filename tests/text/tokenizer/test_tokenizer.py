@@ -1,4 +1,4 @@
-"""Tokenizer: ids as google's, in every mode of TensorFlow, packed, truncated and turned back."""
+"""Tokenizer: ids that match google's, in every mode of TensorFlow, and back to text."""
 
 import json
 import random
@@ -33,13 +33,13 @@ def json_lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_words_are_cut_into_the_longest_pieces(tokenizer):
+def test_words_are_split_into_the_longest_pieces(tokenizer):
     assert tokens_of(tokenizer, "UNaffable, rúnning\tcats!") == [
         *("un", "##aff", "##able", ",", "runn", "##ing", "cat", "##s", "!"),
     ]
 
 
-def test_a_word_that_cannot_be_cut_is_unknown(tokenizer):
+def test_a_word_that_cannot_be_split_is_unknown(tokenizer):
     assert tokens_of(tokenizer, "the dog sat") == ["the", "[UNK]", "sat"]
     assert tokens_of(tokenizer, "unaffabled") == ["[UNK]"]
 
@@ -58,7 +58,7 @@ def test_special_tokens_in_the_text_stay_whole(specials, lowercase):
     assert tokenizer.tokenize(text).to_list() == [[cls, 5, mask, 6, unk, pad, 9, sep]]
 
 
-def test_the_unknown_token_of_corpora_is_unknown_in_either_spelling():
+def test_unk_in_a_text_is_unknown_in_either_spelling():
     for specials in (GOOGLE_SPECIALS, BOOK_SPECIALS):
         tokenizer = Tokenizer(Vocab([*specials, *PIECES]))
         assert tokenizer.tokenize("the[UNK]sat").to_list() == [[10, UNK, 12]]
@@ -85,7 +85,7 @@ def test_a_longer_word_is_unknown(compat, most, letter):
     assert offsets["ends"][0, -3] == 2 * most + 4
 
 
-def test_options_make_the_same_tokenizer(tokenizer):
+def test_options_create_the_same_tokenizer(tokenizer):
     assert tokenizer.options == {
         "lowercase": True,
         "compat": "google",
@@ -96,7 +96,7 @@ def test_options_make_the_same_tokenizer(tokenizer):
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second"])
-def test_one_text_of_a_pair_may_be_cut(tokenizer, truncation):
+def test_only_one_text_of_a_pair_may_be_truncated(tokenizer, truncation):
     texts = ("the cat sat", "cat the cat")
     batch = tokenizer(*(texts[:: 1 if truncation == "only_first" else -1]), 8, truncation)
     row = [CLS, 10, 11, SEP, 11, 10, 11, SEP]
@@ -105,7 +105,7 @@ def test_one_text_of_a_pair_may_be_cut(tokenizer, truncation):
     assert batch["tokens"].numpy().tolist() == [row]
 
 
-def test_words_know_their_tokens(tokenizer):
+def test_word_ids_map_tokens_to_words(tokenizer):
     batch = tokenizer.from_words([["UNaffable", ",", "", "cats"], ["dog"], []])
     assert batch["tokens"].numpy().tolist() == [
         [CLS, 5, 6, 7, 15, 11, 13, SEP],
@@ -124,13 +124,13 @@ def test_words_know_their_tokens(tokenizer):
 
 
 @pytest.mark.parametrize("words", ["the cat", ["the", "cat"], [[1]], 3, [[["the"]]]], ids=repr)
-def test_what_are_no_words_is_refused(tokenizer, words):
+def test_invalid_words_are_rejected(tokenizer, words):
     with pytest.raises(ValueError, match=r"Words must be a list of words.*Received"):
         tokenizer.from_words(words)
 
 
 def random_lines(number, seed):
-    """Lines of characters of all kinds, most of them of those that a vocabulary may have."""
+    """Lines of random characters, mostly from a small set."""
     draw = random.Random(seed)
     codes = [c for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
     common = "abcdeABCDE ÀéñÑüßΑΣσςΐЖйЙ  .,!'-[]()\t\u00ad\u200b\u0301\u0307İı東京한국ﬁ½²™"
@@ -144,7 +144,7 @@ def random_lines(number, seed):
 
 @pytest.mark.parametrize("number", [300, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_random_lines_are_cut_as_google_cuts_them(google, lowercase, number):
+def test_random_lines_are_tokenized_as_by_google(google, lowercase, number):
     letters = "abcdeABCDEαβσςжийßΑΣ한한½²東ñ[]().,é"
     pieces = [f"{start}{c}" for c in letters for start in ("", "##")]
     vocab = Vocab([*GOOGLE_SPECIALS, *pieces, "abc", "##cde", "ab", "##e."])
@@ -170,7 +170,7 @@ def test_random_lines_are_cut_as_google_cuts_them(google, lowercase, number):
         ([], 0),
     ],
 )
-def test_texts_come_as_a_string_a_list_or_a_tensor(tokenizer, texts, count):
+def test_texts_may_be_a_string_a_list_or_a_tensor(tokenizer, texts, count):
     rows = tokenizer.tokenize(texts)
     assert rows.shape.as_list() == [count, None]
     assert rows.dtype == tf.int32
@@ -178,7 +178,7 @@ def test_texts_come_as_a_string_a_list_or_a_tensor(tokenizer, texts, count):
         assert rows[0].numpy().tolist() == [10, 11]
 
 
-def test_one_text_is_framed_and_padded_to_the_longest(tokenizer):
+def test_single_texts_are_framed_and_padded_to_the_longest(tokenizer):
     batch = tokenizer(["the cat sat.", "", "cats"])
     assert {name: tensor.dtype for name, tensor in batch.items()} == {
         "tokens": tf.int32,
@@ -207,12 +207,12 @@ def test_a_pair_has_two_segments(tokenizer):
     assert batch["valid_lens"].numpy().tolist() == [7, 4]
 
 
-def test_padding_is_the_padding_token_of_the_vocabulary():
+def test_padding_uses_the_padding_token_of_the_vocabulary():
     tokenizer = Tokenizer(Vocab([*PIECES, *BOOK_SPECIALS]))
     assert tokenizer("the", max_len=5)["tokens"].numpy().tolist() == [[15, 5, 16, 13, 13]]
 
 
-def test_a_single_text_loses_its_end(tokenizer):
+def test_a_single_text_is_truncated_at_the_end(tokenizer):
     batch = tokenizer(["the cat sat .", "the"], max_len=4)
     assert batch["tokens"].numpy().tolist() == [[CLS, 10, 11, SEP], [CLS, 10, SEP, PAD]]
 
@@ -231,7 +231,7 @@ def test_a_single_text_loses_its_end(tokenizer):
         ((1, 1), 7, (1, 1)),
     ],
 )
-def test_of_a_pair_the_longer_text_is_cut_first(tokenizer, lengths, room, kept):
+def test_the_longer_text_of_a_pair_is_truncated_first(tokenizer, lengths, room, kept):
     a, b = ("the " * lengths[0], "cat " * lengths[1])
     batch = tokenizer([a, "the"], [b, "cat"], max_len=room + 3)
     row = batch["tokens"][0].numpy().tolist()
@@ -240,7 +240,7 @@ def test_of_a_pair_the_longer_text_is_cut_first(tokenizer, lengths, room, kept):
     assert batch["valid_lens"].numpy().tolist() == [sum(kept) + 3, 5]
 
 
-def test_every_mode_of_tensorflow_gives_the_same(tokenizer):
+def test_eager_graph_and_dataset_give_the_same_result(tokenizer):
     texts, texts_b = ["the cat.", "unaffable [MASK]", ""], ["sat", "the", "!"]
     expected = tokenizer(texts, texts_b, max_len=8)
     spec = tf.TensorSpec(None, tf.string)  # not even the rank is known
@@ -272,7 +272,7 @@ class Service(tf.Module):
 
 
 @pytest.mark.slow
-def test_a_saved_model_needs_tensorflow_text_alone(tokenizer, tmp_path, fresh_process):
+def test_a_saved_model_needs_only_tensorflow_text(tokenizer, tmp_path, fresh_process):
     texts = ["The [MASK] sat.", "x" * 300]
     service = Service(tokenizer)
     tf.saved_model.save(service, str(tmp_path / "saved"))
@@ -289,7 +289,7 @@ def test_a_saved_model_needs_tensorflow_text_alone(tokenizer, tmp_path, fresh_pr
     assert printed.strip() == str(dict(sorted(expected.items())))
 
 
-def test_only_ops_of_stock_servers_are_in_the_graph(tokenizer):
+def test_the_graph_has_only_ops_of_stock_tf_serving(tokenizer):
     service = Service(tokenizer)
     graph = service.serve.get_concrete_function().graph.as_graph_def()
     ops = {node.op for node in graph.node}
@@ -299,7 +299,7 @@ def test_only_ops_of_stock_servers_are_in_the_graph(tokenizer):
     assert not {op for op in ops if op.startswith("TFText>") or op == "PyFunc"}
 
 
-def test_ids_turn_back_into_readable_text():
+def test_detokenize_gives_readable_text():
     vocab = Vocab([*GOOGLE_SPECIALS, *PIECES, "don", "t", "(", ")", "$", "5", "%"])
     tokenizer = Tokenizer(vocab)
     texts = ["the cats (unaffable) sat, don't [MASK]!", "$5% the dog.", ""]
@@ -324,7 +324,7 @@ def test_ids_may_be_dense_or_ragged(tokenizer, ids):
     assert tokenizer.detokenize(ids).numpy().tolist() == [b"the cats", b"sat"]
 
 
-def test_one_row_of_ids_is_one_text(tokenizer):
+def test_one_row_of_ids_gives_one_text(tokenizer):
     assert tokenizer.detokenize([10, 11]).numpy().tolist() == [b"the cat"]
 
 
@@ -336,13 +336,13 @@ def test_one_row_of_ids_is_one_text(tokenizer):
     ],
     ids=repr,
 )
-def test_what_is_no_text_is_refused(tokenizer, texts):
+def test_invalid_texts_are_rejected(tokenizer, texts):
     with pytest.raises(ValueError, match=r"Texts must be a string.*Received"):
         tokenizer.tokenize(texts)
 
 
 @pytest.mark.parametrize("max_len", [2, 0, -1, 8.0, True, "8"])
-def test_a_max_len_without_room_is_refused(tokenizer, max_len):
+def test_a_max_len_without_room_is_rejected(tokenizer, max_len):
     with pytest.raises(ValueError, match="at least 3"):
         tokenizer("the", max_len=max_len)
 
@@ -353,7 +353,7 @@ def test_a_pair_needs_room_for_two_texts(tokenizer):
         tokenizer("the", "cat", max_len=4)
 
 
-def test_texts_and_their_partners_are_equally_many(tokenizer):
+def test_different_numbers_of_first_and_second_texts_are_rejected(tokenizer):
     with pytest.raises(ValueError, match="Received: 2 and 1"):
         tokenizer(["the", "cat"], ["sat"])
 
@@ -368,7 +368,7 @@ def test_texts_and_their_partners_are_equally_many(tokenizer):
         (np.zeros((1, 1, 1), np.int32), "must be integers"),
     ],
 )
-def test_ids_that_cannot_be_turned_back_are_refused(tokenizer, ids, message):
+def test_detokenize_rejects_invalid_ids(tokenizer, ids, message):
     with pytest.raises(ValueError, match=message):
         tokenizer.detokenize(ids)
 
@@ -378,7 +378,7 @@ def test_a_tokenizer_needs_a_vocab():
         Tokenizer("vocab.txt")
 
 
-def test_without_tensorflow_text_the_error_names_the_platforms(monkeypatch):
+def test_the_error_without_tensorflow_text_names_the_platforms(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.raises(ImportError, match=r"Linux \(x86_64, aarch64\) and macOS \(arm64\)"):
         Tokenizer(google_vocab())
@@ -391,7 +391,7 @@ def bert_base(request, data_dir):
 
 
 @pytest.mark.parametrize("compat", ["google", "huggingface"])
-def test_tricky_lines_are_cut_as_the_originals_cut_them(bert_base, data_dir, compat):
+def test_tricky_lines_are_tokenized_as_by_the_originals(bert_base, data_dir, compat):
     """Google splits special tokens in a text, Hugging Face does not."""
     name, tokenizer = bert_base
     tokenizer = Tokenizer(
@@ -408,7 +408,7 @@ def test_tricky_lines_are_cut_as_the_originals_cut_them(bert_base, data_dir, com
     assert len(texts) == 100
 
 
-def test_words_are_aligned_as_hugging_face_aligns_them(bert_base, data_dir):
+def test_words_are_aligned_as_by_hugging_face(bert_base, data_dir):
     name, tokenizer = bert_base
     if name == "uncased":
         pytest.skip("the expected ids are those of the cased vocabulary")
@@ -421,11 +421,11 @@ def test_words_are_aligned_as_hugging_face_aligns_them(bert_base, data_dir):
         assert batch["word_ids"][i, :length].numpy().tolist() == word_ids
 
 
-def test_truncated_pairs_are_those_of_hugging_face(bert_base, data_dir):
+def test_truncated_pairs_match_hugging_face(bert_base, data_dir):
     name, tokenizer = bert_base
     key = {"uncased": "input_ids", "cased": "input_ids_cased"}[name]
     for line in json_lines(data_dir / "golden" / "tokenization" / "pairs_truncated.jsonl"):
-        # Called with one pair (not a batch), Hugging Face takes an empty second text for none.
+        # For a single pair (not a batch), Hugging Face treats an empty second text as none.
         batch = tokenizer(line["text_a"], line["text_b"] or None, max_len=line["max_length"])
         assert batch["tokens"][0].numpy().tolist() == line[key]
         if name == "uncased":

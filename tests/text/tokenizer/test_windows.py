@@ -1,4 +1,4 @@
-"""Windows: a question before each part of a long context, and where the answer is."""
+"""Windows: a question with each part of a long context, and the tokens of the answer."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ def test_an_empty_context_is_a_window(tokenizer):
     assert answer_spans(windows, [0], [1]).numpy().tolist() == [[0, 0]]
 
 
-def test_every_token_is_in_a_window_for_any_lengths(tokenizer):
+def test_every_token_is_in_a_window_for_any_length(tokenizer):
     contexts = [" ".join("a" * n) for n in range(30)]
     for overlap in (0, 1, 4):
         windows = tokenizer.windows(["b"] * 30, contexts, max_len=9, overlap=overlap)
@@ -55,7 +55,7 @@ def test_every_token_is_in_a_window_for_any_lengths(tokenizer):
                 assert before[len(before) - overlap :] == after[:overlap]
 
 
-def test_an_answer_is_where_the_window_holds_it_whole(tokenizer):
+def test_an_answer_is_found_in_windows_that_contain_all_of_it(tokenizer):
     windows = tokenizer.windows("a", " ".join(WORDS[:8]), max_len=8, overlap=2)
     assert len(windows["rows"]) == 3
     assert answer_spans(windows, [4], [7]).numpy().tolist() == [[5, 6], [3, 4], [0, 0]]
@@ -77,7 +77,7 @@ def test_an_answer_may_begin_and_end_with_characters_of_no_token(tail, tokenizer
     ]
 
 
-def test_a_graph_gives_the_same(tokenizer):
+def test_a_graph_gives_the_same_result(tokenizer):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
     def windows(questions, contexts):
         return tokenizer.windows(questions, contexts, max_len=8, overlap=2)
@@ -100,17 +100,17 @@ def test_a_graph_gives_the_same(tokenizer):
         ("a", 8, 1.0, "`overlap` must be an integer"),
     ],
 )
-def test_windows_without_room_are_refused(tokenizer, question, max_len, overlap, message):
+def test_windows_without_room_are_rejected(tokenizer, question, max_len, overlap, message):
     with pytest.raises(ValueError, match=message):
         tokenizer.windows(question, "a b c", max_len, overlap)
 
 
-def test_questions_and_contexts_are_equally_many(tokenizer):
+def test_different_numbers_of_questions_and_contexts_are_rejected(tokenizer):
     with pytest.raises(ValueError, match="Received: 1 and 2"):
         tokenizer.windows(["a"], ["a", "b"], 8)
 
 
-def test_windows_of_squad_are_those_of_hugging_face(data_dir):
+def test_windows_of_squad_match_hugging_face(data_dir):
     vocab = Vocab.from_file(data_dir / "vocab" / "bert-base-uncased-vocab.txt")
     tokenizer = Tokenizer(vocab, compat="huggingface")
     path = data_dir / "golden" / "tokenization" / "qa_windows.jsonl"

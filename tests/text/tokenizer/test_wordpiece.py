@@ -1,4 +1,4 @@
-"""WordPieces: every character of a Unicode version, and vocabularies that are hard to reach."""
+"""WordPieces: every character of a Unicode version, and tokens that are hard to reach."""
 
 import unicodedata
 
@@ -21,7 +21,7 @@ def cut(texts, tokens=(), **options):
 
 
 def words_of(texts, **options):
-    """Without any piece in the vocabulary, each unknown token is a word."""
+    """Split into words: without pieces in the vocabulary, each unknown token is a word."""
     normalized, _, starts, ends = cut(texts, **options)
     rows = zip(normalized.numpy(), starts.to_list(), ends.to_list(), strict=True)
     return [[text[s:e].decode() for s, e in zip(a, b, strict=True)] for text, a, b in rows]
@@ -31,7 +31,7 @@ def words_of(texts, **options):
     "step", [37, pytest.param(1, marks=pytest.mark.slow)], ids=["sample", "all"]
 )
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_characters_of_unicode_14_are_words_as_google_has_them(google, lowercase, step):
+def test_characters_of_unicode_14_are_split_as_by_google(google, lowercase, step):
     if unicodedata.unidata_version != "14.0.0":
         pytest.skip(f"Unicode 14 is that of Python 3.11; here is {unicodedata.unidata_version}")
     codes = [c for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
@@ -46,7 +46,7 @@ def test_characters_of_unicode_14_are_words_as_google_has_them(google, lowercase
     assert different == []
 
 
-def test_bytes_of_each_piece_are_told():
+def test_each_piece_has_its_bytes():
     _, ids, starts, ends = cut(["un\u00e9s [MASK]x"], ["un", "##e", "##s"])
     assert ids.to_list() == [[5, 6, 7, 4, UNK]]
     assert starts.to_list() == [[0, 2, 3, 6, 13]]
@@ -55,21 +55,21 @@ def test_bytes_of_each_piece_are_told():
 
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("character", ["\u2e43", "\u061d", "\U0002b820", "\U0001e944"])
-def test_young_characters_are_letters_to_hugging_face(character, lowercase):
+def test_characters_newer_than_unicode_8_are_letters_to_hugging_face(character, lowercase):
     text = f"a{character}b"
     tokens = ["a", f"##{character}", "##b", character]
     _, ids, _, _ = cut([text], tokens, lowercase=lowercase, compat="huggingface")
     assert ids.to_list() == [[5, 6, 7]]
 
 
-def test_old_punctuation_stands_alone_with_hugging_face():
+def test_punctuation_of_unicode_8_is_a_separate_word_to_hugging_face():
     text = "a\u166db\U000111c9"
     tokens = ["a", "\u166d", "b", "\U000111c9"]
     assert cut([text], tokens, compat="huggingface")[1].to_list() == [[5, 6, 7, 8]]
     assert cut([text], tokens)[1].to_list() == [[UNK]]
 
 
-def test_private_use_tokens_are_out_of_reach_with_hugging_face():
+def test_private_use_tokens_are_unreachable_with_hugging_face():
     tokens = ["\ue000", "a\ue001", "##\ue002", "a"]
     assert cut(["\ue000 a\ue001 a\ue002 \u061d"], tokens, compat="huggingface")[1].to_list() == [
         [8, 8, UNK]

@@ -1,4 +1,4 @@
-"""Vocab: the two-way map, its special tokens, its file and what it refuses."""
+"""Vocab: the two-way map, its special tokens, its file and invalid input."""
 
 import hashlib
 
@@ -25,7 +25,7 @@ def test_the_position_of_a_token_is_its_id(specials):
     assert vocab.tokens == (*specials, *WORDS)
 
 
-def test_special_tokens_are_found_wherever_they_stand(specials):
+def test_special_tokens_may_have_any_id(specials):
     pad, unk, cls, sep, mask = specials
     vocab = Vocab(["the", mask, sep, "cat", pad, cls, unk])
     assert vocab.special_ids == (4, 6, 5, 2, 1)
@@ -56,11 +56,11 @@ def test_an_unknown_token_has_the_id_of_the_unknown_token(specials):
     ],
     ids=["numpy", "tensor", "ragged", "tuples"],
 )
-def test_ids_may_come_as_any_array(ids):
+def test_ids_may_be_any_array(ids):
     assert Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids) == [["the", "cat"], ["##s", "sat"]]
 
 
-def test_a_file_comes_back_byte_for_byte(specials, tmp_path):
+def test_a_file_round_trips_byte_for_byte(specials, tmp_path):
     vocab = Vocab([*specials, *WORDS, "münchen", "\u2028", "\x85", "東"])
     vocab.to_file(tmp_path / "new" / "vocab.txt")
     written = (tmp_path / "new" / "vocab.txt").read_bytes()
@@ -84,7 +84,7 @@ def test_vocabularies_are_equal_when_their_tokens_are():
     assert vocab.fingerprint != other.fingerprint
 
 
-def test_added_tokens_get_the_ids_that_follow(specials):
+def test_added_tokens_get_the_next_ids(specials):
     vocab = Vocab([*specials, *WORDS])
     assert vocab.with_tokens(["dog", "##ed"]).tokens == (*specials, *WORDS, "dog", "##ed")
     assert len(vocab) == 9
@@ -94,7 +94,7 @@ def test_added_tokens_get_the_ids_that_follow(specials):
         vocab.with_tokens("dog")
 
 
-def test_dropped_tokens_leave_the_others_in_order_and_the_special_ones_stay(specials):
+def test_dropping_tokens_keeps_the_order_and_the_special_tokens(specials):
     vocab = Vocab(["the", *specials, "cat", "##s"])
     smaller = vocab.without_tokens(["cat", "the", *specials])
     assert smaller.tokens == (*specials, "##s")
@@ -126,7 +126,7 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
         ("cat", "one string"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused(tokens, message):
+def test_invalid_tokens_are_rejected(tokens, message):
     with pytest.raises(ValueError, match=message):
         Vocab(tokens)
 
@@ -141,30 +141,30 @@ def test_what_is_no_vocabulary_is_refused(tokens, message):
         (b"[PAD]\n\n[UNK]\n", r"as id 1 \(line 2"),
     ],
 )
-def test_a_file_that_is_no_vocabulary_is_refused_by_name(tmp_path, content, message):
+def test_the_error_for_an_invalid_file_names_it(tmp_path, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         Vocab.from_file(tmp_path / "vocab.txt")
     assert "vocab.txt" in str(caught.value)
 
 
-def test_a_missing_file_is_a_file_not_found_error(tmp_path):
+def test_a_missing_file_raises_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         Vocab.from_file(tmp_path / "vocab.txt")
 
 
 @pytest.mark.parametrize("ids", [9, -1, [0, 9], np.array([9])])
-def test_an_id_outside_the_vocabulary_is_refused(ids):
+def test_an_id_outside_the_vocabulary_is_rejected(ids):
     with pytest.raises(ValueError, match=r"must be in 0\.\.8.*Received: (9|-1)"):
         Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids)
 
 
 @pytest.mark.parametrize("ids", [1.0, "cat", True, None, np.array([1.5])])
-def test_ids_that_are_no_integers_are_refused(ids):
+def test_ids_that_are_not_integers_are_rejected(ids):
     with pytest.raises(ValueError, match="must be integers"):
         Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids)
 
 
-def test_an_id_where_a_token_belongs_is_refused():
+def test_an_id_in_place_of_a_token_is_rejected():
     with pytest.raises(ValueError, match="to_tokens"):
         Vocab([*GOOGLE_SPECIALS, *WORDS])[3]

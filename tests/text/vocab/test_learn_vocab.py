@@ -1,4 +1,4 @@
-"""learn_vocab: WordPiece vocabularies, deterministic, of the size that was asked for."""
+"""learn_vocab: deterministic WordPiece vocabularies of the requested size."""
 
 import json
 import random
@@ -7,8 +7,9 @@ import pytest
 
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import learning
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, learn_vocab
+from keras_bert_d2l.text.vocab import counting
+from keras_bert_d2l.text.vocab.learning import learn_vocab
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
 
 STEMS = ("walk", "talk", "jump", "play", "look", "turn", "open", "clean")
 ENDINGS = ("", "s", "ed", "ing", "er")
@@ -32,12 +33,12 @@ def test_frequent_words_and_endings_are_pieces():
     assert set(STEMS) <= set(learn_vocab(documents(), 90))
 
 
-def test_the_vocabulary_has_the_size_that_was_asked_for():
+def test_the_vocabulary_has_the_requested_size():
     for size in (50, 60, 70):
         assert len(learn_vocab(documents(), size)) == size
 
 
-def test_a_small_text_has_fewer_pieces():
+def test_a_small_text_gives_fewer_tokens_than_requested():
     vocab = learn_vocab([["the cat", "the dog the dog"]], 1000)
     assert 5 < len(vocab) < 100
     assert {"the", "dog"} <= set(vocab)
@@ -51,7 +52,7 @@ def test_the_order_of_the_documents_does_not_matter():
     assert learn_vocab(corpus[::-1], 70) == vocab
 
 
-def test_every_text_of_the_corpus_can_be_written():
+def test_every_text_of_the_corpus_survives_tokenize_and_detokenize():
     corpus = documents()
     tokenizer = Tokenizer(learn_vocab(corpus, 70))
     for document in corpus:
@@ -67,22 +68,22 @@ def test_special_tokens_in_the_text_are_not_learned():
     assert not [token for token in vocab if "\x01" in token]
 
 
-def test_case_and_accents_stay_where_they_are_asked_for():
+def test_case_and_accents_are_kept_without_lowercase():
     corpus = [["Élan Élan élan"] * 5]
     assert "elan" in learn_vocab(corpus, 100)
     assert {"Élan", "élan"} <= set(learn_vocab(corpus, 100, lowercase=False))
 
 
-def test_no_continuation_is_made_of_what_stands_alone():
+def test_punctuation_and_chinese_characters_are_never_continuations():
     vocab = learn_vocab([["a, b. c! 東京 ab ba", "a, b. c! 東京 ab ba"]], 100)
     assert {",", ".", "!", "東", "京", "##a", "##b"} <= set(vocab)
     assert not {"##,", "##.", "##!", "##東"} & set(vocab)
 
 
-def test_rare_words_are_forgotten_when_there_are_too_many(monkeypatch):
+def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):
     corpus = [[*(f"word{i}" for i in range(200)), "the the the the"]] * 2
-    monkeypatch.setattr(learning, "_MAX_COUNTED_WORDS", 50)
-    monkeypatch.setattr(learning, "_BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(counting, "_MAX_COUNTED_WORDS", 50)
+    monkeypatch.setattr(counting, "_BATCH_CHARACTERS", 1)
     vocab = learn_vocab(corpus, 500)
     assert "the" in vocab
     assert "word150" not in vocab
@@ -93,7 +94,7 @@ def test_another_process_learns_the_same_bytes(tmp_path, fresh_process):
     corpus = documents()
     code = """
         import json, sys
-        from keras_bert_d2l.text.vocab.vocab import learn_vocab
+        from keras_bert_d2l.text.vocab.learning import learn_vocab
         print(learn_vocab(json.load(open(sys.argv[1])), 70).fingerprint)
     """
     (tmp_path / "corpus.json").write_text(json.dumps(corpus))
@@ -104,25 +105,25 @@ def test_another_process_learns_the_same_bytes(tmp_path, fresh_process):
 
 
 @pytest.mark.parametrize("size", [9, 0, -1, 8000.0, True, "8000", None])
-def test_a_size_without_room_is_refused(size):
+def test_a_size_without_room_is_rejected(size):
     with pytest.raises(ValueError, match="integer of at least 10"):
         learn_vocab(documents(), size)
 
 
 @pytest.mark.parametrize("corpus", [[], [[]], [[""]], [["\u200b", "[UNK]"]]])
-def test_a_corpus_without_a_word_is_refused(corpus):
+def test_a_corpus_without_words_is_rejected(corpus):
     with pytest.raises(ValueError, match="no word"):
         learn_vocab(corpus, 100)
 
 
 @pytest.mark.parametrize("corpus", ["corpus.txt", ["a sentence", "another"]])
-def test_a_corpus_without_documents_is_refused(corpus):
+def test_a_corpus_of_strings_is_rejected(corpus):
     with pytest.raises(ValueError, match=r"each a list of sentences.*Corpus\.open"):
         learn_vocab(corpus, 100)
 
 
 @pytest.mark.slow
-def test_wikitext_gives_a_vocabulary_that_fits_it(data_dir):
+def test_a_vocabulary_learned_from_wikitext_fits_it(data_dir):
     corpus = Corpus.open(data_dir / "corpus" / "wikitext-2" / "wiki.valid.tokens.gz")
     vocab = learn_vocab(corpus, 2000)
     assert len(vocab) == 2000

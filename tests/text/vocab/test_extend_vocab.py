@@ -1,11 +1,11 @@
-"""extend_vocab: more tokens for other text, the old ones where they were."""
+"""extend_vocab: adds tokens for new text and keeps the ids of the old ones."""
 
 import pytest
 
 from keras_bert_d2l.text.tokenizer.coverage import measure_coverage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.extending import extend_vocab
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab, learn_vocab
+from keras_bert_d2l.text.vocab.learning import extend_vocab, learn_vocab
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
 OLD = [["the cat sat on the mat", "the cats sat"] * 5]
 NEW = [["the neuron fires", "the neurons fire", "a neuronal network fires", "the cat"] * 5]
@@ -16,7 +16,7 @@ def vocab(request):
     return Vocab([*request.param, *learn_vocab(OLD, 60).tokens[5:]])
 
 
-def test_old_tokens_keep_their_ids_and_new_words_get_theirs(vocab):
+def test_old_tokens_keep_their_ids_and_new_words_are_added(vocab):
     extended = extend_vocab(vocab, NEW, len(vocab) + 60)
     assert extended.tokens[: len(vocab)] == vocab.tokens
     assert {"neuron", "fire", "f", "##k"} <= set(extended.tokens[len(vocab) :])
@@ -25,13 +25,13 @@ def test_old_tokens_keep_their_ids_and_new_words_get_theirs(vocab):
     assert after.unknown_rate == 0
 
 
-def test_the_vocabulary_has_the_size_that_was_asked_for(vocab):
+def test_the_vocabulary_has_the_requested_size(vocab):
     for more in (0, 1, 7, 20):
         assert len(extend_vocab(vocab, NEW, len(vocab) + more)) == len(vocab) + more
     assert len(vocab) < len(extend_vocab(vocab, NEW, 10_000)) < 300
 
 
-def test_text_that_is_covered_adds_nothing(vocab):
+def test_text_that_is_already_covered_adds_nothing(vocab):
     assert extend_vocab(vocab, [["the cat"] * 3], 1000) == vocab
     assert extend_vocab(vocab, [], 1000) == vocab
 
@@ -43,6 +43,6 @@ def test_the_order_of_the_documents_does_not_matter(vocab):
 
 
 @pytest.mark.parametrize("size", [5, 0, 100.0, True, None])
-def test_a_vocabulary_does_not_shrink(vocab, size):
+def test_a_smaller_size_is_rejected(vocab, size):
     with pytest.raises(ValueError, match=f"at least {len(vocab)}"):
         extend_vocab(vocab, NEW, size)

@@ -1,0 +1,21 @@
+"""Checks of arguments that several rooms share."""
+
+import numpy as np
+
+
+def check_integer(name: str, value: object, least: int, reason: str = "") -> None:
+    """Raise a `ValueError` unless `value` is an integer of at least `least`.
+
+    NumPy integers count as integers; booleans do not.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What the caller passed.
+        least: Smallest value that is accepted.
+        reason: Explains `least` in the message. It follows the number directly.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < least:  # type: ignore[operator]
+        raise ValueError(
+            f"`{name}` must be an integer of at least {least}{reason}. Received: {name}={value!r}."
+        )
