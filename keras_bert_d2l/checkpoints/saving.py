@@ -69,7 +69,7 @@ def save_pretrained(
         _save(model, path, None, {}, format)
     else:
         check_vocabulary(model, tokenizer)
-        _save(model, path, tokenizer.vocab, tokenizer.options, format)
+        _save(model, path, tokenizer.vocab, dict(dict(tokenizer.options)), format)
 
 
 def convert_checkpoint(
