@@ -15,7 +15,7 @@ import tempfile
 import numpy as np
 
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
-from keras_bert_d2l.data.pretraining.pairs import NUM_SPECIALS, make_examples
+from keras_bert_d2l.data.pretraining.pairs import NUM_SPECIALS, ExampleOptions, make_examples
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.corpus.corpus import Corpus
@@ -48,14 +48,8 @@ def main() -> None:
         for max_len in LENGTHS:
             examples = {"book": book_lengths(store, max_len)}
             for name, short_seq_prob in SHORT.items():
-                examples[name] = make_examples(
-                    store,
-                    objective="nsp",
-                    max_len=max_len,
-                    seed=0,
-                    epoch=0,
-                    short_seq_prob=short_seq_prob,
-                ).lengths()
+                settings = ExampleOptions(max_len=max_len, short_seq_prob=short_seq_prob)
+                examples[name] = make_examples(store, settings, epoch=0).lengths()
             for name, lengths in examples.items():
                 report(name, lengths, max_len, arguments.batch_size)
 

@@ -16,7 +16,8 @@ from rich.text import Text
 from keras_bert_d2l.cli.options import LayoutOption, Texts, open_corpus
 from keras_bert_d2l.data.pretraining.tfrecords import write_tfrecords
 from keras_bert_d2l.data.report.page import write_page
-from keras_bert_d2l.data.report.report import DataReport, Word, data_report
+from keras_bert_d2l.data.report.report import DataReport, data_report
+from keras_bert_d2l.data.report.sample import Word
 from keras_bert_d2l.data.store.beam import build_store_with_beam
 from keras_bert_d2l.data.store.building import Progress as Parts
 from keras_bert_d2l.data.store.building import build_store

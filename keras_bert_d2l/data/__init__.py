@@ -1,7 +1,6 @@
-"""Token ids in, batches out.
+"""From token ids to batches. Nothing here depends on a layer or a model.
 
-`TokenStore` keeps a tokenised corpus on disk, `pairs` cuts it into examples, `packing` lays these
-out in rows, `epochs` says which rows a step has, `mask_tokens` chooses and corrupts the tokens to
-predict, and `pretraining_dataset` puts them together into a `tf.data` pipeline for `fit`.
-`data_report` measures what comes out of it. Nothing here knows a layer or a model.
+`store` keeps a tokenized corpus on disk, `pretraining` turns it into a `tf.data` pipeline, and
+`report` measures that pipeline. `tasks` reads labeled examples for fine-tuning. `buckets` groups
+rows of similar length for both.
 """

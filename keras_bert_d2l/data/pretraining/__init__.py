@@ -1,1 +1,5 @@
-"""Token store -> batches for pretraining: pairs, masking, packing, epochs."""
+"""Pretraining data: from a token store to batches of masked sentence pairs.
+
+`pairs` cuts documents into examples, `packing` puts these into rows, `epochs` decides which rows a
+step has, `masking` corrupts the tokens to predict, and `dataset` connects them.
+"""

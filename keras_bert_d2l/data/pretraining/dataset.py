@@ -1,28 +1,29 @@
-"""The pretraining pipeline: a corpus or a token store in, batches for `fit` out.
+"""`pretraining_dataset`: from a corpus or a token store to batches for `fit`.
 
-B: batch size, T: tokens in a row, P: predicted positions, E: examples in a packed row.
+B: batch size, T: tokens in a row, P: predicted positions, E: most examples in a packed row.
 """
 
+import dataclasses
 import os
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.epochs import Reader
-from keras_bert_d2l.data.pretraining.masking import Masking, mask_tokens
-from keras_bert_d2l.data.pretraining.packing import ROWS
-from keras_bert_d2l.data.pretraining.pairs import OBJECTIVES
+from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.pretraining.packing import ROWS, Rows
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective
+from keras_bert_d2l.data.pretraining.strategies import Masking, Strategy
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import PathLike
 
-# Made in one go: TensorFlow's small operations, and its steps from stage to stage, cost more to
-# start than to run.
-_ROWS_TOGETHER = 1024
-_PACKED_FEATURES = ("example_ids", "position_ids", "cls_positions")
+# Rows built per call: larger chunks amortize TensorFlow's overhead per operation and per stage.
+_ROWS_PER_CALL = 1024
+
+Batch = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]
 
 
 def pretraining_dataset(
@@ -32,11 +33,11 @@ def pretraining_dataset(
     batch_size: int,
     max_len: int = 128,
     num_predictions: int | None = None,
-    masking: str | Masking = "token",
-    objective: str = "nsp",
+    masking: Strategy | Masking = "token",
+    objective: Objective = "nsp",
     short_seq_prob: float = 0.0,
     cross_documents: bool = False,
-    rows: str = "padded",
+    rows: Rows = "padded",
     max_examples: int = 8,
     seed: int = 0,
     epochs: int | None = 1,
@@ -45,149 +46,121 @@ def pretraining_dataset(
     split: str | None = None,
     held_out: float = 0.05,
     drop_remainder: bool = True,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: PathLike | None = None,
 ) -> tf.data.Dataset:
-    """Batches for pretraining on masked tokens and next sentences, ready for `fit`.
+    """Return batches for pretraining on masked tokens and next sentences, ready for `fit`.
 
-    A row is `[CLS] A [SEP] B [SEP]`, padded. Every epoch has new pairs (`make_pairs`), a new order
-    and new masks (`mask_tokens`), all determined by `seed`: row i of an epoch is the same in every
-    process, for any batch size and number of shards, and with `first_step=k` the batches are those
-    that would follow the first k. Beginning late costs no more than beginning.
+    A row is `[CLS] A [SEP] B [SEP]` and padding. Every epoch has new pairs, a new order and new
+    masks, all determined by `seed`: row i of an epoch is the same in every process, for any batch
+    size and any number of shards. With `first_step=k` the dataset continues after the first k
+    steps, and starting late costs no more than starting at step 0.
 
-    All epochs have as many steps as epoch 0; `cardinality()` of the dataset with `epochs=1` tells
-    how many. A later epoch, whose pairs are cut anew and may be a few more or fewer, leaves out the
-    surplus, or repeats some with other masks.
+    All epochs have as many steps as epoch 0; for `epochs=1` this is the `cardinality()` of the
+    dataset. Later epochs draw new pairs and may have slightly more or fewer; the surplus is
+    dropped, and missing rows are filled with repeats under new masks.
 
-    BERT trains in two phases, nine steps in ten on short rows: make a dataset with `max_len=128`
-    for the first phase and one with `max_len=512` and another `seed` for the second.
+    BERT trains in two phases, nine tenths of the steps on short rows. Make one dataset with
+    `max_len=128` for the first phase, and one with `max_len=512` and another `seed` for the second.
 
     Args:
-        corpus_or_store: The text. A corpus is tokenised at the first use and kept on disk.
-        tokenizer: For a store, the one it was made with.
-        batch_size: Rows in a batch, B.
-        max_len: Length of a row, T.
-        num_predictions: P. None: enough for a full row, `masking.num_predictions(max_len)`; that is
-            `round(0.15 * max_len)` by default.
-        masking: A strategy, `"token"`, `"whole_word"`, `"ngram"` or `"span"`; or a `Masking` with
-            rates and the rest.
-        objective: `"nsp"`: next-sentence prediction (BERT). `"sop"`: sentence order, B before A
-            half of the time (ALBERT). `"none"`: masked tokens alone, rows of full sentences
-            (RoBERTa); segments are all 0, and labels and weights hold `mlm` alone.
-        short_seq_prob: Share of the examples that are made shorter than `max_len`, by a random
-            length; google's BERT takes 0.1.
-        cross_documents: For the objective `"none"`: whether a row goes on with the next document
-            where one ends.
-        rows: `"padded"`: an example in each row. `"packed"`: several examples in one row wherever
-            they fit, for a model that keeps them apart. `"bucketed"`: rows of about one length in
-            a batch, and T the longest of them, rounded up to a multiple of 8.
-        max_examples: E, for packed rows.
-        seed: A non-negative integer.
-        epochs: Passes over the text, one after another. None: without end.
-        first_step: Step to begin with, counted over all epochs; for going on after a stop.
-        shard: `(index, count)`: this is worker `index` of `count`, and takes its `batch_size` rows
-            of every step; side by side, the batches of all workers are those of one worker with a
-            batch `count` times as large.
-        split: `"train"` or `"held_out"` for a part of the documents, None for all. The held-out
-            documents are those whose hashes are smallest: the same ones in any order of the
-            corpus, and equal documents are on the same side.
-        held_out: Share of documents held out, in (0, 1); at least two are on each side.
-        drop_remainder: Whether the rows that do not fill a batch are left out. False, for
-            evaluation: they come in a last batch filled up with empty rows of weight 0, so that
-            epoch 0 holds every example once and weighted metrics over it are exact.
+        corpus_or_store: The text. A corpus is tokenized on first use and kept on disk.
+        tokenizer: The tokenizer. A store needs the one it was built with.
+        batch_size: Rows per batch, B.
+        max_len: Tokens per row, T.
+        num_predictions: Predicted positions per row, P. None: enough for a full row, by default
+            `round(0.15 * max_len)`; see `Masking.num_predictions`.
+        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking` with
+            all options.
+        objective: `"nsp"`: next-sentence prediction (BERT). `"sop"`: sentence-order prediction, in
+            which B comes before A half of the time (ALBERT). `"none"`: masked tokens alone, in rows
+            of full sentences (RoBERTa); segments are 0, and there are no `nsp` labels and weights.
+        short_seq_prob: Share of examples that are made shorter than `max_len`, by a random length.
+            google's BERT uses 0.1.
+        cross_documents: For `objective="none"`: whether a row continues with the next document
+            when one ends.
+        rows: `"padded"`: one example per row. `"packed"`: several examples per row where they fit,
+            for a model that keeps them apart. `"bucketed"`: rows of similar length per batch, where
+            T is the longest of them, rounded up to a multiple of 8.
+        max_examples: Most examples in a packed row, E.
+        seed: Random seed, at least 0.
+        epochs: Passes over the text. None: without end.
+        first_step: Step to start with, counted over all epochs; for resuming a run.
+        shard: `(index, count)`: this is worker `index` of `count` and reads its own `batch_size`
+            rows of every step. Side by side, the batches of all workers are those of one worker
+            with a batch `count` times as large.
+        split: `"train"` or `"held_out"` for a part of the documents, None for all. The documents
+            with the smallest hashes are held out. The split is independent of their order, and
+            equal documents are on the same side.
+        held_out: Share of documents to hold out, in (0, 1). Each side has at least two documents.
+        drop_remainder: Whether to drop the rows that do not fill a batch. False, for evaluation:
+            the last batch is completed with empty rows of weight 0, so that epoch 0 holds every
+            example once and weighted metrics over it are exact.
         cache_dir: Folder for the stores of corpora. None: `keras_bert_d2l` in the user's cache
             folder, which is `$XDG_CACHE_HOME` or `~/.cache`.
 
-    Returns: a dataset of `(features, labels, weights)` with static shapes, but for the T of
-        bucketed rows: features `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)`,
-        `pred_positions (B, P)`, int32; labels `mlm (B, P)` and `nsp (B,)`, int32; weights
-        `mlm (B, P)` and `nsp (B,)`, float32. Packed rows have the features `example_ids (B, T)`,
-        which are 1, 2, ... for the examples and 0 for padding, `position_ids (B, T)` and
-        `cls_positions (B, E)` too, and `nsp` is `(B, E)`, with weight 0 where there are fewer
-        examples than E. Their predictions are 15 % of the row and not of each example.
+    Returns:
+        A dataset of `(features, labels, weights)` with static shapes, except T of bucketed rows.
+        Features: `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)` and `pred_positions (B, P)`,
+        int32. Labels: `mlm (B, P)` and `nsp (B,)`, int32. Weights: `mlm (B, P)` and `nsp (B,)`,
+        float32. Packed rows also have the features `example_ids (B, T)`, which number the examples
+        from 1 and are 0 for padding, `position_ids (B, T)` and `cls_positions (B, E)`; their `nsp`
+        is `(B, E)`, with weight 0 in unused places, and they predict 15 % of the row, not of each
+        example.
 
     Raises:
-        ValueError: An argument is out of its range, the text has too few documents or too few
-            examples, or the store was made with another vocabulary.
-        OSError: The text cannot be read or the cache folder cannot be written.
+        ValueError: An argument is out of range, the text has too few documents or examples, or
+            the store was built with another vocabulary.
+        OSError: The text cannot be read, or the cache folder cannot be written.
+
+    Example:
+
+    ```python
+    corpus = kb.Corpus.open("docstrings")
+    tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
+    dataset = kb.pretraining_dataset(corpus, tokenizer, batch_size=32, max_len=64)
+    features, labels, weights = next(iter(dataset))
+    features["tokens"].shape  # (32, 64)
+    ```
     """
-    if isinstance(masking, str):
-        masking = Masking(masking)
+    masking = Masking(masking) if isinstance(masking, str) else masking
     if num_predictions is None:
         num_predictions = masking.num_predictions(max_len)
-    _check_arguments(batch_size, max_len, num_predictions, seed, epochs, first_step)
-    _check_choices(objective, cross_documents, short_seq_prob, rows, max_examples, shard)
-    store = _store(corpus_or_store, tokenizer, cache_dir)
-    reader = Reader(
-        store=store,
-        stored=np.asarray(store.tokens),  # without the overhead of indexing a memmap
-        vocab=tokenizer.vocab,
-        documents=split_documents(store.document_hashes, split, held_out),
+    _check(batch_size, max_len, num_predictions, rows, max_examples, epochs, first_step, shard)
+    options = ExampleOptions(
+        max_len=max_len,
         objective=objective,
+        seed=seed,
         short_seq_prob=short_seq_prob,
         cross_documents=cross_documents,
-        max_len=max_len,
+    )
+    store = _store(corpus_or_store, tokenizer, cache_dir)
+    documents = split_documents(store.document_hashes, split, held_out)
+    reader = Reader(
+        store=store,
+        vocab=tokenizer.vocab,
+        options=dataclasses.replace(options, documents=documents),
         rows=rows,
         max_examples=max_examples if rows == "packed" else 1,
         batch_size=batch_size,
         shard=shard,
-        seed=seed,
         drop_remainder=drop_remainder,
     )
-    if epochs is None:
-        last, cardinality = tf.int64.max, tf.data.INFINITE_CARDINALITY
-    else:
-        last = epochs * reader.num_steps
-        cardinality = last - first_step
-        if cardinality < 0:
-            raise ValueError(
-                f"`first_step` must be at most {last}: {epochs} epochs of {reader.num_steps} "
-                f"steps. Received: first_step={first_step}."
-            )
-    length = None if rows == "bucketed" else max_len
-    arrays: list[tuple[tf.DType, tuple[int | None, ...]]] = [
-        (tf.int64, ()),
-        (tf.int32, (length,)),
-        (tf.int32, (length,)),
-        (tf.int32, ()),
-        (tf.int32, (reader.max_examples,)),
-        (tf.float32, (reader.max_examples,)),
-    ]
-    if rows == "packed":
-        arrays += [(tf.int32, (max_len,)), (tf.int32, (max_len,)), (tf.int32, (max_examples,))]
-    together = 1 if rows == "bucketed" else max(1, _ROWS_TOGETHER // batch_size)
-
-    @tf.autograph.experimental.do_not_convert  # nothing to convert: it would only take time
-    def batches(step: tf.Tensor) -> tuple[dict, dict, dict]:
-        """The batches of the steps from `step` on, each tensor `(number of steps, B, ...)`."""
-        read = tf.numpy_function(
-            reader.read, [step, tf.minimum(step + together, last)], [dtype for dtype, _ in arrays]
-        )
-        for tensor, (_, shape) in zip(read, arrays, strict=True):
-            tensor.set_shape((None, *shape))
-        batch = _batch(read, tokenizer.vocab, masking, num_predictions, objective)
-        return tf.nest.map_structure(lambda rows: _by_step(rows, batch_size), batch)
-
-    return (
-        tf.data.Dataset.range(first_step, last, together)
-        .map(batches, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .unbatch()
-        .apply(tf.data.experimental.assert_cardinality(cardinality))
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    return _batches(reader, masking, num_predictions, epochs, first_step)
 
 
 def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> np.ndarray:
-    """The documents of one part of the text.
+    """Return the documents of one part of the text.
 
     Args:
         hashes: uint64 `(N,)`, `TokenStore.document_hashes`.
-        split: `"train"`, `"held_out"` or None for all.
-        held_out: Share of documents held out, in (0, 1).
+        split: `"train"`, `"held_out"`, or None for all.
+        held_out: Share of documents to hold out, in (0, 1): those with the smallest hashes.
 
-    Returns: indices of documents, ascending. The held-out ones have the smallest hashes.
+    Returns:
+        Indices of documents, ascending.
 
     Raises:
-        ValueError: An argument is out of its range, or a part would have fewer than two documents.
+        ValueError: An argument is out of range, or a part would have fewer than two documents.
     """
     if split is None:
         return np.arange(len(hashes))
@@ -199,51 +172,106 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
     is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # equal documents stay together
     if min(is_held_out.sum(), (~is_held_out).sum()) < 2:
         raise ValueError(
-            "Holding documents out needs at least two different ones on each side, because false "
+            "Holding out documents needs at least two different ones on each side, because false "
             f"pairs are made of two. Received: {len(hashes)} documents, "
             f"{len(np.unique(hashes))} of them different. Use `split=None` or more text."
         )
     return np.flatnonzero(is_held_out == (split == "held_out"))
 
 
-def _batch(
-    read: list[tf.Tensor],
-    vocab: Vocab,
-    masking: Masking,
-    num_predictions: int,
-    objective: str,
-) -> tuple[dict, dict, dict]:
-    """Features, labels and weights of what `Reader.read` returns."""
-    keys, tokens, segments, valid_lens, nsp_labels, nsp_weights, *packed = read
-    corrupted, pred_positions, mlm_labels, mlm_weights = mask_tokens(
-        tokens, valid_lens, keys, vocab=vocab, masking=masking, num_predictions=num_predictions
+def _batches(
+    reader: Reader, masking: Masking, num_predictions: int, epochs: int | None, first_step: int
+) -> tf.data.Dataset:
+    """Read the rows of each step, mask them, and name the results."""
+    if epochs is None:
+        last, cardinality = tf.int64.max, tf.data.INFINITE_CARDINALITY
+    else:
+        last = epochs * reader.num_steps
+        cardinality = last - first_step
+        if cardinality < 0:
+            raise ValueError(
+                f"`first_step` must be at most {last}: {epochs} epochs of {reader.num_steps} "
+                f"steps. Received: first_step={first_step}."
+            )
+    specs = _specs(reader)
+    batch_size = reader.batch_size
+    # The batches of several steps are made together, unless their rows differ in length.
+    num_steps = 1 if reader.rows == "bucketed" else max(1, _ROWS_PER_CALL // batch_size)
+
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, and it takes time
+    def batches_from(step: tf.Tensor) -> Batch:
+        """Return the batches of `num_steps` steps, each tensor `(number of steps, B, ...)`."""
+        arrays = tf.numpy_function(
+            reader.read,
+            [step, tf.minimum(step + num_steps, last)],
+            [spec.dtype for spec in specs.values()],
+        )
+        for array, spec in zip(arrays, specs.values(), strict=True):
+            array.set_shape(spec.shape)
+        batch = _mask(dict(zip(specs, arrays, strict=True)), reader, masking, num_predictions)
+        return tf.nest.map_structure(lambda values: _by_step(values, batch_size), batch)
+
+    return (
+        tf.data.Dataset.range(first_step, last, num_steps)
+        .map(batches_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .unbatch()
+        .apply(tf.data.experimental.assert_cardinality(cardinality))
+        .prefetch(tf.data.AUTOTUNE)
     )
-    features = {
-        "tokens": corrupted,
-        "segments": segments,
-        "valid_lens": valid_lens,
-        "pred_positions": pred_positions,
+
+
+def _specs(reader: Reader) -> dict[str, tf.TensorSpec]:
+    """Return the name, shape and dtype of each array that `Reader.read` returns."""
+    by_token = (None, None if reader.rows == "bucketed" else reader.options.max_len)
+    by_example = (None, reader.max_examples)
+    specs = {
+        "keys": tf.TensorSpec((None,), tf.int64),
+        "tokens": tf.TensorSpec(by_token, tf.int32),
+        "segments": tf.TensorSpec(by_token, tf.int32),
+        "valid_lens": tf.TensorSpec((None,), tf.int32),
+        "labels": tf.TensorSpec(by_example, tf.int32),
+        "weights": tf.TensorSpec(by_example, tf.float32),
     }
-    labels, weights = {"mlm": mlm_labels}, {"mlm": mlm_weights}
-    if packed:
-        features.update(zip(_PACKED_FEATURES, packed, strict=True))
-    else:
-        nsp_labels, nsp_weights = nsp_labels[:, 0], nsp_weights[:, 0]
-    if objective == "none":
-        features.pop("cls_positions", None)  # nobody asks for the meaning of the example
-    else:
+    if reader.rows == "packed":
+        specs["example_ids"] = specs["position_ids"] = tf.TensorSpec(by_token, tf.int32)
+        specs["cls_positions"] = tf.TensorSpec(by_example, tf.int32)
+    return specs
+
+
+def _mask(
+    features: dict[str, tf.Tensor], reader: Reader, masking: Masking, num_predictions: int
+) -> Batch:
+    """Turn what `Reader.read` returns into features, labels and weights."""
+    nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
+    masked = mask_tokens(
+        features["tokens"],
+        features["valid_lens"],
+        features.pop("keys"),
+        vocab=reader.vocab,
+        masking=masking,
+        num_predictions=num_predictions,
+    )
+    features |= {"tokens": masked.tokens, "pred_positions": masked.positions}
+    labels, weights = {"mlm": masked.labels}, {"mlm": masked.weights}
+    if not reader.options.are_pairs:
+        features.pop("cls_positions", None)  # only the next-sentence head reads them
+    elif reader.rows == "packed":
         labels["nsp"], weights["nsp"] = nsp_labels, nsp_weights
+    else:
+        labels["nsp"], weights["nsp"] = nsp_labels[:, 0], nsp_weights[:, 0]
     return features, labels, weights
 
 
-def _by_step(rows: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """`(steps * B, ...)` as `(steps, B, ...)`."""
-    shape = tf.concat([[-1, batch_size], tf.shape(rows)[1:]], 0)
-    return tf.ensure_shape(tf.reshape(rows, shape), (None, batch_size, *rows.shape[1:]))
+def _by_step(values: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """Reshape `(steps * B, ...)` to `(steps, B, ...)`."""
+    shape = tf.concat([[-1, batch_size], tf.shape(values)[1:]], 0)
+    return tf.ensure_shape(tf.reshape(values, shape), (None, batch_size, *values.shape[1:]))
 
 
 def _store(
-    corpus_or_store: Any, tokenizer: Tokenizer, cache_dir: str | os.PathLike[str] | None
+    corpus_or_store: Corpus | TokenStore | PathLike,
+    tokenizer: Tokenizer,
+    cache_dir: PathLike | None,
 ) -> TokenStore:
     if isinstance(corpus_or_store, TokenStore):
         corpus_or_store.check_tokenizer(tokenizer)
@@ -257,53 +285,31 @@ def _store(
     return cached_store(corpus_or_store, tokenizer, cache_dir)
 
 
-def _check_arguments(
+def _check(
     batch_size: int,
     max_len: int,
     num_predictions: int,
-    seed: int,
+    rows: str,
+    max_examples: int,
     epochs: int | None,
     first_step: int,
+    shard: tuple[int, int],
 ) -> None:
-    for name, value in (("batch_size", batch_size), ("epochs", 1 if epochs is None else epochs)):
-        if value < 1:
+    """Check the arguments that are not part of `ExampleOptions`."""
+    at_least_one = {"batch_size": batch_size, "max_examples": max_examples, "epochs": epochs}
+    for name, value in at_least_one.items():
+        if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
-    for name, value in (("seed", seed), ("first_step", first_step)):
-        if value < 0:
-            raise ValueError(f"`{name}` must not be negative. Received: {name}={value}.")
+    if first_step < 0:
+        raise ValueError(f"`first_step` must not be negative. Received: first_step={first_step}.")
     if not 1 <= num_predictions <= max_len:
         raise ValueError(
             f"`num_predictions` must be between 1 and max_len={max_len}. Received: "
             f"num_predictions={num_predictions}."
         )
-
-
-def _check_choices(
-    objective: str,
-    cross_documents: bool,
-    short_seq_prob: float,
-    rows: str,
-    max_examples: int,
-    shard: tuple[int, int],
-) -> None:
-    for name, value, names in (("objective", objective, OBJECTIVES), ("rows", rows, ROWS)):
-        if value not in names:
-            raise ValueError(
-                f"`{name}` must be one of {', '.join(map(repr, names))}. Received: "
-                f"{name}={value!r}."
-            )
-    if cross_documents and objective != "none":
+    if rows not in ROWS:
         raise ValueError(
-            "`cross_documents` is for objective='none': a pair of texts ends with its documents. "
-            f"Received: objective={objective!r}."
-        )
-    if not 0 <= short_seq_prob <= 1:
-        raise ValueError(
-            f"`short_seq_prob` must be between 0 and 1. Received: short_seq_prob={short_seq_prob}."
-        )
-    if max_examples < 1:
-        raise ValueError(
-            f"`max_examples` must be at least 1. Received: max_examples={max_examples}."
+            f"`rows` must be one of {', '.join(map(repr, ROWS))}. Received: rows={rows!r}."
         )
     if len(shard) != 2 or not 0 <= shard[0] < shard[1]:
         raise ValueError(

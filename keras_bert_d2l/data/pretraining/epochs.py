@@ -1,8 +1,8 @@
-"""Epochs and steps: a token store in, the rows of any step out.
+"""Epochs and steps: read the rows of any step from a token store.
 
-A step of an epoch is a function of its number alone: nothing of the steps before it is read.
+The rows of a step are a function of its number alone: no step before it is read.
 
-B: rows of a batch, T: tokens in a row, E: examples in a row at most.
+B: rows per batch, T: tokens in a row, E: most examples in a row.
 """
 
 import atexit
@@ -10,60 +10,59 @@ import dataclasses
 import functools
 import threading
 import time
-from typing import Any
 
 import numpy as np
 
-from keras_bert_d2l.data.pretraining.packing import bucket, bucket_lengths, lay_out, pack
-from keras_bert_d2l.data.pretraining.pairs import Examples, make_examples
+from keras_bert_d2l.data.buckets import bucket
+from keras_bert_d2l.data.pretraining.packing import Rows, bucket_lengths, lay_out, pack
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples, make_examples
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-_ORDER_STREAM, _MASK_STREAM = 1, 2  # of random numbers; stream 0 of an epoch makes the examples
+_ORDER_STREAM, _MASK_STREAM = 1, 2  # of random numbers; `pairs` uses stream 0 of an epoch
 
 
-class _Calls:
-    """The calls of Python by TensorFlow's threads, which have to end before Python does.
+class _PythonCalls:
+    """The calls from TensorFlow's threads into Python, which must end before Python does.
 
-    A thread that asks for Python while it shuts down never returns, and the iterator that is torn
-    down then waits for it forever.
+    A thread that enters Python while Python shuts down never returns, and the destructor of its
+    iterator then waits for it forever. So the shutdown waits until no call is running or expected,
+    and a call that comes later ends the data.
     """
 
-    _QUIET = 0.1  # seconds without a call, after which none is to be expected
+    _QUIET_SECONDS = 0.1  # without a new call, after which none is expected
 
     def __init__(self) -> None:
-        self._running = self._all = 0
+        self._num_running = self._num_started = 0
         self._lock = threading.Lock()
         self._is_ending = False
-        atexit.register(self._await_end)
+        atexit.register(self._wait)
 
-    def begin(self) -> bool:
-        """Tells whether there is time for a call, which `end` has to follow."""
+    def __enter__(self) -> None:
         with self._lock:
-            self._all += 1
-            self._running += not self._is_ending
-            return not self._is_ending
+            self._num_started += 1
+            if self._is_ending:
+                raise StopIteration  # the end of the data, for TensorFlow
+            self._num_running += 1
 
-    def end(self) -> None:
-        """Ends a call."""
+    def __exit__(self, *error: object) -> None:
         with self._lock:
-            self._running -= 1
+            self._num_running -= 1
 
-    def _await_end(self) -> None:
+    def _wait(self) -> None:
         self._is_ending = True
-        seen = -1
-        while self._running or seen != self._all:
-            seen = self._all
-            if seen:  # else there has never been a call
-                time.sleep(self._QUIET)
+        seen = 0
+        while self._num_running or seen != self._num_started:
+            seen = self._num_started
+            time.sleep(self._QUIET_SECONDS)
 
 
-_calls = _Calls()
+_python_calls = _PythonCalls()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Epoch:
-    """The rows of an epoch: row r holds `examples` number `order[splits[r] : splits[r + 1]]`."""
+    """The rows of an epoch: row r holds the examples `order[splits[r] : splits[r + 1]]`."""
 
     examples: Examples
     order: np.ndarray  # int64
@@ -72,94 +71,104 @@ class _Epoch:
     lengths: np.ndarray  # int64 (number of steps,), T
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Reader:
-    """What each step consists of, as a function of the step alone."""
+    """Reads the rows of any step. `pretraining_dataset` explains the options."""
 
     store: TokenStore
-    stored: np.ndarray
     vocab: Vocab
-    documents: np.ndarray
-    objective: str
-    short_seq_prob: float
-    cross_documents: bool
-    max_len: int
-    rows: str
+    options: ExampleOptions
+    rows: Rows
     max_examples: int
     batch_size: int
     shard: tuple[int, int]
-    seed: int
     drop_remainder: bool
-    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
-    @property
-    def rows_of_step(self) -> int:
-        """Rows of a step, of all shards together."""
-        return self.batch_size * self.shard[1]
+    def __post_init__(self) -> None:
+        self._tokens = np.asarray(self.store.tokens)  # without the overhead of indexing a memmap
+        self._lock = threading.Lock()
+        self._cached_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)  # a call may span two
+        self._step_rows = self.batch_size * self.shard[1]  # of all shards together
+        self.num_steps = self._count_steps()
 
-    @functools.cached_property
-    def num_steps(self) -> int:
-        """Steps in an epoch: those of epoch 0."""
+    def _count_steps(self) -> int:
+        """Return the steps of an epoch. Every epoch has as many as epoch 0."""
         _, _, splits = self._examples_in_rows(0)
-        steps, rest = divmod(len(splits) - 1, self.rows_of_step)
+        num_rows = len(splits) - 1
+        num_steps, rest = divmod(num_rows, self._step_rows)
         if rest and not self.drop_remainder:
-            steps += 1
-        if not steps:
+            num_steps += 1
+        if not num_steps:
             of_shards = f" and shard={self.shard}" if self.shard[1] > 1 else ""
             raise ValueError(
-                f"The text makes {len(splits) - 1} rows, fewer than one batch. Received: "
+                f"The text makes {num_rows} rows, fewer than one batch. Received: "
                 f"batch_size={self.batch_size}{of_shards}. Use a smaller batch, more text or "
                 "`drop_remainder=False`."
             )
-        return steps
+        return num_steps
 
     def read(self, first: np.int64, last: np.int64) -> tuple[np.ndarray, ...]:
-        """The rows of this shard from step `first` up to before `last`.
+        """Read this shard's rows of the steps from `first` to `last - 1`.
 
-        Returns: keys, int64 `(R,)`; the arrays of a `Layout`; and those of `Packed`, if packed.
+        Returns:
+            The keys of the rows, int64, and the arrays of their `Layout`.
         """
-        if not _calls.begin():
-            raise StopIteration  # the end of the data, for TensorFlow
-        try:
-            parts = [self._read(*divmod(step, self.num_steps)) for step in range(first, last)]
-        finally:
-            _calls.end()
-        return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        with _python_calls:
+            steps = [self._read(*divmod(step, self.num_steps)) for step in range(first, last)]
+        return tuple(np.concatenate(arrays) for arrays in zip(*steps, strict=True))
 
-    def _read(self, number: int, step: int) -> tuple[np.ndarray, ...]:
-        epoch = self._epoch(number)
-        index, _ = self.shard
-        first = step * self.rows_of_step + index * self.batch_size
+    def _read(self, number: int, step: int) -> list[np.ndarray]:
+        with self._lock:  # otherwise every thread of the pipeline would make the same epoch
+            epoch = self._cached_epoch(number)
+        first = step * self._step_rows + self.shard[0] * self.batch_size
         splits = epoch.splits[first : first + self.batch_size + 1]
         layout = lay_out(
-            self.stored,
+            self._tokens,
             epoch.examples,
             epoch.order[splits[0] : splits[-1]],
             splits,
             vocab=self.vocab,
             max_len=int(epoch.lengths[step]),
             max_examples=self.max_examples,
-            segments=self.objective != "none",
             packed=self.rows == "packed",
         )
         keys = epoch.keys[first : first + self.batch_size]
-        texts = (layout.tokens, layout.segments, layout.valid_lens)
-        apart = layout.packed
-        packed = (apart.example_ids, apart.position_ids, apart.cls_positions) if apart else ()
-        return keys, *texts, layout.labels, layout.weights, *packed
-
-    def _epoch(self, number: int) -> _Epoch:
-        with self.lock:  # otherwise every thread of the pipeline would make the same epoch
-            return self._cached_epoch(number)
-
-    @functools.cached_property
-    def _cached_epoch(self) -> Any:
-        return functools.lru_cache(maxsize=2)(self._make_epoch)  # batches may straddle two
+        return [keys, *(array for array in layout if array is not None)]
 
     def _make_epoch(self, number: int) -> _Epoch:
+        seed, step_rows, max_len = self.options.seed, self._step_rows, self.options.max_len
         examples, order, splits = self._examples_in_rows(number)
-        num_rows = self.num_steps * self.rows_of_step
-        empty = len(examples)  # an example without text, which fills up
+        num_rows = self.num_steps * step_rows
+        order, splits = self._fill(order, splits, num_rows, empty=len(examples))
+        examples = examples.with_empty()
+        lengths = np.full(self.num_steps, max_len)
+        if self.rows == "bucketed":
+            random = np.random.default_rng((seed, number, _ORDER_STREAM, 1))
+            examples_lengths = examples.lengths()
+            order = order[bucket(examples_lengths[order], batch_size=step_rows, random=random)]
+            lengths = bucket_lengths(examples_lengths[order], batch_size=step_rows, max_len=max_len)
+        random = np.random.default_rng((seed, number, _MASK_STREAM))
+        return _Epoch(examples, order, splits, random.integers(1 << 63, size=num_rows), lengths)
+
+    def _examples_in_rows(self, number: int) -> tuple[Examples, np.ndarray, np.ndarray]:
+        """Make the examples of an epoch, shuffle them and assign them to rows."""
+        examples = make_examples(self.store, self.options, epoch=number)
+        random = np.random.default_rng((self.options.seed, number, _ORDER_STREAM))
+        order = random.permutation(len(examples))
+        if self.rows != "packed":
+            return examples, order, np.arange(len(order) + 1)
+        packed, splits = pack(
+            examples.lengths()[order],
+            max_len=self.options.max_len,
+            max_examples=self.max_examples,
+            random=random,
+        )
+        return examples, order[packed], splits
+
+    def _fill(
+        self, order: np.ndarray, splits: np.ndarray, num_rows: int, empty: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bring an epoch to `num_rows` rows: drop the surplus, or repeat rows or add empty ones."""
         missing = num_rows - (len(splits) - 1)
         if missing > 0:
             if self.drop_remainder:
@@ -170,44 +179,4 @@ class Reader:
             order = np.concatenate([order, *filling])
             sizes = np.cumsum([len(row) for row in filling])
             splits = np.concatenate([splits, splits[-1] + sizes])
-        order, splits = order[: splits[num_rows]], splits[: num_rows + 1]
-        num_texts = 1 if self.objective == "none" else 2
-        examples = Examples(
-            np.concatenate([examples.texts, np.zeros((num_texts, 2), np.int64)]),
-            np.append(examples.splits, examples.splits[-1] + num_texts),
-            np.append(examples.labels, 0),
-        )
-        lengths = np.full(self.num_steps, self.max_len)
-        if self.rows == "bucketed":
-            random = np.random.default_rng((self.seed, number, _ORDER_STREAM, 1))
-            sizes = examples.lengths()
-            order = order[bucket(sizes[order], batch_size=self.rows_of_step, random=random)]
-            lengths = bucket_lengths(
-                sizes[order], batch_size=self.rows_of_step, max_len=self.max_len
-            )
-        random = np.random.default_rng((self.seed, number, _MASK_STREAM))
-        return _Epoch(examples, order, splits, random.integers(1 << 63, size=num_rows), lengths)
-
-    def _examples_in_rows(self, number: int) -> tuple[Examples, np.ndarray, np.ndarray]:
-        """The examples of an epoch, their order, and which of them each row holds."""
-        examples = make_examples(
-            self.store,
-            objective=self.objective,
-            max_len=self.max_len,
-            seed=self.seed,
-            epoch=number,
-            documents=self.documents,
-            short_seq_prob=self.short_seq_prob,
-            cross_documents=self.cross_documents,
-        )
-        random = np.random.default_rng((self.seed, number, _ORDER_STREAM))
-        order = random.permutation(len(examples))
-        if self.rows != "packed":
-            return examples, order, np.arange(len(order) + 1)
-        packed, splits = pack(
-            examples.lengths()[order],
-            max_len=self.max_len,
-            max_examples=self.max_examples,
-            random=random,
-        )
-        return examples, order[packed], splits
+        return order[: splits[num_rows]], splits[: num_rows + 1]

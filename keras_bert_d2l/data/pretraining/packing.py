@@ -1,61 +1,64 @@
-"""Rows: examples in, what stands in each row and its token ids out.
+"""Rows: which examples share a row, and the token ids that stand in it.
 
-A row holds one example and padding; or several examples side by side, that are told apart by their
-numbers and see nothing of each other ("packed"); or one example and padding up to the longest of
-its batch, which holds examples of about one length ("bucketed").
+There are three layouts of rows. A "padded" row holds one example and padding. A "packed" row holds
+several examples side by side, numbered so that a model can keep them apart. A "bucketed" row holds
+one example and is as long as the longest of its batch, which holds examples of similar length.
 
-R: rows, T: tokens in a row, E: examples in a row at most.
+R: rows, T: tokens in a row, E: most examples in a row.
 """
 
-import dataclasses
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.pairs import Examples
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-ROWS = ("padded", "packed", "bucketed")
-LENGTH_STEP = 8  # bucketed rows have lengths that are multiples of it
-_PACKED_TOGETHER = 1 << 12  # examples: more would hardly fill the rows better
-_SORTED_TOGETHER = 64  # batches
+Rows: TypeAlias = Literal["padded", "packed", "bucketed"]
+ROWS = get_args(Rows)
+LENGTH_STEP = 8  # the length of a bucketed row is a multiple of this
+_PACKED_TOGETHER = 1 << 12  # examples; more would hardly fill the rows better
 
 
 def pack(
     lengths: np.ndarray, *, max_len: int, max_examples: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puts several examples in one row, where they fit.
+    """Assign examples to rows, several per row where they fit.
 
-    Of a few thousand successive examples the longest comes first, and each goes into the fullest
-    row that has room for it. The rows of these come in a random order.
+    The examples are taken in groups of a few thousand. Within a group, the longest comes first and
+    each goes to the fullest row that has room for it ("best-fit decreasing"). Then the rows of the
+    group are shuffled.
 
     Args:
-        lengths: int `(N,)`, tokens of each example.
-        max_len: T, at least the largest of them.
+        lengths: int `(N,)`, tokens per example.
+        max_len: T, at least the largest length.
         max_examples: E.
-        random: Determines the order.
+        random: Generator that determines the order of the rows.
 
-    Returns: int64 `(N,)`, the examples in the order of the rows, and int64 `(R + 1,)`: row r holds
-        those from `splits[r]` to `splits[r + 1] - 1`.
+    Returns:
+        int64 `(N,)`, the examples in the order of the rows; and int64 `(R + 1,)`, where the rows
+        begin: row r holds the examples from `splits[r]` to `splits[r + 1] - 1` of that order.
     """
     rows: list[list[int]] = []
     for first in range(0, len(lengths), _PACKED_TOGETHER):
-        together = _best_fit(lengths[first : first + _PACKED_TOGETHER], max_len, max_examples)
-        random.shuffle(together)
-        rows.extend([first + example for example in row] for row in together)
+        group = _best_fit(lengths[first : first + _PACKED_TOGETHER], max_len, max_examples)
+        random.shuffle(group)
+        rows.extend([first + example for example in row] for row in group)
     order = np.fromiter((example for row in rows for example in row), np.int64, len(lengths))
     return order, np.cumsum([0, *map(len, rows)])
 
 
 def _best_fit(lengths: np.ndarray, max_len: int, max_examples: int) -> list[list[int]]:
     rows: list[list[int]] = []
-    open_rows: list[list[list[int]]] = [[] for _ in range(max_len + 1)]  # by the room they have
-    rooms = 0  # bit n: there is a row with room for n tokens
+    open_rows: list[list[list[int]]] = [[] for _ in range(max_len + 1)]  # by the room left in them
+    rooms = 0  # bit n is set if a row has room for exactly n more tokens
     by_length = lengths.tolist()
     for example in np.argsort(-lengths, kind="stable").tolist():
         length = by_length[example]
         enough = rooms >> length
         if enough:
-            room = length + (enough & -enough).bit_length() - 1  # the lowest bit
+            room = length + (enough & -enough).bit_length() - 1  # of the lowest bit that is set
             row = open_rows[room].pop()
             if not open_rows[room]:
                 rooms ^= 1 << room
@@ -69,29 +72,8 @@ def _best_fit(lengths: np.ndarray, max_len: int, max_examples: int) -> list[list
     return rows
 
 
-def bucket(lengths: np.ndarray, *, batch_size: int, random: np.random.Generator) -> np.ndarray:
-    """Puts examples of about one length into one batch.
-
-    Among the examples of 64 successive batches they are sorted by length; the batches cut from
-    them come in a random order.
-
-    Args:
-        lengths: int `(N,)`, tokens of each example; N is a multiple of `batch_size`.
-        batch_size: Examples in a batch.
-        random: Determines the order.
-
-    Returns: int64 `(N,)`, the examples in their new order.
-    """
-    order = []
-    together = _SORTED_TOGETHER * batch_size
-    for first in range(0, len(lengths), together):
-        by_length = np.argsort(lengths[first : first + together], kind="stable") + first
-        order.append(random.permutation(by_length.reshape(-1, batch_size)).ravel())
-    return np.concatenate(order)
-
-
 def bucket_lengths(lengths: np.ndarray, *, batch_size: int, max_len: int) -> np.ndarray:
-    """T of each batch: its longest example, rounded up to a multiple of 8; at most `max_len`."""
+    """Return T for each batch: its longest example, rounded up to a multiple of 8."""
     longest = lengths.reshape(-1, batch_size).max(axis=1)
     return np.minimum(-(-longest // LENGTH_STEP) * LENGTH_STEP, max_len)
 
@@ -99,24 +81,24 @@ def bucket_lengths(lengths: np.ndarray, *, batch_size: int, max_len: int) -> np.
 def padding_share(
     lengths: np.ndarray,
     *,
-    rows: str,
+    rows: Rows,
     max_len: int,
     batch_size: int = 32,
     max_examples: int = 8,
     seed: int = 0,
 ) -> float:
-    """The share of a batch's places that hold padding, for examples in a random order.
+    """Return the share of padding in the rows of shuffled examples.
 
     Args:
-        lengths: int `(N,)`, tokens of each example, at most `max_len`.
+        lengths: int `(N,)`, tokens per example, at most `max_len`.
         rows: `"padded"`, `"packed"` or `"bucketed"`.
-        max_len: Length of a row.
-        batch_size: Rows in a batch; what does not fill one is left out.
-        max_examples: Examples in a packed row at most.
-        seed: Determines the order.
+        max_len: Tokens in a row.
+        batch_size: Rows per batch. Examples that do not fill a batch are skipped.
+        max_examples: Most examples in a packed row.
+        seed: Random seed of the order.
 
     Raises:
-        ValueError: There is no such layout of rows, or fewer examples than a batch.
+        ValueError: `rows` is unknown, or there are fewer examples than a batch has.
     """
     if rows not in ROWS:
         raise ValueError(f"`rows` must be one of {', '.join(map(repr, ROWS))}. Received: {rows!r}.")
@@ -137,33 +119,19 @@ def padding_share(
     return 1 - lengths.mean() / max_len
 
 
-@dataclasses.dataclass(frozen=True)
-class Packed:
-    """What tells the examples of a row apart.
+class Layout(NamedTuple):
+    """Token ids in rows. The last three fields are set for packed rows only.
 
     Attributes:
-        example_ids: int32 `(R, T)`, 1, 2, ... for the examples of a row and 0 for padding.
-        position_ids: int32 `(R, T)`, which start again with every example.
-        cls_positions: int32 `(R, E)`, where the examples begin; 0 where there are fewer.
-    """
-
-    example_ids: np.ndarray
-    position_ids: np.ndarray
-    cls_positions: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Token ids in rows.
-
-    Attributes:
-        tokens: int32 `(R, T)`, `[CLS] text [SEP]` of one example after the other, `[SEP]` after
-            each text, then padding.
-        segments: int32 `(R, T)`, 1 for the second text of an example.
-        valid_lens: int32 `(R,)`, tokens before the padding.
-        labels: int32 `(R, E)`, of the examples; 0 where there are fewer.
+        tokens: int32 `(R, T)`: `[CLS] text [SEP]` of one example after the other, with a `[SEP]`
+            after each text, then padding.
+        segments: int32 `(R, T)`, 1 for the second text of a pair.
+        valid_lens: int32 `(R,)`, the number of tokens before the padding.
+        labels: int32 `(R, E)`, the labels of the examples; 0 if a row has fewer.
         weights: float32 `(R, E)`, 1 for an example that holds text.
-        packed: What tells the examples of a row apart, or nothing.
+        example_ids: int32 `(R, T)`, 1, 2, ... for the examples of a row and 0 for padding.
+        position_ids: int32 `(R, T)`, positions that start at 0 in every example.
+        cls_positions: int32 `(R, E)`, where the examples begin; 0 if a row has fewer.
     """
 
     tokens: np.ndarray
@@ -171,7 +139,9 @@ class Layout:
     valid_lens: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
-    packed: Packed | None
+    example_ids: np.ndarray | None = None
+    position_ids: np.ndarray | None = None
+    cls_positions: np.ndarray | None = None
 
 
 def lay_out(
@@ -182,70 +152,76 @@ def lay_out(
     *,
     vocab: Vocab,
     max_len: int,
-    max_examples: int,
-    segments: bool,
-    packed: bool,
+    max_examples: int = 1,
+    packed: bool = False,
 ) -> Layout:
-    """Writes examples into rows.
+    """Write examples into rows, all rows at once.
 
     Args:
         stored: `TokenStore.tokens`.
         examples: The examples of an epoch.
-        order: int `(number of examples,)`, those to write.
-        splits: int `(R + 1,)`: row r holds `order[splits[r] : splits[r + 1]]`.
-        vocab: Has the special tokens.
+        order: int `(number of examples,)`, the examples to write.
+        splits: int `(R + 1,)`. Row r holds the examples from `splits[r]` to `splits[r + 1] - 1`,
+            counted from the first of `order` as `splits[0]`.
+        vocab: The vocabulary, for its special tokens.
         max_len: T.
         max_examples: E.
-        segments: Whether a second text is of segment 1; otherwise all are of segment 0.
-        packed: Whether to say what tells the examples of a row apart.
-    """
-    num_rows = len(splits) - 1
-    row = np.repeat(np.arange(num_rows), np.diff(splits))  # of each example
-    number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]
-    num_texts = examples.splits[order + 1] - examples.splits[order]
-    owner = np.repeat(np.arange(len(order)), num_texts)  # the example of each text
-    text_stop = np.cumsum(num_texts)
-    nth = np.arange(len(owner)) - (text_stop - num_texts)[owner]
-    start, end = examples.texts[examples.splits[order][owner] + nth].T
+        packed: Whether to fill the fields of packed rows.
 
-    # Tokens of all rows, end to end: a text with its [SEP], and [CLS] before the first.
-    sizes = end - start + 1 + (nth == 0)
+    Returns:
+        The rows.
+    """
+    # Of each example: its row, and its number in that row.
+    num_rows = len(splits) - 1
+    row = np.repeat(np.arange(num_rows), np.diff(splits))
+    number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]
+    # Of each text: its example, its number in that example, and its range in the store.
+    num_texts = examples.splits[order + 1] - examples.splits[order]
+    last_text = np.cumsum(num_texts) - 1
+    first_text = last_text + 1 - num_texts
+    example = np.repeat(np.arange(len(order)), num_texts)
+    nth = np.arange(len(example)) - first_text[example]
+    start, end = examples.texts[examples.splits[order][example] + nth].T
+
+    # The tokens of all rows, end to end: [CLS] before the first text, [SEP] after each.
+    is_first = nth == 0
+    sizes = end - start + 1 + is_first
     stop = np.cumsum(sizes)
     begin = stop - sizes
-    example_begin = begin[text_stop - num_texts]
-    valid_lens = np.bincount(row[owner], sizes, num_rows).astype(np.int64)
-    row_begin = np.cumsum(valid_lens) - valid_lens
     place = np.arange(stop[-1])
-    ids = stored.take(place + np.repeat(start - begin - (nth == 0), sizes), mode="clip")
+    ids = stored.take(place + np.repeat(start - begin - is_first, sizes), mode="clip")
     ids = ids.astype(np.int32)
     ids[stop - 1] = vocab.sep_id
+    example_begin = begin[first_text]
     ids[example_begin] = vocab.cls_id
 
+    # From there to the places in the rows.
+    valid_lens = np.bincount(row[example], sizes, num_rows).astype(np.int64)
+    row_begin = np.cumsum(valid_lens) - valid_lens
     shift = np.arange(num_rows) * max_len - row_begin
-    target = place + np.repeat(shift[row[owner]], sizes)
+    target = place + np.repeat(shift[row[example]], sizes)
 
-    def spread(values: np.ndarray, padding: int = 0) -> np.ndarray:
-        spread = np.full(num_rows * max_len, padding, np.int32)
-        spread[target] = values
-        return spread.reshape(num_rows, max_len)
+    def by_token(values: np.ndarray, padding: int = 0) -> np.ndarray:
+        table = np.full(num_rows * max_len, padding, np.int32)
+        table[target] = values
+        return table.reshape(num_rows, max_len)
 
     def by_example(values: np.ndarray, dtype: type = np.int32) -> np.ndarray:
         table: np.ndarray = np.zeros((num_rows, max_examples), dtype)
         table[row, number] = values
         return table
 
-    apart = None
-    if packed:
-        apart = Packed(
-            example_ids=spread(np.repeat(number[owner] + 1, sizes)),
-            position_ids=spread(place - np.repeat(example_begin[owner], sizes)),
-            cls_positions=by_example(example_begin - row_begin[row]),
-        )
-    return Layout(
-        tokens=spread(ids, vocab.pad_id),
-        segments=spread(np.repeat((nth > 0) & segments, sizes)),
+    layout = Layout(
+        tokens=by_token(ids, vocab.pad_id),
+        segments=by_token(np.repeat((nth > 0) & examples.are_pairs, sizes)),
         valid_lens=valid_lens.astype(np.int32),
         labels=by_example(examples.labels[order]),
-        weights=by_example(end[text_stop - 1] > start[text_stop - 1], np.float32),
-        packed=apart,
+        weights=by_example(end[last_text] > start[last_text], np.float32),
+    )
+    if not packed:
+        return layout
+    return layout._replace(
+        example_ids=by_token(np.repeat(number[example] + 1, sizes)),
+        position_ids=by_token(place - np.repeat(example_begin[example], sizes)),
+        cls_positions=by_example(example_begin - row_begin[row]),
     )

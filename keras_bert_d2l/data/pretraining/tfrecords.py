@@ -1,8 +1,8 @@
-"""Pretraining examples in the TFRecord files of google's BERT: read as batches, and written.
+"""Read and write the TFRecord files of pretraining examples that google's BERT uses.
 
-google-research/bert's create_pretraining_data.py writes them and run_pretraining.py reads them, as
-the Model Garden's scripts do, which have new names for two of the features. The masks in such a
-file are the same in every epoch.
+google-research/bert's create_pretraining_data.py writes them and run_pretraining.py reads them. The
+Model Garden's scripts do the same, with new names for two of the features. The masks in such a file
+are the same in every epoch.
 
 B: batch size, T: tokens in a row, P: predicted positions.
 """
@@ -11,30 +11,49 @@ import contextlib
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
+from keras_bert_d2l.data.pretraining.packing import Rows
+from keras_bert_d2l.data.pretraining.pairs import Objective
+from keras_bert_d2l.data.pretraining.strategies import Masking, Strategy
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
 
 _TOKENS, _SEGMENTS, _MASK = "input_ids", "segment_ids", "input_mask"
 _POSITIONS, _IDS, _WEIGHTS = "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"
 _NEXT = "next_sentence_labels"  # 0: B is the next sentence, 1: it is not; ours are the reverse
 _NEW_NAMES = {_TOKENS: "input_word_ids", _SEGMENTS: "input_type_ids"}  # the Model Garden's
-_SHUFFLED = 10_000  # examples in the buffer
-_FILES_AT_ONCE = 8  # when they are shuffled
+_SHUFFLED = 10_000  # examples in the shuffle buffer
+_FILES_AT_ONCE = 8  # read in turns when they are shuffled
 _WRITTEN_AT_ONCE = 64
 
-AnyPath = str | os.PathLike[str]
+_Features = dict[str, tuple[str, tf.io.FixedLenFeature]]
+
+
+class ExampleArguments(TypedDict, total=False):
+    """The arguments of `pretraining_dataset` that define an example."""
+
+    max_len: int
+    num_predictions: int | None
+    masking: Strategy | Masking
+    objective: Objective
+    short_seq_prob: float
+    cross_documents: bool
+    rows: Rows
+    max_examples: int
+    split: str | None
+    held_out: float
 
 
 def read_tfrecords(
-    source: AnyPath | Sequence[AnyPath],
+    source: PathLike | Sequence[PathLike],
     *,
     batch_size: int,
     vocab_size: int,
@@ -42,29 +61,37 @@ def read_tfrecords(
     seed: int | None = None,
     drop_remainder: bool = True,
 ) -> tf.data.Dataset:
-    """Batches for `fit` from pretraining examples that google's or the Model Garden's script wrote.
+    """Read pretraining examples that google's or the Model Garden's script wrote, for `fit`.
 
-    Lengths T and P are those of the first example; all have to be alike. Files without
-    next-sentence labels give batches without `nsp`.
+    The lengths T and P are those of the first example, and all examples must have them. Files
+    without next-sentence labels give batches without `nsp`.
 
     Args:
         source: A file, a pattern such as `"examples/*.tfrecord"`, or a list of these.
-        batch_size: Rows in a batch, B.
-        vocab_size: Size of the vocabulary that the files were made with. An id that is not below
-            it ends the reading with an error.
+        batch_size: Rows per batch, B.
+        vocab_size: Size of the vocabulary the files were made with. Reading fails at an id that is
+            not below it.
         epochs: Passes over the files. None: without end.
-        seed: None: in the order of the files. A number: in a random order that it determines, of
-            the files and, as far as a buffer of 10,000 goes, of the examples.
-        drop_remainder: Whether the rows that do not fill a batch are left out.
+        seed: None: keep the order of the files. A number: shuffle the files, and the examples
+            within a buffer of 10,000, with this random seed.
+        drop_remainder: Whether to drop the rows that do not fill a batch.
 
-    Returns: a dataset of `(features, labels, weights)`:
-        features `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)`, `pred_positions (B, P)`,
-        int32; labels `mlm (B, P)` and `nsp (B,)`, int32, 1 where B is the next sentence; weights
-        `mlm (B, P)` and `nsp (B,)`, float32.
+    Returns:
+        A dataset of `(features, labels, weights)`. Features: `tokens (B, T)`, `segments (B, T)`,
+        `valid_lens (B,)` and `pred_positions (B, P)`, int32. Labels: `mlm (B, P)` and `nsp (B,)`,
+        int32, where 1 means that B is the next sentence. Weights: `mlm (B, P)` and `nsp (B,)`,
+        float32.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: A file holds no such examples, or `batch_size` is too small.
+        FileNotFoundError: A file does not exist.
+        ValueError: A file does not hold such examples, or `batch_size` is too small.
+
+    Example:
+
+    ```python
+    dataset = kb.read_tfrecords("examples/*.tfrecord", batch_size=32, vocab_size=30522, seed=0)
+    features, labels, weights = next(iter(dataset))
+    ```
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}.")
@@ -86,38 +113,46 @@ def read_tfrecords(
 def write_tfrecords(
     store: TokenStore,
     tokenizer: Tokenizer,
-    path: AnyPath,
+    path: PathLike,
     *,
     dupe_factor: int = 10,
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[ExampleArguments],
 ) -> int:
-    """Writes pretraining examples with masks that stay as they are, for other programs.
+    """Write pretraining examples with static masks, for other programs.
 
-    The file is what google-research/bert's create_pretraining_data.py would write. It appears when
-    it is whole. The examples are shuffled within each pass over the text.
+    The file has the format of google-research/bert's create_pretraining_data.py. It appears when
+    it is complete. The examples are shuffled within each pass over the text.
 
     Args:
-        store: The tokenised corpus.
-        tokenizer: The one it was made with.
-        path: The file.
-        dupe_factor: Passes over the text, each with other pairs and other masks.
-        seed: A non-negative integer. Pass k holds the examples that
-            `pretraining_dataset(seed=seed + k)` has in an epoch.
-        **options: Further arguments of `pretraining_dataset` that say what an example is, such as
-            `max_len`, `num_predictions`, `split` and `held_out`.
+        store: The tokenized corpus.
+        tokenizer: The tokenizer the store was built with.
+        path: The file to write.
+        dupe_factor: Passes over the text, each with new pairs and new masks.
+        seed: Random seed, at least 0. Pass k holds the examples of an epoch of
+            `pretraining_dataset(seed=seed + k)`.
+        **options: Further arguments of `pretraining_dataset` that define an example, such as
+            `max_len`, `num_predictions`, `masking`, `split` and `held_out`.
 
-    Returns: the number of examples.
+    Returns:
+        The number of examples written.
 
     Raises:
-        ValueError: An option is out of its range, or such examples cannot be expressed.
+        ValueError: An option is out of range, or the format cannot express such examples.
         OSError: The file cannot be written, or the disk is full.
+
+    Example:
+
+    ```python
+    store = kb.TokenStore.open("stores/books")
+    kb.write_tfrecords(store, store.tokenizer(), "examples/books.tfrecord", max_len=128)
+    ```
     """
     if dupe_factor < 1:
         raise ValueError(f"`dupe_factor` must be at least 1. Received: dupe_factor={dupe_factor}.")
     num_examples = 0
     with (
-        _explained(path),
+        _write_errors(path),
         replacing_file(path) as temporary,
         tf.io.TFRecordWriter(os.fspath(temporary)) as writer,
     ):
@@ -128,31 +163,31 @@ def write_tfrecords(
     return num_examples
 
 
-def _paths(source: AnyPath | Sequence[AnyPath]) -> list[str]:
+def _paths(source: PathLike | Sequence[PathLike]) -> list[str]:
     names = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths: list[str] = []
     for name in [os.fspath(name) for name in names]:
         found = [name] if os.path.isfile(name) else sorted(glob.glob(name))
         if not found:
-            raise FileNotFoundError(f"There is no file {name!r}, and none matches it as a pattern.")
+            raise FileNotFoundError(f"No file has the name or matches the pattern {name!r}.")
         paths += found
     if not paths:
         raise ValueError("`source` must name a file. Received: an empty list.")
     return paths
 
 
-def _features(path: str) -> dict[str, tuple[str, tf.io.FixedLenFeature]]:
-    """For each of google's names the name in the file and the length, from the first example."""
+def _features(path: str) -> _Features:
+    """Return the stored name and the length of each of google's features in the first example."""
     example = tf.train.Example()
     try:
         for record in tf.data.TFRecordDataset(path).take(1):
             example.ParseFromString(record.numpy())
     except (tf.errors.DataLossError, DecodeError) as error:
         raise ValueError(
-            f"{path!r} is no TFRecord file of examples, or damaged: {error}"
+            f"{path!r} is not a TFRecord file of examples, or it is damaged: {error}"
         ) from error
     found = example.features.feature
-    features = {}
+    features: _Features = {}
     for name in (_TOKENS, _MASK, _SEGMENTS, _POSITIONS, _IDS, _WEIGHTS, _NEXT):
         stored = name if name in found else _NEW_NAMES.get(name, name)
         if stored in found:
@@ -168,12 +203,9 @@ def _features(path: str) -> dict[str, tuple[str, tf.io.FixedLenFeature]]:
     return features
 
 
-def _parse(
-    batch: tf.Tensor, features: dict[str, tuple[str, tf.io.FixedLenFeature]], vocab_size: int
-) -> tuple[dict, dict, dict]:
+def _parse(batch: tf.Tensor, features: _Features, vocab_size: int) -> Batch:
     parsed = tf.io.parse_example(batch, dict(features.values()))
     found = {name: tf.cast(parsed[stored], tf.int32) for name, (stored, _) in features.items()}
-    weights = parsed[features[_WEIGHTS][0]]
     valid_lens = tf.reduce_sum(found[_MASK], axis=1)
     num_tokens = found[_TOKENS].shape[1]
     for name, limit in ((_TOKENS, vocab_size), (_IDS, vocab_size), (_POSITIONS, num_tokens)):
@@ -182,37 +214,31 @@ def _parse(
     is_padding_last = tf.sequence_mask(valid_lens, num_tokens, tf.int32) == found[_MASK]
     tf.debugging.Assert(tf.reduce_all(is_padding_last), [f"{_MASK} must be ones and then zeros"])
     labels = {"mlm": found[_IDS]}
-    label_weights = {"mlm": weights}
+    weights = {"mlm": parsed[features[_WEIGHTS][0]]}
     if _NEXT in found:
         labels["nsp"] = 1 - found[_NEXT][:, 0]
-        label_weights["nsp"] = tf.ones_like(labels["nsp"], tf.float32)
+        weights["nsp"] = tf.ones_like(labels["nsp"], tf.float32)
     inputs = {
         "tokens": found[_TOKENS],
         "segments": found[_SEGMENTS],
         "valid_lens": valid_lens,
         "pred_positions": found[_POSITIONS],
     }
-    return inputs, labels, label_weights
+    return inputs, labels, weights
 
 
 def _examples(
-    store: TokenStore, tokenizer: Tokenizer, seed: int, options: dict[str, Any]
+    store: TokenStore, tokenizer: Tokenizer, seed: int, options: ExampleArguments
 ) -> Iterator[tf.train.Example]:
-    """The examples of one pass over the text."""
+    """Yield the examples of one pass over the text."""
     batches = pretraining_dataset(
-        store,
-        tokenizer,
-        batch_size=_WRITTEN_AT_ONCE,
-        seed=seed,
-        epochs=1,
-        drop_remainder=False,
-        **options,
+        store, tokenizer, batch_size=_WRITTEN_AT_ONCE, seed=seed, drop_remainder=False, **options
     )
     for features, labels, weights in batches.as_numpy_iterator():
         if features.keys() != {"tokens", "segments", "valid_lens", "pred_positions"}:
             raise ValueError(
-                "The TFRecord files of google's BERT hold one example in a row. Received: options "
-                f"that make rows with {', '.join(features)}; use none for packing."
+                "The TFRecord files of google's BERT hold one example per row. Received: options "
+                f"that make rows with {', '.join(features)}; do not pack rows."
             )
         is_real = np.arange(features["tokens"].shape[1]) < features["valid_lens"][:, None]
         columns = {
@@ -225,7 +251,7 @@ def _examples(
         }
         if "nsp" in labels:
             columns[_NEXT] = 1 - labels["nsp"][:, None]
-        # The rows that fill up the last batch have nothing to predict.
+        # The empty rows that complete the last batch have nothing to predict.
         for row in np.flatnonzero(weights["mlm"].any(axis=1)):
             yield _example({name: column[row] for name, column in columns.items()})
 
@@ -240,12 +266,12 @@ def _example(values: dict[str, np.ndarray]) -> tf.train.Example:
 
 
 @contextlib.contextmanager
-def _explained(path: AnyPath) -> Iterator[None]:
-    """Turns TensorFlow's errors of writing into Python's."""
+def _write_errors(path: PathLike) -> Iterator[None]:
+    """Turn TensorFlow's errors while writing into an `OSError` that names the file."""
     try:
         yield
     except tf.errors.OpError as error:
         raise OSError(
-            f"Could not write {os.fspath(path)!r}: {error.message}. Needed are a folder with write "
+            f"Could not write {os.fspath(path)!r}: {error.message}. The folder needs write "
             "permission and free space."
         ) from error

@@ -1,1 +1,1 @@
-"""Token store -> a report on what the model will see."""
+"""The data report: what a model will see of a text, measured and shown as a page."""

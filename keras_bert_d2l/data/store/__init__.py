@@ -1,1 +1,1 @@
-"""The token store: a corpus tokenized once, on disk, read at random."""
+"""The token store: a corpus tokenized once, kept on disk, and read in any order."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.packing import bucket
+from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.encoding import (
     IGNORED,
     encoded_questions,

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining import epochs
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset, split_documents
-from keras_bert_d2l.data.pretraining.masking import Masking
-from keras_bert_d2l.data.pretraining.pairs import make_examples, make_pairs
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
+from keras_bert_d2l.data.pretraining.strategies import Masking
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
@@ -125,11 +125,11 @@ def test_as_many_predictions_as_a_full_row_needs(dataset, max_len, given, num_pr
     assert features["pred_positions"].shape == (8, num_predictions)
 
 
-def test_an_epoch_holds_the_pairs_of_make_pairs_once(text, dataset):
-    pairs = make_pairs(text.store, max_len=32, seed=4, epoch=0)
+def test_an_epoch_holds_every_pair_once(text, dataset):
+    pairs = make_examples(text.store, ExampleOptions(max_len=32, seed=4), epoch=0)
     expected = [
         (*range(a_start, a_end), *range(b_start, b_end))
-        for a_start, a_end, b_start, b_end, _ in pairs
+        for a_start, a_end, b_start, b_end in pairs.texts.reshape(-1, 4)
     ]
     found = []
     for features, labels, weights in dataset(seed=4, drop_remainder=False):
@@ -143,7 +143,7 @@ def test_an_epoch_holds_the_pairs_of_make_pairs_once(text, dataset):
 
 
 def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(text, dataset):
-    num_pairs = len(make_pairs(text.store, max_len=32, seed=0, epoch=0))
+    num_pairs = len(make_examples(text.store, ExampleOptions(max_len=32), epoch=0))
     assert num_pairs % 8
     batches = list(dataset(drop_remainder=False))
     assert len(batches) == math.ceil(num_pairs / 8)
@@ -225,9 +225,9 @@ def test_skipping_does_not_cost_the_steps_skipped(dataset):
 def test_going_on_makes_two_epochs_at_most_however_late_it_is(dataset, monkeypatch, first_step):
     made = []
 
-    def counting(*arguments, epoch, **settings):
+    def counting(*arguments, epoch):
         made.append(epoch)
-        return make_examples(*arguments, epoch=epoch, **settings)
+        return make_examples(*arguments, epoch=epoch)
 
     monkeypatch.setattr(epochs, "make_examples", counting)
     steps = int(dataset(epochs=1).cardinality())
@@ -556,7 +556,7 @@ def test_masking_is_what_it_is_told_to_be(dataset):
 @pytest.mark.parametrize("objective", ["nsp", "sop", "none"])
 def test_examples_differ_from_epoch_to_epoch(text, objective):
     first, again, other = (
-        make_examples(text.store, objective=objective, max_len=32, seed=0, epoch=epoch)
+        make_examples(text.store, ExampleOptions(objective=objective, max_len=32), epoch=epoch)
         for epoch in (0, 0, 1)
     )
     np.testing.assert_array_equal(first.texts, again.texts)

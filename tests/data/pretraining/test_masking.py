@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.masking import COUNTS, STRATEGIES, Masking, mask_tokens
+from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.pretraining.strategies import COUNTS, STRATEGIES, Masking
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
 # Special tokens anywhere in the vocabulary; the last 15 of 40 are pieces that go on with a word.

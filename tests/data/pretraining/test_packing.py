@@ -1,10 +1,12 @@
 """Rows: that packing loses nothing, and that a model sees in a packed row what it sees in many."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.packing import (
-    bucket,
     bucket_lengths,
     lay_out,
     pack,
@@ -49,12 +51,9 @@ def test_packing_fills_rows_that_a_human_would_fill():
     assert sorted(rows) == [[2, 8], [3, 7], [5, 5], [10]]
 
 
-def test_a_batch_of_a_bucket_has_examples_of_about_one_length():
+def test_a_bucketed_batch_is_as_long_as_its_longest_example_in_steps_of_eight():
     lengths = lengths_like_text(64 * 32)
     order = bucket(lengths, batch_size=32, random=generator())
-    assert sorted(order) == list(range(len(lengths)))
-    spread = np.ptp(lengths[order].reshape(-1, 32), axis=1)
-    assert np.median(spread) <= 1
     sizes = bucket_lengths(lengths[order], batch_size=32, max_len=60)
     assert set(sizes) <= {8, 16, 24, 32, 40, 48, 56, 60}
     assert (np.diff(sizes) < 0).any()  # not from the shortest to the longest
@@ -77,16 +76,15 @@ def test_a_share_of_nothing_is_refused(number, rows, message):
         padding_share(np.full(number, 5), rows=rows, max_len=8)
 
 
-def lay(order, splits, segments=True):
+def lay(order, splits, are_pairs=True):
     return lay_out(
         STORED,
-        EXAMPLES,
+        dataclasses.replace(EXAMPLES, are_pairs=are_pairs),
         np.array(order),
         np.array(splits),
         vocab=VOCAB,
         max_len=24,
         max_examples=3,
-        segments=segments,
         packed=True,
     )
 
@@ -99,10 +97,10 @@ def test_examples_stand_side_by_side_in_a_row():
         [CLS, SEP, SEP, *padding],
     ]
     assert rows.segments[0].tolist() == [0] * 7 + [1] * 2 + [0] * 4 + [1] * 4 + [0] * 7
-    assert rows.packed.example_ids[0].tolist() == [1] * 9 + [2] * 8 + [3] * 6 + [0]
-    assert rows.packed.position_ids[0].tolist() == [*range(9), *range(8), *range(6), 0]
+    assert rows.example_ids[0].tolist() == [1] * 9 + [2] * 8 + [3] * 6 + [0]
+    assert rows.position_ids[0].tolist() == [*range(9), *range(8), *range(6), 0]
     assert rows.valid_lens.tolist() == [23, 3]
-    assert rows.packed.cls_positions.tolist() == [[0, 9, 17], [0, 0, 0]]
+    assert rows.cls_positions.tolist() == [[0, 9, 17], [0, 0, 0]]
     assert rows.labels.tolist() == [[0, 1, 1], [0, 0, 0]]
     assert rows.weights.tolist() == [[1, 1, 1], [0, 0, 0]]  # the last holds no text
 
@@ -118,11 +116,10 @@ def test_a_row_is_the_same_whatever_stands_before_it():
         vocab=VOCAB,
         max_len=24,
         max_examples=3,
-        segments=True,
         packed=True,
     )
-    np.testing.assert_array_equal(later.packed.cls_positions, alone.packed.cls_positions)
+    np.testing.assert_array_equal(later.cls_positions, alone.cls_positions)
 
 
 def test_without_pairs_all_segments_are_zero():
-    assert not lay([0, 1], [0, 2], segments=False).segments.any()
+    assert not lay([0, 1], [0, 2], are_pairs=False).segments.any()

@@ -6,13 +6,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.pretraining.pairs import _truncate, make_pairs, make_texts
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples, truncate
 
 A_START, A_END, B_START, B_END, LABEL = range(5)
 
 
+def make_pairs(store, *, epoch=0, **options):
+    """Pairs as rows of five numbers: start and end of A, start and end of B, label."""
+    examples = make_examples(store, ExampleOptions(**options), epoch=epoch)
+    return np.column_stack([examples.texts.reshape(-1, 4), examples.labels])
+
+
 def layout(lengths):
-    """What `make_pairs` needs of a store: where sentences and documents begin."""
+    """What `make_examples` needs of a store: where sentences and documents begin."""
     sentences = [length for document in lengths for length in document]
     return SimpleNamespace(
         num_documents=len(lengths),
@@ -52,7 +58,7 @@ def is_likely(statistic, degrees):
 @pytest.fixture(scope="module", params=[8, 64, 128])
 def drawn(request):
     store = random_layout()
-    pairs = make_pairs(store, max_len=request.param, seed=3, epoch=0)
+    pairs = make_pairs(store, max_len=request.param, seed=3)
     return SimpleNamespace(store=store, pairs=pairs, room=request.param - 3)
 
 
@@ -84,7 +90,7 @@ def test_pairs_come_in_the_order_of_the_text(drawn):
 
 
 def test_without_truncation_b_goes_on_where_a_ends():
-    pairs = make_pairs(one_token_sentences(*[500] * 4), max_len=23, seed=0, epoch=0)
+    pairs = make_pairs(one_token_sentences(*[500] * 4), max_len=23)
     true = pairs[pairs[:, LABEL] == 1]
     assert len(true) > 20
     np.testing.assert_array_equal(true[:, A_END], true[:, B_START])
@@ -92,7 +98,7 @@ def test_without_truncation_b_goes_on_where_a_ends():
 
 def test_every_sentence_is_used_once_as_a_or_as_true_b():
     store = one_token_sentences(1, 2, 3, 50, 51, 52, 300)
-    pairs = make_pairs(store, max_len=23, seed=1, epoch=0)
+    pairs = make_pairs(store, max_len=23, seed=1)
     used = np.zeros(store.sentence_offsets[-1], int)
     for a_start, a_end, b_start, b_end, is_next in pairs:
         used[a_start:a_end] += 1
@@ -102,7 +108,7 @@ def test_every_sentence_is_used_once_as_a_or_as_true_b():
 
 
 def test_a_chunk_is_split_anywhere_between_two_sentences():
-    pairs = make_pairs(one_token_sentences(*[4] * 6000), max_len=7, seed=0, epoch=0)
+    pairs = make_pairs(one_token_sentences(*[4] * 6000), max_len=7)
     true = pairs[pairs[:, LABEL] == 1]
     full = true[true[:, B_END] - true[:, A_START] == 4]
     observed = np.bincount(full[:, A_END] - full[:, A_START], minlength=4)[1:]
@@ -111,7 +117,7 @@ def test_a_chunk_is_split_anywhere_between_two_sentences():
 
 def test_a_false_b_fills_the_row_with_whole_sentences():
     store = layout([[7] * 30] * 50)
-    pairs = make_pairs(store, max_len=50, seed=0, epoch=0)
+    pairs = make_pairs(store, max_len=50)
     a, b = (pairs[:, end] - pairs[:, start] for start, end in ((0, 1), (2, 3)))
     last = (document_of(store, pairs[:, B_START]) + 1) * 210  # the end of B's document
     whole = (pairs[:, LABEL] == 0) & (a + b < 47)
@@ -125,7 +131,7 @@ def test_a_false_b_comes_from_any_other_document_and_any_sentence():
     b_starts = np.concatenate(
         [
             pairs[(pairs[:, LABEL] == 0) & (pairs[:, A_START] < 12), B_START]
-            for pairs in (make_pairs(store, max_len=9, seed=0, epoch=n) for n in range(2000))
+            for pairs in (make_pairs(store, max_len=9, epoch=n) for n in range(2000))
         ]
     )
     observed = np.bincount(b_starts, minlength=60)
@@ -139,13 +145,13 @@ def test_half_of_the_pairs_are_true_also_where_chunks_have_one_sentence(share_of
     store = layout(
         [[100 if draw.random() < share_of_long else 6 for _ in range(50)] for _ in range(800)]
     )
-    pairs = make_pairs(store, max_len=23, seed=0, epoch=0)
+    pairs = make_pairs(store, max_len=23)
     sigma = 0.5 / np.sqrt(len(pairs))
     assert pairs[:, LABEL].mean() == pytest.approx(0.5, abs=4 * sigma)
 
 
 def test_documents_of_one_sentence_make_false_pairs_only():
-    pairs = make_pairs(layout([[5]] * 20), max_len=16, seed=0, epoch=0)
+    pairs = make_pairs(layout([[5]] * 20), max_len=16)
     assert pairs[:, LABEL].tolist() == [0] * 20
     np.testing.assert_array_equal(pairs[:, A_START], np.arange(20) * 5)
 
@@ -164,7 +170,7 @@ def trim(a, b, room):
 def test_truncation_takes_from_the_longer_text(room):
     lengths = np.array([(a, b) for a in range(1, 25) for b in range(1, 25)])
     starts = np.full_like(lengths, 100)
-    new_starts, new_ends = _truncate(starts, starts + lengths, room, np.random.default_rng(0))
+    new_starts, new_ends = truncate(starts, starts + lengths, room, np.random.default_rng(0))
     expected = [trim(a, b, room) for a, b in lengths]
     np.testing.assert_array_equal(new_ends - new_starts, expected)
     assert (new_starts >= starts).all()
@@ -173,7 +179,7 @@ def test_truncation_takes_from_the_longer_text(room):
 
 def test_truncation_takes_from_either_end_as_a_coin_falls():
     starts = np.zeros((20_000, 2), int)
-    new_starts, _ = _truncate(starts, starts + np.array([2, 14]), 12, np.random.default_rng(0))
+    new_starts, _ = truncate(starts, starts + np.array([2, 14]), 12, np.random.default_rng(0))
     assert (new_starts[:, 0] == 0).all()
     observed = np.bincount(new_starts[:, 1], minlength=5)  # of four tokens
     assert is_likely(chi_square(observed, 20_000 * np.array([1, 4, 6, 4, 1]) / 16), 4)
@@ -192,7 +198,7 @@ def test_seed_and_epoch_determine_the_pairs():
 def test_only_the_given_documents_are_used():
     store = random_layout(20)
     chosen = np.array([3, 7, 8, 19])
-    pairs = make_pairs(store, max_len=32, seed=0, epoch=0, documents=chosen)
+    pairs = make_pairs(store, max_len=32, documents=chosen)
     for start in (A_START, B_START):
         assert set(document_of(store, pairs[:, start])) == set(chosen)
 
@@ -201,21 +207,21 @@ def test_only_the_given_documents_are_used():
 def test_one_document_is_too_few(documents):
     store = one_token_sentences(50)
     with pytest.raises(ValueError, match="at least two documents.*blank lines"):
-        make_pairs(store, max_len=32, seed=0, epoch=0, documents=documents)
+        make_pairs(store, max_len=32, documents=documents)
 
 
 def test_a_row_has_room_for_a_token_of_each_text():
     store = one_token_sentences(9, 9)
-    pairs = make_pairs(store, max_len=5, seed=0, epoch=0)
+    pairs = make_pairs(store, max_len=5)
     assert (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]] == 1).all()
     with pytest.raises(ValueError, match="`max_len` must be at least 5.*max_len=4"):
-        make_pairs(store, max_len=4, seed=0, epoch=0)
+        make_pairs(store, max_len=4)
 
 
 @pytest.mark.parametrize("max_len", [8, 64])
 def test_half_of_the_ordered_pairs_are_swapped_and_none_leaves_its_document(max_len):
     store = random_layout(1000)
-    pairs = make_pairs(store, objective="sop", max_len=max_len, seed=0, epoch=0)
+    pairs = make_pairs(store, objective="sop", max_len=max_len)
     in_order = pairs[:, A_END] <= pairs[:, B_START]
     assert (in_order | (pairs[:, B_END] <= pairs[:, A_START])).all()
     np.testing.assert_array_equal(in_order, pairs[:, LABEL] == 1)
@@ -229,9 +235,7 @@ def test_half_of_the_ordered_pairs_are_swapped_and_none_leaves_its_document(max_
 
 
 def test_without_truncation_ordered_pairs_are_the_text_in_one_piece():
-    pairs = make_pairs(
-        one_token_sentences(*[500] * 4), objective="sop", max_len=23, seed=0, epoch=0
-    )
+    pairs = make_pairs(one_token_sentences(*[500] * 4), objective="sop", max_len=23)
     ordered = np.where(pairs[:, [LABEL]] == 1, pairs[:, :4], pairs[:, [2, 3, 0, 1]])
     np.testing.assert_array_equal(ordered[:, 1], ordered[:, 2])
     np.testing.assert_array_equal(ordered[1:, 0], ordered[:-1, 3])  # 500 is a multiple of 20
@@ -240,13 +244,13 @@ def test_without_truncation_ordered_pairs_are_the_text_in_one_piece():
 
 def test_which_text_is_the_longer_does_not_tell_the_order():
     store = layout([[40] * 50] * 40)  # every pair is cut, by an odd number
-    pairs = make_pairs(store, objective="sop", max_len=40, seed=0, epoch=0)
+    pairs = make_pairs(store, objective="sop", max_len=40)
     a = pairs[:, A_END] - pairs[:, A_START]
     assert set(a[pairs[:, LABEL] == 0]) == set(a[pairs[:, LABEL] == 1])
 
 
 def test_a_sentence_alone_is_ordered_with_the_one_before_it():
-    pairs = make_pairs(layout([[5, 5, 5], [7]]), objective="sop", max_len=13, seed=0, epoch=0)
+    pairs = make_pairs(layout([[5, 5, 5], [7]]), objective="sop", max_len=13)
     assert sorted(pairs[0, :4]) == [0, 5, 5, 10]
     assert sorted(pairs[1, :4]) == [5, 10, 10, 15]
     assert len(pairs) == 2  # a document of one sentence has no order
@@ -254,13 +258,13 @@ def test_a_sentence_alone_is_ordered_with_the_one_before_it():
 
 def test_ordered_pairs_need_one_document_only():
     store = one_token_sentences(40)
-    assert len(make_pairs(store, objective="sop", max_len=13, seed=0, epoch=0)) == 4
+    assert len(make_pairs(store, objective="sop", max_len=13)) == 4
 
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_short_examples_have_every_length(objective):
     store = one_token_sentences(*[400] * 200)
-    pairs = make_pairs(store, objective=objective, max_len=23, seed=0, epoch=0, short_seq_prob=0.4)
+    pairs = make_pairs(store, objective=objective, max_len=23, short_seq_prob=0.4)
     lengths = (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]).sum(axis=1)
     is_whole = np.isin(pairs[:, A_END], np.arange(400, 80_001, 400))  # or the end of a document
     is_whole |= np.isin(pairs[:, B_END], np.arange(400, 80_001, 400))
@@ -270,9 +274,10 @@ def test_short_examples_have_every_length(objective):
     assert is_likely(chi_square(observed, observed.sum() * expected), 18)
 
 
-def texts_of(store, **settings):
+def texts_of(store, *, epoch=0, **settings):
     """Each example as a list of lists of tokens."""
-    examples = make_texts(store, **{"max_len": 12, "seed": 0, "epoch": 0, **settings})
+    options = ExampleOptions(objective="none", **{"max_len": 12, **settings})
+    examples = make_examples(store, options, epoch=epoch)
     texts = [list(range(start, end)) for start, end in examples.texts]
     return [
         texts[a:b] for a, b in zip(examples.splits[:-1], examples.splits[1:], strict=True)
@@ -325,4 +330,4 @@ def test_texts_hold_every_token_once_and_fit(cross_documents, max_len, short_seq
 
 def test_a_row_of_one_text_has_room_for_a_token():
     with pytest.raises(ValueError, match="`max_len` must be at least 3.*max_len=2"):
-        make_texts(one_token_sentences(9), max_len=2, seed=0, epoch=0)
+        texts_of(one_token_sentences(9), max_len=2)

@@ -124,7 +124,7 @@ def test_values_out_of_range_end_the_reading(tmp_path, change, message):
 
 def test_files_of_something_else_are_refused(tmp_path):
     (tmp_path / "text").write_text("This is no file of records, but it is long enough for one.")
-    with pytest.raises(ValueError, match="text' is no TFRecord file of examples"):
+    with pytest.raises(ValueError, match="text' is not a TFRecord file of examples"):
         read(tmp_path / "text")
     row = {name: values for name, values in ROW.items() if name != "masked_lm_ids"}
     with pytest.raises(ValueError, match=r"no 'masked_lm_ids' in the first example.*'input_ids'"):

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.pretraining.masking import Masking
-from keras_bert_d2l.data.pretraining.pairs import make_examples
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
+from keras_bert_d2l.data.pretraining.strategies import Masking
 from keras_bert_d2l.data.report import copies, report
 from keras_bert_d2l.data.report.page import report_page, write_page
 from keras_bert_d2l.data.report.report import data_report
@@ -94,7 +94,7 @@ def test_sentences_have_one_hash_in_any_block(store, monkeypatch):
 
 
 def test_examples_are_those_of_training(found, store):
-    examples = make_examples(store, objective="nsp", max_len=32, seed=0, epoch=0)
+    examples = make_examples(store, ExampleOptions(max_len=32), epoch=0)
     assert found.num_examples == len(examples) == sum(found.example_lengths.counts)
     assert found.mean_length == pytest.approx(examples.lengths().mean())
     assert found.positive_share == pytest.approx(examples.labels.mean())
@@ -129,7 +129,7 @@ def test_without_a_second_head_there_is_nothing_to_label(store):
     found = data_report(store, TOKENIZER, max_len=32, objective="none")
     assert found.positive_share is None
     assert {example.label for example in found.examples} == {""}
-    assert not any("labelled" in name for group in found.groups() for name, _ in group.figures)
+    assert not any("labeled" in name for group in found.groups() for name, _ in group.figures)
 
 
 def test_a_large_store_is_sampled_by_documents(store, monkeypatch):
@@ -140,7 +140,7 @@ def test_a_large_store_is_sampled_by_documents(store, monkeypatch):
 
 
 def make_count(store):
-    return len(make_examples(store, objective="nsp", max_len=32, seed=0, epoch=0))
+    return len(make_examples(store, ExampleOptions(max_len=32), epoch=0))
 
 
 def test_the_same_seed_gives_the_same_page(store):

@@ -1,0 +1,235 @@
+"""Choose the positions to predict: single tokens, whole words, n-grams or spans.
+
+B: batch size, T: tokens in a row, P: predicted positions, W: words in the batch, L: most words in
+a unit.
+"""
+
+import functools
+import operator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.data.pretraining.random_numbers import CHOICE, COUNT, UNIT_LENGTH, uniform
+from keras_bert_d2l.data.pretraining.strategies import Masking
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+# The probabilities that a unit has 1, 2, ... words.
+_UNIT_WORDS = {
+    "whole_word": np.ones(1),
+    "ngram": np.array([6, 3, 2]) / 11,  # proportional to 1/n
+    "span": 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10),  # geometric, at most 10; the mean is 3.8
+}
+
+
+def find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarray) -> tf.Tensor:
+    """Return which tokens may be chosen, bool `(B, T)`: all but padding and `excluded` ids.
+
+    `excluded` must be sorted. Its ids are compared as runs of successive ids, which is several
+    times faster than looking up each token.
+    """
+    runs = np.split(excluded, np.flatnonzero(np.diff(excluded) > 1) + 1)
+    is_excluded = functools.reduce(
+        operator.or_, [(tokens >= run[0]) & (tokens <= run[-1]) for run in runs]
+    )
+    return tf.sequence_mask(valid_lens, tf.shape(tokens)[1]) & ~is_excluded
+
+
+def count_predictions(
+    is_candidate: tf.Tensor, valid_lens: tf.Tensor, keys: tf.Tensor, masking: Masking
+) -> tf.Tensor:
+    """Return how many tokens of each row to predict, int32 `(B,)`, at most its candidates."""
+    num_candidates = tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32)
+    if masking.count == "round":
+        share = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))
+        count = tf.maximum(tf.cast(share, tf.int32), 1)
+    elif masking.count == "ceil":  # in floating point, 0.07 * 100 is slightly more than 7
+        share = tf.math.ceil(masking.rate * tf.cast(num_candidates, tf.float64) - 1e-9)
+        count = tf.cast(share, tf.int32)
+    else:
+        heads = uniform(keys, COUNT, tf.range(tf.shape(is_candidate)[1])) < masking.rate
+        count = tf.math.count_nonzero(is_candidate & heads, axis=1, dtype=tf.int32)
+    return tf.minimum(count, num_candidates)
+
+
+def choose_tokens(
+    is_candidate: tf.Tensor, count: tf.Tensor, keys: tf.Tensor, num_predictions: int
+) -> tf.Tensor:
+    """Choose `count` candidates of each row, all equally likely.
+
+    Floyd's algorithm samples k of n without repetition in k draws: draw i = 0, 1, ... is uniform
+    on 0 to n - k + i, and a repeated value is replaced by n - k + i.
+    Source: Bentley and Floyd 1987, "A sample of brilliance".
+
+    Returns:
+        int32 `(B, P)`, the positions; T in unused places.
+    """
+    num_rows, num_tokens = tf.unstack(tf.shape(is_candidate))
+    num_candidates = tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32)
+    slots = tf.range(num_predictions)[:, None]  # (P, 1): here, rows run along the last axis
+    last = num_candidates - count + slots
+    draws = tf.transpose(uniform(keys, CHOICE, slots[:, 0]))
+    drawn = tf.cast(draws * tf.cast(last + 1, tf.float64), tf.int32)
+    chosen: list[tf.Tensor] = []
+    for draw, largest in zip(
+        tf.unstack(drawn, num_predictions), tf.unstack(last, num_predictions), strict=True
+    ):
+        is_repeated = tf.reduce_any(tf.equal(tf.stack(chosen), draw), 0) if chosen else False
+        chosen.append(tf.where(is_repeated, largest, draw))
+
+    # Turn the n-th candidate of a row into its position. There may be no candidate at all.
+    candidates = tf.pad(_flat_indices(is_candidate), [[0, 1]])
+    first = tf.cumsum(num_candidates, exclusive=True)
+    is_real = slots < count
+    flat = tf.gather(candidates, tf.where(is_real, first + tf.stack(chosen), 0))
+    return tf.transpose(tf.where(is_real, flat - tf.range(num_rows) * num_tokens, num_tokens))
+
+
+def choose_words(
+    tokens: tf.Tensor,
+    is_candidate: tf.Tensor,
+    count: tf.Tensor,
+    keys: tf.Tensor,
+    vocab: Vocab,
+    strategy: str,
+    num_predictions: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Choose units of whole words, at most `count` tokens of each row.
+
+    Args:
+        tokens: int32 `(B, T)`.
+        is_candidate: bool `(B, T)`, the tokens that may be chosen.
+        count: int32 `(B,)`.
+        keys: int64 `(B,)`, one random number per row.
+        vocab: The vocabulary; tokens that begin with `##` continue a word.
+        strategy: `"whole_word"`, `"ngram"` or `"span"`.
+        num_predictions: P.
+
+    Returns:
+        Two tensors, int32 `(B, P)`, with T in unused places: the positions, ascending; and for
+        each position a number that is the same for all tokens that draw their replacement together.
+    """
+    num_tokens = tf.shape(tokens)[1]
+    continues = np.array([token.startswith("##") and token != "##" for token in vocab.tokens])
+    words = _find_words(is_candidate, tf.gather(continues, tokens), len(_UNIT_WORDS[strategy]))
+    unit, num_left = _choose_units(words, count, keys, num_tokens, strategy)
+
+    # From the chosen words to their tokens. `unit` is -1 for a word that is not chosen.
+    chosen = _flat_indices(unit >= 0)
+    start = tf.gather(words.starts, chosen)
+    sizes = tf.gather(words.ends, chosen) - start
+    first = tf.repeat(start - tf.cumsum(sizes, exclusive=True), sizes)
+    positions = first + tf.range(tf.size(first))
+    units = tf.repeat(tf.gather(words.starts, tf.gather(unit, chosen)), sizes)
+    if strategy == "whole_word":
+        units = positions  # the pieces of a word draw their replacements one by one, as in google's
+    positions, units = (
+        tf.RaggedTensor.from_row_lengths(
+            flat % num_tokens, count - num_left, validate=False
+        ).to_tensor(num_tokens, shape=(None, num_predictions))
+        for flat in (positions, units)
+    )
+    return positions, units
+
+
+class _Words(NamedTuple):
+    """The words of all rows, end to end, and L empty ones behind them that are never chosen.
+
+    Attributes:
+        starts: int32 `(W + L,)`, the index of each word's first token in the flattened batch.
+        ends: int32 `(W + L,)`, the index after its last token.
+        per_row: int32 `(B,)`, the number of words in each row.
+    """
+
+    starts: tf.Tensor
+    ends: tf.Tensor
+    per_row: tf.Tensor
+
+
+def _find_words(is_candidate: tf.Tensor, is_piece: tf.Tensor, longest: int) -> _Words:
+    after_candidate = tf.pad(is_candidate[:, :-1], [[0, 0], [1, 0]])
+    before_piece = tf.pad((is_candidate & is_piece)[:, 1:], [[0, 0], [0, 1]])
+    is_start = is_candidate & ~(is_piece & after_candidate)
+    return _Words(
+        starts=tf.pad(_flat_indices(is_start), [[0, longest]]),
+        ends=tf.pad(_flat_indices(is_candidate & ~before_piece) + 1, [[0, longest]]),
+        per_row=tf.math.count_nonzero(is_start, axis=1, dtype=tf.int32),
+    )
+
+
+def _choose_units(
+    words: _Words, count: tf.Tensor, keys: tf.Tensor, num_tokens: tf.Tensor, strategy: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Visit the words of each row in random order and choose the unit that starts there, if any.
+
+    Returns:
+        int32 `(W,)`, for each word the first word of its unit, or -1 if it is not chosen; and
+        int32 `(B,)`, the part of `count` that is left.
+    """
+    longest = len(_UNIT_WORDS[strategy])
+    beyond = tf.reduce_sum(words.per_row)  # W, the first of the empty words
+    row_stop = tf.cumsum(words.per_row)
+    row_start = row_stop - words.per_row
+    turns = tf.range(num_tokens)
+    draws, length_draws = (
+        tf.transpose(uniform(keys, stream, turns)) for stream in (CHOICE, UNIT_LENGTH)
+    )
+
+    def is_unfinished(turn: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+        return (left > 0) & (turn < words.per_row)  # (B,)
+
+    def visit(
+        turn: tf.Tensor, order: tf.Tensor, unit: tf.Tensor, left: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        # The next step of a Fisher-Yates shuffle of each row's words.
+        is_live = is_unfinished(turn, left)
+        skipped = tf.cast(draws[turn] * tf.cast(words.per_row - turn, tf.float64), tf.int32)
+        drawn = tf.where(is_live, row_start + turn + skipped, beyond)
+        word = tf.gather(order, drawn)
+        current = tf.gather(order, tf.where(is_live, row_start + turn, beyond))
+        order = tf.tensor_scatter_nd_update(order, drawn[:, None], current)
+
+        in_unit = word[:, None] + tf.range(longest)  # (B, L)
+        start, end = tf.gather(words.starts, in_unit), tf.gather(words.ends, in_unit)
+        fits = (end - start[:, :1] <= left[:, None]) & (in_unit < row_stop[:, None])
+        if longest > 1:
+            is_taken = tf.gather(unit, in_unit) >= 0
+            fits &= _within_length(length_draws[turn], strategy) & _is_gapless(start, end)
+            if strategy == "ngram":
+                fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
+            else:  # a span may run through chosen words, but it does not start at one
+                fits &= ~is_taken & ~is_taken[:, :1]
+        unit = tf.tensor_scatter_nd_update(
+            unit,
+            tf.reshape(tf.where(fits, in_unit, beyond), [-1, 1]),
+            tf.repeat(word, longest),
+        )
+        return turn + 1, order, unit, left - tf.reduce_sum(tf.where(fits, end - start, 0), axis=1)
+
+    _, _, unit, left = tf.while_loop(
+        lambda turn, order, unit, left: tf.reduce_any(is_unfinished(turn, left)),
+        visit,
+        (0, tf.range(beyond + longest), tf.fill([beyond + longest], -1), count),
+    )
+    return unit[:beyond], left
+
+
+def _within_length(draw: tf.Tensor, strategy: str) -> tf.Tensor:
+    """Return which of L words belong to a unit whose length `draw (B,)` decides, `(B, L)`."""
+    shares = _UNIT_WORDS[strategy]
+    more_words = tf.math.count_nonzero(
+        draw[:, None] >= shares.cumsum()[:-1], axis=1, keepdims=True, dtype=tf.int32
+    )
+    return tf.range(len(shares)) <= more_words
+
+
+def _is_gapless(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Return up to which of L words no special or excluded token stands between, `(B, L)`."""
+    follows = tf.pad(start[:, 1:] == end[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    return tf.math.cumprod(tf.cast(follows, tf.int32), axis=1) > 0
+
+
+def _flat_indices(values: tf.Tensor) -> tf.Tensor:
+    """Return where the flattened `values` are true, int32."""
+    return tf.cast(tf.where(tf.reshape(values, [-1]))[:, 0], tf.int32)

@@ -1,0 +1,92 @@
+"""`Masking`: the options of masked language modeling, checked."""
+
+import dataclasses
+import math
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
+Count: TypeAlias = Literal["round", "ceil", "bernoulli"]
+STRATEGIES = get_args(Strategy)
+COUNTS = get_args(Count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """Which tokens a model predicts, and what it sees in their place.
+
+    Strategies:
+
+    - `"token"`: single tokens, all equally likely (Devlin et al. 2018, section 3.1).
+    - `"whole_word"`: whole words. A word is a token and the `##` pieces that follow it
+      (github.com/google-research/bert, create_pretraining_data.py).
+    - `"ngram"`: one, two or three successive words, with probabilities proportional to 1/n, that
+      do not overlap (github.com/tensorflow/models, official/nlp/data/create_pretraining_data.py).
+    - `"span"`: 1 to 10 successive words, geometrically distributed with p = 0.2
+      (Joshi et al. 2019, SpanBERT).
+
+    Words, n-grams and spans start at the words of a row in random order until the row has enough
+    predictions. A unit that exceeds the remaining count is shortened word by word. A single word
+    that does not fit is skipped, so a row may have one or two predictions fewer than its count.
+    No unit contains a special or an excluded token.
+
+    Args:
+        strategy: One of the strategies above.
+        rate: Share of tokens to predict, in (0, 1).
+        replace: Shares of the predicted tokens that are replaced by the mask token, are replaced
+            by a random token, and are kept. `"ngram"` and `"span"` make this choice once per unit
+            instead of once per token, as their sources do.
+        count: How the number of predictions of a row is computed. `"round"`:
+            `max(1, round(rate * n))` for n tokens including special tokens, halves rounded to even
+            (BERT). `"ceil"`: `ceil(rate * n)` for n tokens that may be chosen (tf.text).
+            `"bernoulli"`: every token that may be chosen counts with probability `rate`, so the
+            number is binomial (Hugging Face).
+        exclude: Ids that are neither chosen nor inserted, like the special tokens.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+
+    ```python
+    masking = kb.Masking("whole_word", rate=0.2)
+    masking.num_predictions(128)  # 26
+    dataset = kb.pretraining_dataset(store, tokenizer, batch_size=32, masking=masking)
+    ```
+    """
+
+    strategy: Strategy = "token"
+    rate: float = 0.15
+    replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    count: Count = "round"
+    exclude: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, names in (("strategy", STRATEGIES), ("count", COUNTS)):
+            value = getattr(self, name)
+            if value not in names:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(map(repr, names))}. Received: "
+                    f"{name}={value!r}."
+                )
+        if not 0 < self.rate < 1:
+            raise ValueError(f"`rate` must be between 0 and 1. Received: rate={self.rate!r}.")
+        shares = np.asarray(self.replace, float)
+        if shares.shape != (3,) or shares.min() < 0 or not math.isclose(shares.sum(), 1):
+            raise ValueError(
+                "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
+                f"kept tokens. Received: replace={self.replace!r}."
+            )
+
+    def num_predictions(self, max_len: int) -> int:
+        """Return P, the predictions that a full row of `max_len` tokens needs.
+
+        For `count="bernoulli"` this is four standard deviations above the mean.
+        """
+        mean = self.rate * max_len
+        if self.count == "ceil":
+            return math.ceil(mean)
+        if self.count == "bernoulli":
+            return min(max_len, math.ceil(mean + 4 * math.sqrt(mean * (1 - self.rate))))
+        return max(1, round(mean))

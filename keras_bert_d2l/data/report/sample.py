@@ -1,0 +1,143 @@
+"""A sample of masked examples: mask them as training does, count the masks, and show some as text.
+
+R: rows, T: tokens in a row.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.pretraining.packing import Layout, lay_out
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples
+from keras_bert_d2l.data.pretraining.strategies import Masking
+from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+LABELS = {"nsp": ("not next", "next"), "sop": ("swapped", "in order"), "none": ("", "")}
+_PREDICTED = ("masked", "replaced", "kept")
+_NUM_TOKENS = 1 << 19  # enough to measure the rate of masks to within 0.1 %
+_ROWS_AT_ONCE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Word:
+    """A token of an example, as text.
+
+    Attributes:
+        seen: What the model sees, without `##`.
+        original: What it was before masking.
+        kind: `"text"` or `"special"`; for predicted tokens `"masked"`, `"replaced"` or `"kept"`.
+        starts_word: Whether a space precedes it.
+        segment: 0 or 1.
+    """
+
+    seen: str
+    original: str
+    kind: str
+    starts_word: bool
+    segment: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A row without its padding.
+
+    Attributes:
+        words: Its tokens.
+        label: The label of the pair in words, or an empty string if there is none.
+    """
+
+    words: tuple[Word, ...]
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What was measured.
+
+    Attributes:
+        num_tokens: Tokens of the masked rows.
+        counts: The number of `"masked"`, `"replaced"` and `"kept"` tokens.
+        examples: The examples to show.
+    """
+
+    num_tokens: int
+    counts: dict[str, int]
+    examples: tuple[Example, ...]
+
+
+def mask_sample(
+    store: TokenStore,
+    examples: Examples,
+    options: ExampleOptions,
+    *,
+    vocab: Vocab,
+    masking: Masking,
+    num_shown: int,
+) -> Sample:
+    """Mask half a million tokens of random examples, count the masks, and show some examples."""
+    random = np.random.default_rng((options.seed, 1))
+    num_rows = max(num_shown, _NUM_TOKENS // options.max_len)
+    order = random.permutation(len(examples))[:num_rows]
+    stored = np.asarray(store.tokens)
+    num_tokens, counts = 0, dict.fromkeys(_PREDICTED, 0)
+    shown: list[Example] = []
+    for first in range(0, len(order), _ROWS_AT_ONCE):
+        rows = order[first : first + _ROWS_AT_ONCE]
+        splits = np.arange(len(rows) + 1)
+        layout = lay_out(stored, examples, rows, splits, vocab=vocab, max_len=options.max_len)
+        keys = random.integers(1 << 63, size=len(rows))
+        seen, kinds = _mask(layout, keys, vocab, masking)
+        num_tokens += int(layout.valid_lens.sum())
+        for kind in _PREDICTED:
+            counts[kind] += int(np.sum(kinds == kind))
+        for row in range(min(len(rows), num_shown - len(shown))):
+            label = LABELS[options.objective][layout.labels[row, 0]]
+            shown.append(Example(_words(layout, row, seen, kinds, vocab), label))
+    return Sample(num_tokens, counts, tuple(shown))
+
+
+def _mask(
+    layout: Layout, keys: np.ndarray, vocab: Vocab, masking: Masking
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corrupted tokens and the kind of each token, both `(R, T)`."""
+    num_predictions = masking.num_predictions(layout.tokens.shape[1])
+    masked = mask_tokens(
+        layout.tokens,
+        layout.valid_lens,
+        keys,
+        vocab=vocab,
+        masking=masking,
+        num_predictions=num_predictions,
+    )
+    seen, positions, _, weights = (tensor.numpy() for tensor in masked)
+    row, slot = np.nonzero(weights)
+    is_predicted = np.zeros(seen.shape, bool)
+    is_predicted[row, positions[row, slot]] = True
+    is_special = np.isin(layout.tokens, [vocab.cls_id, vocab.sep_id])
+    kinds = np.select(
+        [~is_predicted & is_special, ~is_predicted, seen == layout.tokens, seen == vocab.mask_id],
+        ["special", "text", "kept", "masked"],
+        "replaced",
+    )
+    return seen, kinds
+
+
+def _words(
+    layout: Layout, row: int, seen: np.ndarray, kinds: np.ndarray, vocab: Vocab
+) -> tuple[Word, ...]:
+    columns = (seen, layout.tokens, kinds, layout.segments)
+    length = layout.valid_lens[row]
+    words = []
+    for after, before, kind, segment in zip(
+        *(column[row, :length].tolist() for column in columns), strict=True
+    ):
+        before, after = vocab.tokens[before], vocab.tokens[after]
+        starts_word = not before.startswith("##") or before == "##"
+        words.append(Word(_plain(after), _plain(before), kind, starts_word, segment))
+    return tuple(words)
+
+
+def _plain(token: str) -> str:
+    return token.removeprefix("##") or token
