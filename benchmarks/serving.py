@@ -63,7 +63,7 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     import keras
 
     import keras_bert_d2l as kb
-    from keras_bert_d2l.serving.onnx.export import export_onnx
+    from keras_bert_d2l.serving.onnx.onnx_model import export_onnx
 
     keras.utils.set_random_seed(0)
     bert, tokenizer, _ = kb.load_pretrained(checkpoint)

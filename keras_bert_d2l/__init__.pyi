@@ -99,8 +99,8 @@ from .models.tasks.heads import (
 )
 from .serving.client.client import ServingClient as ServingClient
 from .serving.export.audit import audit_saved_model as audit_saved_model
-from .serving.export.export import export_saved_model as export_saved_model
-from .serving.onnx.export import export_onnx as export_onnx
+from .serving.export.saved_model import export_saved_model as export_saved_model
+from .serving.onnx.onnx_model import export_onnx as export_onnx
 from .text.corpus.corpus import Corpus as Corpus
 from .text.tokenizer.coverage import (
     Coverage as Coverage,

@@ -12,7 +12,7 @@ from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.serving.export.export import export_saved_model
+from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.learning import learn_vocab

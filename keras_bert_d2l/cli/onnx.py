@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from keras_bert_d2l.cli.options import Model, load
-from keras_bert_d2l.serving.onnx.export import export_onnx
+from keras_bert_d2l.serving.onnx.onnx_model import export_onnx
 
 
 def export(

@@ -1,1 +1,1 @@
-"""Model and tokenizer in, an artefact that answers strings out."""
+"""Export of a model and its tokenizer, and servers and clients for what was exported."""

@@ -16,7 +16,7 @@ from keras_bert_d2l.models.tasks.heads import (
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.serving.export.export import export_saved_model
+from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.server.versions import ServedVersions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab

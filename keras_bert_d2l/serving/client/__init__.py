@@ -1,1 +1,1 @@
-"""A client for TensorFlow Serving, over REST and gRPC."""
+"""A client for TensorFlow Serving and for the development server."""

@@ -1,1 +1,1 @@
-"""Model and tokenizer -> a SavedModel that answers strings."""
+"""Export of a model and its tokenizer as a SavedModel that answers strings."""

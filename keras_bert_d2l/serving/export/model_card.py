@@ -1,4 +1,4 @@
-"""What an exported version is, as a JSON file beside it: `model_card.json`."""
+"""The model card of an exported version: `model_card.json`, beside the graph."""
 
 import importlib.metadata
 import json
@@ -6,62 +6,75 @@ import math
 import operator
 import os
 import pathlib
-from typing import Any
-
-import tensorflow as tf
+from collections.abc import Mapping
+from typing import TypedDict
 
 from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import read_saved_model
+from keras_bert_d2l.serving.protocol.interface import Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import METRICS_JSON
 from keras_bert_d2l.training.finetuning.options import read_task_options
 from keras_bert_d2l.training.pretraining.options import read_options
 from keras_bert_d2l.training.pretraining.run_folder import RunFolder
+from keras_bert_d2l.types import PathLike
 
 CARD_FILE = "model_card.json"
 _PACKAGES = ("keras-bert-d2l", "keras", "tensorflow", "tensorflow-text")
 _HELD_OUT_LOSS = "val_loss"
-_INITIALIZER = "__saved_model_init_op"  # TensorFlow's own among the signatures
+
+
+class TensorDescription(TypedDict):
+    """A tensor as JSON. `None` in the shape is any size; `None` as the shape is any shape."""
+
+    dtype: str
+    shape: list[int | None] | None
+
+
+class SignatureDescription(TypedDict):
+    """The tensors of a signature by name."""
+
+    inputs: dict[str, TensorDescription]
+    outputs: dict[str, TensorDescription]
 
 
 def write_model_card(
     folder: pathlib.Path,
+    model: BERTModel | TaskModel,
+    tokenizer: Tokenizer | None,
+    run_dir: PathLike | None,
     *,
     name: str,
     version: int,
-    model: BERTModel | TaskModel,
-    tokenizer: Tokenizer | None,
-    pairs: bool,
-    null_threshold: float | None,
-    run_dir: str | os.PathLike[str] | None,
+    task_options: Mapping[str, object],
 ) -> None:
-    """Writes `model_card.json` into the folder of a SavedModel.
+    """Write `model_card.json` into the folder of a SavedModel.
 
     Args:
-        folder: The folder, with its `saved_model.pb`.
-        name: The model's name for the server.
-        version: The number of the version.
+        folder: Folder with a `saved_model.pb`.
         model: The model.
         tokenizer: Its tokenizer.
-        pairs: Whether it is asked pairs of texts.
-        null_threshold: Above which `null_score` it says that there is no answer; `None`: never.
-        run_dir: The folder of the run that trained it.
+        run_dir: Folder of the run that trained the model.
+        name: Name of the model on the server.
+        version: Number of the version.
+        task_options: Options of the export, which the card of a task model lists.
 
     Raises:
-        FileNotFoundError: `run_dir` is no folder of a run.
+        FileNotFoundError: `run_dir` is not the folder of a run.
     """
     task = task_fields(model)
     card = {
         "name": name,
         "version": version,
-        "task": task and {**task, "pairs": pairs, "null_threshold": null_threshold},
+        "task": task and {**task, **task_options},
         "config": model.bert_config.to_dict(),
         "precision": model.dtype_policy.name,
-        "tokenizer": None if tokenizer is None else tokenizer.options,
-        "vocabulary": None if tokenizer is None else _vocabulary(tokenizer),
+        "tokenizer": tokenizer and tokenizer.options,
+        "vocabulary": tokenizer
+        and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},
         "packages": _versions(),
         "signatures": describe_signatures(folder),
         "training": None if run_dir is None else _training(run_dir),
@@ -70,45 +83,31 @@ def write_model_card(
     write_text(folder / CARD_FILE, text + "\n")
 
 
-def describe_signatures(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns what the signatures of a SavedModel take and return.
+def describe_signatures(path: PathLike) -> dict[str, SignatureDescription]:
+    """Return inputs and outputs of the signatures of a SavedModel by name.
 
     Args:
-        path: The folder with `saved_model.pb`, of any program.
-
-    Returns: for each signature `{"inputs": tensors, "outputs": tensors}`, where `tensors` maps
-        names to `{"dtype": ..., "shape": [...]}`; `None` in a shape is any size, and a shape that
-        is `None` any shape.
+        path: Folder with a `saved_model.pb`, written by any program.
 
     Raises:
-        FileNotFoundError: The folder holds no `saved_model.pb`.
+        FileNotFoundError: The folder has no `saved_model.pb`.
         ValueError: The file is damaged.
     """
-    signatures = read_saved_model(path).meta_graphs[0].signature_def
+    found = interfaces(read_saved_model(path).meta_graphs[0].signature_def)
     return {
-        name: {
-            "inputs": _tensors(signatures[name].inputs),
-            "outputs": _tensors(signatures[name].outputs),
-        }
-        for name in sorted(signatures)
-        if name != _INITIALIZER
+        name: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}
+        for name, one in found.items()
     }
 
 
-def _tensors(infos: Any) -> dict[str, Any]:
+def _tensors(specs: Specs) -> dict[str, TensorDescription]:
     return {
         name: {
-            "dtype": tf.as_dtype(infos[name].dtype).name,
-            "shape": tf.TensorShape(infos[name].tensor_shape).as_list()
-            if not infos[name].tensor_shape.unknown_rank
-            else None,
+            "dtype": spec.dtype.name,
+            "shape": None if spec.shape.rank is None else spec.shape.as_list(),
         }
-        for name in sorted(infos)
+        for name, spec in specs.items()
     }
-
-
-def _vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint}
 
 
 def _versions() -> dict[str, str]:
@@ -121,11 +120,11 @@ def _versions() -> dict[str, str]:
     return installed
 
 
-def _training(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options of a run, and the figures of its best evaluation."""
+def _training(run_dir: PathLike) -> dict[str, object]:
+    """Return the options of a run, and the metrics of its best evaluation."""
     run = RunFolder(run_dir)
     metrics_file = run.path / METRICS_JSON
-    if metrics_file.is_file():  # a run of fine-tuning, which has chosen its best epoch
+    if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
         metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
         is_from_files = run.options_file.is_file()
         options = read_task_options(run.options_file) if is_from_files else metrics["options"]

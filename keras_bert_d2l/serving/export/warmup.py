@@ -1,8 +1,8 @@
-"""Requests that TensorFlow Serving asks itself before it answers others, as a file in the version.
+"""Warm-up requests for TensorFlow Serving, as a file in an exported version.
 
-The first answer of a freshly loaded model takes far longer than the next ones; the server reads
-`assets.extra/tf_serving_warmup_requests` and gives those before the version is available
-(tensorflow.org/tfx/serving/saved_model_warmup).
+The first answer of a freshly loaded model takes far longer than the next ones. The server reads
+`assets.extra/tf_serving_warmup_requests` and answers those requests before the version becomes
+available. Source: tensorflow.org/tfx/serving/saved_model_warmup.
 """
 
 import pathlib
@@ -10,25 +10,23 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.requests import Signature
+from keras_bert_d2l.serving.signatures.signature import Signature
 
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
-def write_warmup(folder: pathlib.Path, name: str, signatures: Mapping[str, Signature]) -> bool:
-    """Writes a request for each signature, if tensorflow-serving-api is installed.
+def write_warmup(folder: pathlib.Path, name: str, signatures: Mapping[str, Signature]) -> None:
+    """Write one request per signature, if tensorflow-serving-api is installed.
 
     Args:
-        folder: The folder of a SavedModel.
-        name: The model's name for the server.
+        folder: Folder of a SavedModel.
+        name: Name of the model on the server.
         signatures: The signatures by name.
-
-    Returns: whether the file was written.
     """
     try:
         from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
     except ModuleNotFoundError:
-        return False
+        return
     file = folder / WARMUP_FILE
     file.parent.mkdir()
     with tf.io.TFRecordWriter(str(file)) as writer:
@@ -42,4 +40,3 @@ def write_warmup(folder: pathlib.Path, name: str, signatures: Mapping[str, Signa
             )
             log = prediction_log_pb2.PredictLog(request=request)
             writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
-    return True

@@ -1,1 +1,1 @@
-"""Requests and responses: JSON and arrays."""
+"""Requests and answers: JSON as TensorFlow Serving writes it, and arrays."""

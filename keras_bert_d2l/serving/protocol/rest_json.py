@@ -1,10 +1,12 @@
-"""JSON as TensorFlow Serving's REST interface has it: bodies in, arrays out, and back.
+"""The JSON of TensorFlow Serving's REST API.
 
-Requests come by rows, `{"instances": [{"text": "one"}, {"text": "two"}]}`, or by columns,
-`{"inputs": {"text": ["one", "two"]}}`; where there is one input its name may be left out. Answers
-are `{"predictions": [...]}` and `{"outputs": {...}}` in the same way. Strings that are no UTF-8,
-and those of outputs whose names end in `_bytes`, travel as `{"b64": "..."}`. See
-tensorflow.org/tfx/serving/api_rest.
+Requests hold rows, `{"instances": [{"text": "one"}, {"text": "two"}]}`, or columns,
+`{"inputs": {"text": ["one", "two"]}}`. The name of a single input may be omitted. Answers have the
+same form, `{"predictions": [...]}` or `{"outputs": {...}}`. Strings that are not UTF-8, and outputs
+whose names end in `_bytes`, are written as `{"b64": "..."}`.
+
+Source: tensorflow.org/tfx/serving/api_rest. The fields of a request are too few for typed models
+to pay off: what is checked are the nested lists, against the signature that the request names.
 """
 
 import base64
@@ -13,27 +15,27 @@ import contextlib
 import json
 import reprlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from keras_bert_d2l.serving.protocol.tensors import to_arrays
+from keras_bert_d2l.serving.protocol.interface import Arrays, Specs, to_arrays
 
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
-_BINARY = "_bytes"  # how the names of outputs end that always travel so
+_BINARY = "_bytes"  # ending of the names of outputs that are always base64
 _ROWS, _COLUMNS = "instances", "inputs"
 
+JSONObject = dict[str, object]
 
-def read_object(body: bytes) -> dict[str, Any]:
-    """Reads a JSON object.
+
+def read_object(body: bytes) -> JSONObject:
+    """Parse a JSON object.
 
     Raises:
-        ValueError: The body is something else.
+        ValueError: The body is not a JSON object in UTF-8.
     """
     try:
-        # json.loads would take other encodings, and lone surrogates, from bytes.
+        # Given bytes, json.loads would accept other encodings, and lone surrogates.
         document = json.loads(body.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("The body must be JSON with less nesting.") from error
@@ -44,11 +46,11 @@ def read_object(body: bytes) -> dict[str, Any]:
     return document
 
 
-def signature_name(document: Mapping[str, Any]) -> str:
-    """Returns the signature that a request names.
+def signature_name(document: Mapping[str, object]) -> str:
+    """Return the name of the signature that a request asks for.
 
     Raises:
-        ValueError: It is no string.
+        ValueError: The name is not a string.
     """
     name = document.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(name, str):
@@ -57,37 +59,37 @@ def signature_name(document: Mapping[str, Any]) -> str:
 
 
 def request_arrays(
-    document: Mapping[str, Any], specs: Mapping[str, tf.TensorSpec]
+    document: Mapping[str, object], specs: Specs
 ) -> tuple[dict[str, np.ndarray], bool]:
-    """Reads the inputs of a request.
+    """Read the inputs of a request.
 
     Args:
         document: The body of the request.
-        specs: What its signature takes.
+        specs: Inputs of its signature.
 
-    Returns: the arrays by name, and whether they came by rows.
+    Returns: arrays by name, and whether the request holds rows.
 
     Raises:
-        ValueError: The request is not what the signature takes.
+        ValueError: The request does not fit the signature.
     """
     by_rows = _ROWS in document
     if by_rows == (_COLUMNS in document):
-        raise ValueError(f"The body must hold one of `{_ROWS}` and `{_COLUMNS}`.")
+        raise ValueError(f"The body must hold either `{_ROWS}` or `{_COLUMNS}`.")
     columns = _columns(document[_ROWS], specs) if by_rows else document[_COLUMNS]
     if not _is_named(columns):
         columns = dict.fromkeys(list(specs)[:1], columns)
     return to_arrays(columns, specs, encode), by_rows
 
 
-def response(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]:
-    """Returns the body of an answer.
+def response(outputs: Arrays, by_rows: bool) -> JSONObject:
+    """Return the body of an answer.
 
     Args:
         outputs: Arrays by name.
-        by_rows: Whether the request came by rows.
+        by_rows: Whether the request holds rows.
 
     Raises:
-        ValueError: There are no such rows.
+        ValueError: The outputs do not have equally many rows.
     """
     columns = {name: to_json(x, name.endswith(_BINARY)) for name, x in outputs.items()}
     single = next(iter(columns.values())) if len(columns) == 1 else None
@@ -95,32 +97,31 @@ def response(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]
         return {"outputs": columns if single is None else single}
     sizes = {array.shape[:1] for array in outputs.values()}
     if len(sizes) != 1 or () in sizes:
-        raise ValueError(f"This signature does not answer in rows: ask with `{_COLUMNS}`.")
+        raise ValueError(f"This signature does not answer by rows: ask with `{_COLUMNS}`.")
     if single is not None:
         return {"predictions": single}
     rows = zip(*columns.values(), strict=True)
     return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-def to_json(array: np.ndarray, binary: bool = False) -> Any:
-    """Returns an array as nested lists.
+def to_json(array: np.ndarray, binary: bool = False) -> list:
+    """Return an array as nested lists.
 
     Args:
         array: The array.
-        binary: Whether all bytes become base64; else those that are no UTF-8, others strings.
+        binary: Whether all bytes become base64. Otherwise only bytes that are not UTF-8 do, and
+            others become strings.
     """
     if array.dtype != object:
         return array.tolist()
-    values = np.empty(array.size, object)
-    values[:] = [_from_bytes(value, binary) for value in array.ravel()]
-    return values.reshape(array.shape).tolist()
+    return np.vectorize(_from_bytes, [object])(array, binary).tolist()
 
 
-def encode(value: Any) -> bytes:
-    """Returns the bytes that a JSON value stands for: a string, or `{"b64": "..."}`.
+def encode(value: object) -> bytes:
+    """Return the bytes of a JSON value: a string, or `{"b64": "..."}`.
 
     Raises:
-        ValueError: It stands for none.
+        ValueError: The value is neither.
     """
     try:
         if isinstance(value, dict) and value.keys() == {_BASE64}:
@@ -136,14 +137,14 @@ def encode(value: Any) -> bytes:
     raise ValueError(f'A string, or {{"b64": "..."}}, is expected. Received: {shown}.')
 
 
-def _from_bytes(value: bytes, binary: bool) -> Any:
+def _from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
     if not binary:
         with contextlib.suppress(UnicodeDecodeError):
             return value.decode("utf-8")
     return {_BASE64: base64.b64encode(value).decode("ascii")}
 
 
-def _columns(rows: Any, specs: Mapping[str, tf.TensorSpec]) -> Any:
+def _columns(rows: object, specs: Specs) -> object:
     if not isinstance(rows, list) or not rows:
         raise ValueError(f"`{_ROWS}` must be a list with values. Received: {reprlib.repr(rows)}.")
     if not any(map(_is_named, rows)):
@@ -157,6 +158,6 @@ def _columns(rows: Any, specs: Mapping[str, tf.TensorSpec]) -> Any:
     return {name: [row[name] for row in rows] for name in specs}
 
 
-def _is_named(value: Any) -> bool:
-    """Whether it is an object of names and values, not a string in base64."""
+def _is_named(value: object) -> bool:
+    """Whether a JSON value is an object with names, not a string in base64."""
     return isinstance(value, dict) and value.keys() != {_BASE64}

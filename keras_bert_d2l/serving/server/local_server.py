@@ -1,7 +1,7 @@
-"""A SavedModel in, a small server with TensorFlow Serving's REST routes out.
+"""A development server for exported models, with TensorFlow Serving's REST routes.
 
-For trying a model and for testing clients, not for production: it has no batching of requests, no
-metrics and no limits on its work. See tensorflow.org/tfx/serving/api_rest for the routes.
+Use it to try a model and to test clients, not in production: it does not batch requests, has no
+metrics and does not limit its work. Source of the routes: tensorflow.org/tfx/serving/api_rest.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import uvicorn
 from google.protobuf import json_format
@@ -24,33 +23,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keras_bert_d2l.serving.protocol.rest_json import (
-    read_object,
-    request_arrays,
-    response,
-    signature_name,
-)
-from keras_bert_d2l.serving.protocol.tensors import find_interface
-from keras_bert_d2l.serving.server.classify_regress import ask_method
+from keras_bert_d2l.serving.server.methods import METHODS
 from keras_bert_d2l.serving.server.versions import ServedVersions, Version
+from keras_bert_d2l.types import PathLike
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 MAX_BODY = 16 * 2**20  # bytes
 _MAX_PORT = 2**16 - 1
 _POLL_SECONDS = 1.0
-_GRACE_SECONDS = 5  # for what is being answered when the server is stopped
+_GRACE_SECONDS = 5  # for requests in progress when the server is stopped
 _NAME = re.compile(r"[^/:]+")
-_PREDICT, _METHODS = "predict", ("classify", "regress")
 
 
 class LocalServer:
-    """Answers for the versions of one model.
+    """The web application for the versions of one model.
 
     Args:
         versions: The versions.
-        name: The model's name in the routes.
-        poll_seconds: Seconds between two looks for a newer version.
-        max_body: Most bytes of a request.
+        name: Name of the model in the routes.
+        poll_seconds: Seconds between two checks for a newer version.
+        max_body: Maximum size of a request in bytes.
 
     Raises:
         ValueError: The name does not fit into a route.
@@ -65,14 +57,14 @@ class LocalServer:
         max_body: int = MAX_BODY,
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"The name must be without '/' and ':'. Received: {name!r}.")
+            raise ValueError(f"`name` must not contain '/' or ':'. Received: {name!r}.")
         self.versions = versions
         self.name = name
         self._poll_seconds = poll_seconds
         self._max_body = max_body
 
     def app(self) -> Starlette:
-        """Returns the ASGI application."""
+        """Return the ASGI application."""
         model = "/v1/models/{name}"
         routes: list[BaseRoute] = [
             route
@@ -84,23 +76,21 @@ class LocalServer:
             )
         ]
         routes.append(Route("/v1/{rest:path}", _malformed, methods=["GET", "POST"]))
-        handlers: dict[Any, Any] = {
-            HTTPException: _failed,
-            ClientDisconnect: _refused,
-            ValueError: _refused,
-            Exception: _broke,
-        }
-        app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._polling)
-        app.router.redirect_slashes = False  # TensorFlow Serving has no such redirections
+        failures = (HTTPException, ClientDisconnect, ValueError, Exception)
+        app = Starlette(
+            routes=routes,
+            exception_handlers=dict.fromkeys(failures, _error_response),
+            lifespan=self._polling,
+        )
+        app.router.redirect_slashes = False  # TensorFlow Serving does not redirect
         return app
 
     async def _ask(self, request: Request) -> Response:
-        version, method = self._version(request), request.path_params["method"]
-        if method != _PREDICT and method not in _METHODS:
+        version, method = self._version(request), METHODS.get(request.path_params["method"])
+        if method is None:
             raise _malformation(request)
         body = await self._body(request)
-        answer = _predict if method == _PREDICT else ask_method
-        return await run_in_threadpool(lambda: _json(answer(version, body, method)))
+        return await run_in_threadpool(lambda: _json(method(version, body)))
 
     async def _metadata(self, request: Request) -> Response:
         version = self._version(request)
@@ -121,26 +111,12 @@ class LocalServer:
         number = request.path_params.get("version")
         if number is not None and number not in states:
             raise HTTPException(404, f"Could not find version {number} of model {self.name}")
-        shown = states if number is None else {number: states[number]}
-        return _json(
-            {
-                "model_version_status": [
-                    {
-                        "version": str(one),
-                        "state": state,
-                        "status": {
-                            "error_code": "UNKNOWN" if message else "OK",
-                            "error_message": message,
-                        },
-                    }
-                    for one, (state, message) in sorted(shown.items(), reverse=True)
-                ]
-            }
-        )
+        shown = sorted(states, reverse=True) if number is None else [number]
+        return _json({"model_version_status": [_version_status(n, *states[n]) for n in shown]})
 
     def _known(self, request: Request) -> ServedVersions:
         name = request.path_params["name"]
-        if ":" in name:  # a method that is asked by GET
+        if ":" in name:  # a GET request for a method
             raise _malformation(request)
         if name != self.name:
             raise HTTPException(404, f"Could not find any versions of model {name}")
@@ -155,7 +131,7 @@ class LocalServer:
 
     async def _body(self, request: Request) -> bytes:
         body, size = [], 0
-        # Read to the end in any case: a client that is still sending would miss the answer.
+        # Always read to the end: a client that is still sending would miss the answer.
         async for part in request.stream():
             size += len(part)
             if size <= self._max_body:
@@ -177,19 +153,19 @@ class LocalServer:
 
 
 def serve(
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     name: str | None = None,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
 ) -> None:
-    """Serves the newest version of a model until Ctrl-C.
+    """Serve the newest version of a model until Ctrl-C.
 
     Args:
-        path: The folder with the numbered versions, or the folder of one version.
-        name: The model's name in the routes; `None`: that of the folder.
+        path: Folder with the numbered versions, or the folder of one version.
+        name: Name of the model in the routes. By default that of the folder.
         host: Address of this machine.
-        port: 0 is any that is free.
+        port: Port to listen on. 0: any free port.
 
     Raises:
         FileNotFoundError: There is no version.
@@ -201,21 +177,21 @@ def serve(
         server = LocalServer(versions, name or versions.name)
         url = f"{url_of(found)}/v1/models/{server.name}"
         print(f"Serving {os.fspath(path)}, version {versions.newest.number}, at {url}")
-        print("For trying and for testing clients, not for production. Ctrl-C ends it.", flush=True)
+        print("This is a development server. Press Ctrl-C to stop it.", flush=True)
         _uvicorn(server).run(sockets=[found])
 
 
 @contextlib.contextmanager
 def running(server: LocalServer) -> Iterator[str]:
-    """Runs a server in a thread of this process, for the tests of a client.
+    """Run a server in a thread of this process, to test a client.
 
     Args:
         server: The server.
 
-    Yields: where it is, such as `"http://127.0.0.1:40123"`; it ends with the block.
+    Yields: URL of the server, such as `"http://127.0.0.1:40123"`. The server stops with the block.
 
     Raises:
-        RuntimeError: It does not start.
+        RuntimeError: The server does not start.
 
     Example:
 
@@ -240,7 +216,7 @@ def running(server: LocalServer) -> Iterator[str]:
 
 
 def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
-    """Returns a socket on which nobody else listens.
+    """Return a socket that listens on a port which no other program uses.
 
     Raises:
         ValueError: The port is out of range.
@@ -248,23 +224,18 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     """
     if not 0 <= port <= _MAX_PORT:
         raise ValueError(f"`port` must be from 0 to {_MAX_PORT}. Received: port={port!r}.")
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        if os.name != "nt":  # there the option would share a port that is taken
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen()  # from now on nobody else can
+        return socket.create_server((host, port), family=family)
     except OSError as error:
-        found.close()
         raise OSError(
             f"Cannot listen at {host}:{port} ({error.strerror or error}): choose another "
             "port, or an address of this machine."
         ) from error
-    return found
 
 
 def url_of(found: socket.socket) -> str:
-    """Returns the address of a socket."""
+    """Return the URL of a socket."""
     host, port = found.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -272,7 +243,7 @@ def url_of(found: socket.socket) -> str:
 def _uvicorn(server: LocalServer) -> uvicorn.Server:
     config = uvicorn.Config(
         server.app(),
-        log_config=None,  # its own would close the handlers that the process has for its logs
+        log_config=None,  # uvicorn's own would close the log handlers of this process
         log_level="warning",
         ws="none",
         lifespan="on",
@@ -281,16 +252,13 @@ def _uvicorn(server: LocalServer) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _predict(version: Version, body: bytes, method: str) -> dict[str, Any]:
-    document = read_object(body)
-    signature = signature_name(document)
-    interface = find_interface(version.interfaces, signature)
-    inputs, by_rows = request_arrays(document, interface.inputs)
-    return response(version.ask(signature, inputs), by_rows)
+def _version_status(number: int, state: str, message: str) -> dict[str, object]:
+    status = {"error_code": "UNKNOWN" if message else "OK", "error_message": message}
+    return {"version": str(number), "state": state, "status": status}
 
 
-def _json(document: Any, status: int = 200) -> Response:
-    # Not starlette's JSONResponse: TensorFlow Serving writes NaN and Infinity as they are.
+def _json(document: object, status: int = 200) -> Response:
+    # Starlette's JSONResponse refuses NaN and Infinity, which TensorFlow Serving writes.
     return Response(json.dumps(document), status, media_type="application/json")
 
 
@@ -302,13 +270,11 @@ def _malformation(request: Request) -> HTTPException:
     return HTTPException(400, f"Malformed request: {request.method} {request.url.path}")
 
 
-async def _failed(request: Request, error: HTTPException) -> Response:
-    return _json({"error": error.detail}, error.status_code)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, 400)
-
-
-async def _broke(request: Request, error: Exception) -> Response:
-    return _json({"error": f"{type(error).__name__}: {error}"}, 500)
+async def _error_response(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException():
+            return _json({"error": error.detail}, error.status_code)
+        case ClientDisconnect() | ValueError():
+            return _json({"error": str(error)}, 400)
+        case _:
+            return _json({"error": f"{type(error).__name__}: {error}"}, 500)

@@ -1,6 +1,6 @@
-"""A folder of numbered SavedModels in, the newest of them out, loaded; also when a newer appears.
+"""The numbered versions of a SavedModel, of which the newest is loaded.
 
-As TensorFlow Serving by default: one version answers at a time, and the one before it goes.
+As TensorFlow Serving does by default, one version answers at a time. A newer version replaces it.
 """
 
 import contextlib
@@ -8,14 +8,15 @@ import os
 import pathlib
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_bert_d2l.serving.export.audit import GRAPH_FILE, read_saved_model
-from keras_bert_d2l.serving.protocol.tensors import Interface, find_interface, interfaces
+from keras_bert_d2l.serving.protocol.interface import Arrays, Interface, find_interface, interfaces
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
+from keras_bert_d2l.types import PathLike
 
 _AVAILABLE, _END = "AVAILABLE", "END"
 _BEFORE_REASON, _AFTER_REASON = "<stack traces unavailable>", "[[{{node"  # in a message
@@ -25,23 +26,23 @@ class Version(NamedTuple):
     """A loaded SavedModel.
 
     Attributes:
-        number: The number of the version.
-        definitions: The protocol buffers `SignatureDef` of its signatures.
-        interfaces: What they take and return.
-        model: What `tf.saved_model.load` returned.
+        number: Number of the version.
+        definitions: Protocol buffers of its signatures.
+        interfaces: Inputs and outputs of its signatures.
+        model: The result of `tf.saved_model.load`.
     """
 
     number: int
-    definitions: Mapping[str, Any]
+    definitions: Mapping[str, meta_graph_pb2.SignatureDef]
     interfaces: dict[str, Interface]
-    model: Any
+    model: tf.Module
 
-    def ask(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the answer of a signature; strings as objects of type `bytes`.
+    def ask(self, signature: str, inputs: Arrays) -> Arrays:
+        """Return the answer of a signature.
 
         Args:
-            signature: Its name.
-            inputs: Arrays of the dtypes and shapes that it takes.
+            signature: Name of the signature.
+            inputs: Arrays with the dtypes and shapes of its inputs.
 
         Raises:
             ValueError: The model refuses the values.
@@ -59,20 +60,20 @@ class ServedVersions:
     """The versions of a model.
 
     Args:
-        path: The folder with the numbered versions, or the folder of one version.
+        path: Folder with the numbered versions, or the folder of one version.
 
     Raises:
         FileNotFoundError: There is no version.
-        ValueError: The newest one cannot be loaded.
+        ValueError: The newest version cannot be loaded.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike) -> None:
         self._path = pathlib.Path(path)
-        self._states: dict[int, tuple[str, str]] = {}  # and what went wrong
+        self._states: dict[int, tuple[str, str]] = {}
         folders = self._folders()
         if not folders:
             raise FileNotFoundError(
-                f"{os.fspath(path)!r} holds no version: no folder with a number for a name and a "
+                f"{os.fspath(path)!r} holds no version: no folder named by a number with a "
                 f"{GRAPH_FILE} in it. Write one with `keras-bert-d2l export`."
             )
         self.newest = _load(folders[max(folders)], max(folders))
@@ -80,27 +81,27 @@ class ServedVersions:
 
     @property
     def name(self) -> str:
-        """The name that the folder gives the model."""
+        """The name of the model's folder."""
         path = self._path.resolve()
-        return path.parent.name if self._is_version(path) and path.name.isdecimal() else path.name
+        return path.parent.name if _is_version(path) and path.name.isdecimal() else path.name
 
     def find(self, number: int | None) -> Version | None:
-        """Returns the version of a number, if it is loaded; of `None` the newest."""
+        """Return the version with a number if it is loaded. `None`: the newest version."""
         newest = self.newest
         return newest if number in (None, newest.number) else None
 
     def states(self) -> dict[int, tuple[str, str]]:
-        """Returns for each version that was seen its state, and what went wrong."""
+        """Return the state of each version seen so far, and its error message or `""`."""
         return dict(self._states)
 
     def refresh(self) -> None:
-        """Loads the newest version, if it is not loaded.
+        """Load the newest version if it is not loaded.
 
-        One that cannot be loaded is told on stderr, and not tried again.
+        A version that cannot be loaded is reported on stderr and not tried again.
         """
         try:
             folders = self._folders()
-        except OSError:  # the folder is gone: what is loaded answers on
+        except OSError:  # the folder is gone: the loaded version keeps answering
             return
         number = max(folders, default=0)
         if number <= self.newest.number or number in self._states:
@@ -109,44 +110,44 @@ class ServedVersions:
             version = _load(folders[number], number)
         except (OSError, ValueError) as error:
             self._states[number] = (_END, str(error))
-            print(f"Version {number} is left out: {error}", file=sys.stderr, flush=True)
+            print(f"Version {number} is skipped: {error}", file=sys.stderr, flush=True)
             return
-        before, self.newest = self.newest, version  # what runs keeps the version that it has
-        self._states[number] = (_AVAILABLE, "")
-        self._states[before.number] = (_END, "")
+        # Requests in progress keep the version that they started with.
+        before, self.newest = self.newest, version
+        self._states |= {number: (_AVAILABLE, ""), before.number: (_END, "")}
         print(f"Version {number} is loaded.", flush=True)
 
     def _folders(self) -> dict[int, pathlib.Path]:
-        if self._is_version(self._path):
+        if _is_version(self._path):
             name = self._path.resolve().name
             return {int(name) if name.isdecimal() else 1: self._path}
         return {
             int(entry.name): entry
             for entry in self._path.glob("*")
-            if entry.name.isdecimal() and self._is_version(entry)
+            if entry.name.isdecimal() and _is_version(entry)
         }
 
-    @staticmethod
-    def _is_version(path: pathlib.Path) -> bool:
-        try:
-            return (path / GRAPH_FILE).is_file()
-        except PermissionError:  # it is told when it is loaded, and hides no other version
-            return True
+
+def _is_version(path: pathlib.Path) -> bool:
+    try:
+        return (path / GRAPH_FILE).is_file()
+    except PermissionError:  # loading it reports the error, and other versions stay visible
+        return True
 
 
 def _load(folder: pathlib.Path, number: int) -> Version:
-    with contextlib.suppress(ImportError):  # a model that takes token ids needs none of its ops
+    with contextlib.suppress(ImportError):  # a model of token ids needs none of its ops
         tensorflow_text()
     definitions = read_saved_model(folder).meta_graphs[0].signature_def
     try:
         model = tf.saved_model.load(os.fspath(folder))
         return Version(number, definitions, interfaces(definitions), model)
-    except Exception as error:  # TensorFlow tells a damaged folder in many ways
+    except Exception as error:  # TensorFlow reports a damaged folder by many exceptions
         raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
-    """The part of TensorFlow's message that says what is wrong, without where in the graph."""
-    told = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    told = told.rpartition(_BEFORE_REASON)[2].partition(_AFTER_REASON)[0]
-    return f"{' '.join(told.split()) or type(error).__name__:.500}"
+    """Return what is wrong from TensorFlow's message, without the place in the graph."""
+    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    reason = message.rpartition(_BEFORE_REASON)[2].partition(_AFTER_REASON)[0]
+    return f"{' '.join(reason.split()) or type(error).__name__:.500}"

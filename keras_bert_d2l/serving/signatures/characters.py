@@ -1,7 +1,7 @@
-"""Strings in, stretches of their characters out, as ops of TensorFlow itself.
+"""Spans of characters of texts, with TensorFlow's own ops.
 
-B texts in a batch, N stretches. A character is a code point, as in Python's strings. Each byte
-that is not UTF-8 counts as one, and comes out as the replacement character: JSON knows UTF-8 alone.
+B: texts in a batch, N: spans. A character is a code point, as in Python's strings. Each byte that
+is not UTF-8 counts as one character and becomes the replacement character, since JSON is UTF-8.
 """
 
 import tensorflow as tf
@@ -21,33 +21,33 @@ class Characters:
     def __init__(self, texts: tf.Tensor) -> None:
         self._codes = tf.strings.unicode_decode(texts, "UTF-8")
 
-    def stretches(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        """Returns stretches of the texts.
+    def spans(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Return spans of the texts.
 
         Args:
-            rows: The text that each is of, int `(N,)`.
-            starts: The first character of each, int32 `(N,)`.
-            ends: Its last character plus one, int32 `(N,)`.
+            rows: Index of the text of each span, int `(N,)`.
+            starts: First character of each span, int32 `(N,)`.
+            ends: Last character of each span plus one, int32 `(N,)`.
 
         Returns: strings `(N,)`.
         """
-        # `tf.strings.substr` would need a copy of the whole text for each stretch.
-        first = self._before(rows)
-        places = tf.ragged.range(first + starts, first + ends)
+        # `tf.strings.substr` would need a copy of the whole text per span.
+        offset = self._num_before(rows)
+        places = tf.ragged.range(offset + starts, offset + ends)
         return encode(places.with_values(tf.gather(self._codes.values, places.values)))
 
-    def behind_accents(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        """Returns the ends `(N,)` of stretches with the accents of their own that follow."""
-        different, place = tf.unique(self._codes.values)
-        is_accent = tf.strings.regex_full_match(encode(different[:, tf.newaxis]), _ACCENT)
+    def ends_with_accents(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Return the ends `(N,)` of spans, moved behind the combining accents that follow."""
+        distinct, place = tf.unique(self._codes.values)
+        is_accent = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), _ACCENT)
         no_accents = tf.cast(tf.where(~tf.gather(is_accent, place))[:, 0], tf.int32)
         text_ends = tf.cast(tf.gather(self._codes.row_limits(), rows), tf.int32)
-        first = self._before(rows)
-        number = tf.searchsorted(no_accents, first + ends)
-        # Where nothing but accents follows, the last text ends.
+        offset = self._num_before(rows)
+        number = tf.searchsorted(no_accents, offset + ends)
+        # If only accents follow, the span ends with the last text.
         following = tf.concat([no_accents, [tf.size(self._codes.values)]], axis=0)
-        return tf.minimum(tf.gather(following, number), text_ends) - first
+        return tf.minimum(tf.gather(following, number), text_ends) - offset
 
-    def _before(self, rows: tf.Tensor) -> tf.Tensor:
-        """How many characters stand before the text of each row."""
+    def _num_before(self, rows: tf.Tensor) -> tf.Tensor:
+        """Return the number of characters of all texts before the text of each row."""
         return tf.cast(tf.gather(self._codes.row_starts(), rows), tf.int32)

@@ -19,8 +19,8 @@ from tensorflow_serving.apis import (
 
 from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
-from keras_bert_d2l.serving.client.answers import ServedAnswer
 from keras_bert_d2l.serving.client.client import ServingClient
+from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.versions import ServedVersions
 
@@ -220,7 +220,7 @@ def assert_alike(one, other):
 
 def test_a_model_of_another_task_is_refused(client):
     for ask in (client.classify, client.regress, client.tag):
-        with pytest.raises(ValueError, match="A model whose signature 'serving_default' returns"):
+        with pytest.raises(ValueError, match="The signature 'serving_default' must return"):
             ask("red")
 
 
@@ -269,7 +269,7 @@ def test_the_server_is_described(client, exported):
     [
         ("embed", {"text": ["red", "\ud800"]}, "lone surrogates"),
         ("embed", {"text": ["red\0"]}, "NUL"),
-        ("embed", {"text": []}, "At least one row"),
+        ("embed", {"text": []}, "must have at least one row"),
         ("embed", {"text": "red"}, "shape"),
         ("embed", {"text": [["red"]]}, "shape"),
         ("embed", {"text": [["red"], "blue"]}, "equal lengths"),
@@ -305,7 +305,7 @@ def test_a_mistake_is_told_before_anything_is_sent(unasked, signature, inputs, m
 )
 def test_numbers_have_the_right_dtype_and_rank(unasked, tokens):
     row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
-    with pytest.raises(ValueError, match="`tokens` must be of the dtype int32 and the shape"):
+    with pytest.raises(ValueError, match="`tokens` must have the dtype int32 and the shape"):
         unasked.predict({"tokens": tokens, **row}, "tokens")
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.serving.protocol.interface import to_array
 from keras_bert_d2l.serving.protocol.rest_json import encode, request_arrays, response
-from keras_bert_d2l.serving.protocol.tensors import to_array
 
 
 def test_outputs_that_are_called_bytes_are_base64():

@@ -220,7 +220,7 @@ def test_a_new_version_takes_over_while_the_server_answers(exported, http, tmp_p
         assert http(f"{url}:predict", ask) == right
     printed = capfd.readouterr()
     assert "Version 10 is loaded." in printed.out
-    assert "Version 11 is left out: " in printed.err
+    assert "Version 11 is skipped: " in printed.err
 
 
 def publish(version, folder):
@@ -255,7 +255,7 @@ def test_mistakes_are_told_before_anything_is_served(exported, tmp_path):
         serve(exported, port=found.getsockname()[1])
     with pytest.raises(FileNotFoundError, match="holds no version"):
         serve(tmp_path, port=0)
-    with pytest.raises(ValueError, match="without '/' and ':'"):
+    with pytest.raises(ValueError, match="must not contain '/' or ':'"):
         serve(exported, name="a/b", port=0)
     with pytest.raises(ValueError, match="`port` must be from 0 to 65535"):
         serve(exported, port=70_000)
@@ -284,7 +284,7 @@ def test_a_version_that_cannot_be_read_hides_no_other(exported, tmp_path, monkey
 
     monkeypatch.setattr(pathlib.Path, "is_file", is_file_or_closed)
     versions.refresh()
-    assert "Version 3 is left out: [Errno 13] Permission denied" in capfd.readouterr().err
+    assert "Version 3 is skipped: [Errno 13] Permission denied" in capfd.readouterr().err
     assert {number: state for number, (state, _) in versions.states().items()} == {
         1: "AVAILABLE",
         3: "END",

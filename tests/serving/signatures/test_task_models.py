@@ -14,9 +14,9 @@ from keras_bert_d2l.models.tasks.heads import (
     SequenceRegressor,
 )
 from keras_bert_d2l.serving.export.audit import audit_saved_model, read_saved_model
-from keras_bert_d2l.serving.export.export import export_saved_model
 from keras_bert_d2l.serving.export.model_card import describe_signatures
-from keras_bert_d2l.serving.signatures.requests import CLASSIFY, PREDICT, REGRESS
+from keras_bert_d2l.serving.export.saved_model import export_saved_model
+from keras_bert_d2l.serving.signatures.signature import CLASSIFY, PREDICT, REGRESS
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -184,11 +184,11 @@ def test_no_answer_comes_first_above_the_threshold_of_the_run(task_models, tmp_p
 
 
 def test_a_threshold_is_for_questions(task_models, make_model, tmp_path):
-    message = "is for a QuestionAnswerer with a tokenizer. Received: a "
+    message = "needs a QuestionAnswerer with a tokenizer. Received: a "
     for model in (task_models["classifier"], make_model()):
         with pytest.raises(ValueError, match=message + type(model).__name__):
             export_saved_model(model, tmp_path, null_threshold=0.0)
-    with pytest.raises(ValueError, match="QuestionAnswerer without a tokenizer; leave"):
+    with pytest.raises(ValueError, match="QuestionAnswerer without a tokenizer; omit"):
         export_saved_model(QuestionAnswerer(make_model()), tmp_path, null_threshold=0.0)
     for threshold in (float("nan"), float("inf"), True, "1"):
         with pytest.raises(ValueError, match="must be a finite number, or None"):
@@ -201,7 +201,9 @@ def test_pairs_need_both_texts(ask):
         (PAIRS, {"text": ["red", "green"], "text_b": ["blue"]}),
         ("answerer", {"question": ["red"], "context": ["blue", "red"]}),
     ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="must be equally many, one pair"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="must be equally many, one pair per row"
+        ):
             ask(name, **arguments)
 
 
@@ -237,11 +239,11 @@ def test_several_scores_have_no_method_of_the_server(make_model, tokenizer, tmp_
 
 
 def test_a_task_that_knows_no_pairs_is_told(task_models, make_model, tmp_path):
-    message = "SequenceClassifier or a SequenceRegressor with a tokenizer .* Received: a "
+    message = "SequenceClassifier or a SequenceRegressor with a tokenizer. Received: a "
     for model in (task_models["tagger"], task_models["embedder"], make_model()):
         with pytest.raises(ValueError, match=message + type(model).__name__):
             export_saved_model(model, tmp_path, pairs=True)
-    with pytest.raises(ValueError, match="SequenceClassifier without a tokenizer; leave `pairs`"):
+    with pytest.raises(ValueError, match="SequenceClassifier without a tokenizer; omit `pairs`"):
         export_saved_model(SequenceClassifier(make_model(), ["a", "b"]), tmp_path, pairs=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -258,5 +260,5 @@ def test_no_answer_is_too_few(task_models, tmp_path):
 
 
 def test_what_is_no_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`model` must be a BERTModel or a task's. Received: 3"):
+    with pytest.raises(ValueError, match="must be a BERTModel or a task model. Received: 3"):
         export_saved_model(3, tmp_path)

@@ -1,28 +1,34 @@
-"""Plain values in, arrays of the dtypes and shapes that a signature names out.
+"""Inputs and outputs of a signature, and the conversion of plain values to its arrays.
 
-What a client checks before it sends, and a server before it runs: nested lists of equal lengths, of
-the right type and rank, by the right names.
+A client checks values before it sends them, and a server before it runs the model: nested lists
+of equal lengths, of the right type and rank, under the right names.
 """
 
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
-_INITIALIZER = "__saved_model_init_op"  # TensorFlow's own among the signatures
+_INITIALIZER = "__saved_model_init_op"  # a signature of TensorFlow's own
 _BEYOND = "a number beyond its range"
 _LEAVES: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, float), "b": (bool,)}
 
+Specs = Mapping[str, tf.TensorSpec]
+"""Dtypes and shapes by name."""
+Arrays = Mapping[str, np.ndarray]
+"""Arrays by name. Strings are objects of type `bytes`."""
+
 
 class Interface(NamedTuple):
-    """What a signature takes and returns.
+    """Inputs and outputs of a signature.
 
     Attributes:
-        inputs: The dtypes and shapes of its arguments, by name.
-        outputs: Those of its answer.
-        method: The method of TensorFlow Serving that answers it beside `Predict`.
+        inputs: Dtypes and shapes of the arguments by name.
+        outputs: Dtypes and shapes of the outputs by name.
+        method: TensorFlow Serving's method that can call the signature besides `Predict`.
     """
 
     inputs: dict[str, tf.TensorSpec]
@@ -30,12 +36,10 @@ class Interface(NamedTuple):
     method: str
 
 
-def interfaces(signature_defs: Mapping[str, Any]) -> dict[str, Interface]:
-    """Returns what the signatures of a SavedModel take and return.
-
-    Args:
-        signature_defs: Protocol buffers `SignatureDef` by name.
-    """
+def interfaces(
+    signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
+) -> dict[str, Interface]:
+    """Return the interfaces of the signatures of a SavedModel by name."""
     return {
         name: Interface(_specs(found.inputs), _specs(found.outputs), found.method_name)
         for name, found in sorted(signature_defs.items())
@@ -43,31 +47,33 @@ def interfaces(signature_defs: Mapping[str, Any]) -> dict[str, Interface]:
     }
 
 
-def find_interface(found: Mapping[str, Interface], signature: str) -> Interface:
-    """Returns the interface of a signature.
+def find_interface(found: Mapping[str, Interface], signature: object) -> Interface:
+    """Return the interface of a signature.
 
     Raises:
-        ValueError: The model has no such signature.
+        ValueError: `signature` is not a string, or the model has no such signature.
     """
+    if not isinstance(signature, str):
+        raise ValueError(f"`signature` must be a string. Received: {reprlib.repr(signature)}.")
     if signature not in found:
         raise ValueError(
-            f"The signature must be one of {', '.join(found)}. Received: {reprlib.repr(signature)}."
+            f"`signature` must be one of {', '.join(found)}. Received: {reprlib.repr(signature)}."
         )
     return found[signature]
 
 
 def to_arrays(
-    inputs: Mapping[str, Any], specs: Mapping[str, tf.TensorSpec], encode: Callable[[Any], bytes]
+    inputs: object, specs: Specs, encode: Callable[[object], bytes]
 ) -> dict[str, np.ndarray]:
-    """Makes the arguments of a signature.
+    """Convert the inputs of a request to the arguments of a signature.
 
     Args:
-        inputs: Nested lists, or arrays, by name.
-        specs: What the signature takes.
-        encode: Makes bytes of what stands for a string, see `to_array`.
+        inputs: A mapping from names to nested lists or arrays.
+        specs: Inputs of the signature.
+        encode: Converts one string of the inputs to bytes, see `to_array`.
 
     Raises:
-        ValueError: A name is missing or unknown, or a value is not what its spec says.
+        ValueError: A name is missing or unknown, or a value does not fit its spec.
     """
     if not isinstance(inputs, Mapping):
         raise ValueError(
@@ -80,40 +86,39 @@ def to_arrays(
     return {name: to_array(inputs[name], spec, encode) for name, spec in specs.items()}
 
 
-def to_array(value: Any, spec: tf.TensorSpec, encode: Callable[[Any], bytes]) -> np.ndarray:
-    """Makes an array of nested lists.
+def to_array(value: object, spec: tf.TensorSpec, encode: Callable[[object], bytes]) -> np.ndarray:
+    """Convert nested lists to an array.
 
-    Numbers have to be of the type of the spec already: 1.0 and true are no integers.
+    Numbers are not converted to another type: 1.0 and true are not integers.
 
     Args:
         value: Nested lists or tuples of equal lengths, or an array.
-        spec: The dtype and shape, of which `None` is any size; an array without values gets
-            size 0 for each such size that the value does not tell.
-        encode: Makes bytes of what stands for a string, or raises `ValueError`.
+        spec: Dtype and shape, where `None` is any size. If an empty list leaves such a size
+            unknown, it becomes 0.
+        encode: Converts what stands for a string to bytes, or raises `ValueError`.
 
-    Returns: the array; strings as objects of type `bytes`.
+    Returns: the array. Strings are objects of type `bytes`.
 
     Raises:
-        ValueError: The value is not what the spec says.
+        ValueError: The value does not fit the spec.
     """
     leaves, shape = _flatten(value, spec)
     if spec.dtype == tf.string:
-        array = np.empty(len(leaves), object)
-        array[:] = [encode(leaf) for leaf in leaves]
+        array = np.array([encode(leaf) for leaf in leaves], object)
     else:
         array = _numbers(leaves, spec)
     return array.reshape(shape)
 
 
-def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+def _specs(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, tf.TensorSpec]:
     return {
         name: tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype), name)
         for name, info in sorted(infos.items())
     }
 
 
-def _flatten(value: Any, spec: tf.TensorSpec) -> tuple[list[Any], tuple[int, ...]]:
-    """The values in their order, and the shape that they have."""
+def _flatten(value: object, spec: tf.TensorSpec) -> tuple[list[object], tuple[int, ...]]:
+    """Return the values of nested lists in order, and the shape of the lists."""
     rank = spec.shape.rank
     level, shape = [_plain(value)], list[int]()
     while level and (isinstance(level[0], list) if rank is None else len(shape) < rank):
@@ -121,27 +126,27 @@ def _flatten(value: Any, spec: tf.TensorSpec) -> tuple[list[Any], tuple[int, ...
         size = sizes.pop()
         if sizes or size is None:
             raise _wrong(spec, reprlib.repr(value))
-        level = [_plain(entry) for row in level for entry in row]
+        level = [_plain(entry) for row in level if isinstance(row, list) for entry in row]
         shape.append(size)
     if any(isinstance(leaf, list) for leaf in level):
         raise _wrong(spec, reprlib.repr(value))
-    if rank is not None:  # an empty list does not tell how wide its rows would be
+    if rank is not None:  # an empty list does not show how wide its rows would be
         shape += [size or 0 for size in spec.shape.as_list()[len(shape) :]]
     if not spec.shape.is_compatible_with(shape):
         raise _wrong(spec, f"the shape {tuple(shape)}")
     return level, tuple(shape)
 
 
-def _plain(value: Any) -> Any:
-    """Lists of arrays, tensors and tuples; all else as it is."""
+def _plain(value: object) -> object:
+    """Convert arrays, tensors and tuples to lists."""
     if isinstance(value, tuple):
         return list(value)
     return np.asarray(value).tolist() if hasattr(value, "__array__") else value
 
 
-def _numbers(leaves: list[Any], spec: tf.TensorSpec) -> np.ndarray:
+def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    # ml_dtypes, bfloat16 among them, are of kind "V" to NumPy.
+    # NumPy reports the kind "V" for the types of ml_dtypes, such as bfloat16.
     allowed = _LEAVES.get("f" if spec.dtype.is_floating else dtype.kind, ())
     for leaf in leaves:
         if type(leaf) not in allowed:
@@ -152,7 +157,7 @@ def _numbers(leaves: list[Any], spec: tf.TensorSpec) -> np.ndarray:
         raise _wrong(spec, _BEYOND) from error
     with np.errstate(over="ignore"):
         array = wide.astype(dtype)
-    # Infinity may be meant; a finite number that becomes it, TensorFlow Serving refuses as well.
+    # Infinity may be intended. TensorFlow Serving, too, refuses a finite number that becomes it.
     if spec.dtype.is_floating and (np.isinf(array) & ~np.isinf(wide)).any():
         raise _wrong(spec, _BEYOND)
     return array
@@ -161,6 +166,6 @@ def _numbers(leaves: list[Any], spec: tf.TensorSpec) -> np.ndarray:
 def _wrong(spec: tf.TensorSpec, received: str) -> ValueError:
     shape = "any shape" if spec.shape.rank is None else f"the shape {tuple(spec.shape.as_list())}"
     return ValueError(
-        f"`{spec.name}` must be of the dtype {spec.dtype.name} and {shape}, in lists of equal "
+        f"`{spec.name}` must have the dtype {spec.dtype.name} and {shape}, in lists of equal "
         f"lengths. Received: {received}."
     )

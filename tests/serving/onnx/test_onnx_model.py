@@ -16,7 +16,7 @@ from keras_bert_d2l.models.tasks.heads import (
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.serving.onnx.export import OPSET, export_onnx
+from keras_bert_d2l.serving.onnx.onnx_model import OPSET, export_onnx
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 MAX_LEN, VOCAB_SIZE = 24, 9

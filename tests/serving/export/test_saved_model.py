@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
-from keras_bert_d2l.serving.export.export import export_saved_model
 from keras_bert_d2l.serving.export.model_card import describe_signatures
+from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.pretraining import TextSignatures, TokenSignatures
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -159,7 +159,9 @@ def test_what_is_not_there_is_not_answered_as_zeros(changes, message, served):
 
 
 def test_a_pair_needs_both_texts(served):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be equally many, one pair"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="must be equally many, one pair per row"
+    ):
         served("nsp", text=["red", "green"], text_b=["blue"])
 
 

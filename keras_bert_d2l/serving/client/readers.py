@@ -1,18 +1,19 @@
-"""The arrays that a served model answers in, Python objects out: those of `inference`.
+"""Readers: the output arrays of a signature as the Python objects that `inference` returns.
 
-B texts in a batch, C labels, M (most) masks and W (most) words in a text, k predictions.
+B: texts in a batch, C: labels, M: most masks in a text, W: most words in a text, k: predictions.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
 from keras_bert_d2l.inference.tasks.labels import Classification, Regression, Tag
+from keras_bert_d2l.serving.protocol.interface import Arrays
 
-Arrays = Mapping[str, np.ndarray]
+Row = TypeVar("Row")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +21,11 @@ class ServedAnswer:
     """A part of a text that answers a question.
 
     Attributes:
-        text: `context[start:end]`; `""` where the context has nothing to answer with.
-        score: Its probability among the best answers, 20 or k if that is more.
-        start: The answer's first character in its context.
-        end: Its last character plus one.
-        null_score: By how much the logits of no answer are above its own.
+        text: `context[start:end]`, or `""` for no answer.
+        score: Probability of the answer among the best answers: 20, or k if that is more.
+        start: First character of the answer in its context.
+        end: Last character plus one.
+        null_score: The logits of no answer minus those of the best part of the context.
     """
 
     text: str
@@ -34,30 +35,27 @@ class ServedAnswer:
     null_score: float
 
 
-class Reader(NamedTuple):
-    """How the answers of a signature are read.
+class Reader(NamedTuple, Generic[Row]):
+    """Reads the outputs of one kind of signature.
 
     Attributes:
-        needs: The outputs that are read.
-        read: A batch of them in, an object for each row out.
-        one_of: Outputs of which it needs one more; empty: none.
-        none_of: Outputs that tell of another task, which has those of `needs` as well.
+        needs: The outputs to read.
+        read: Converts the outputs for a batch to one object per row.
+        one_of: The signature also needs one of these outputs, unless the tuple is empty.
+        none_of: Outputs of another task that has those of `needs` as well.
     """
 
     needs: tuple[str, ...]
-    read: Callable[[Arrays], list[Any]]
+    read: Callable[[Arrays], list[Row]]
     one_of: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
 
     def check(self, outputs: Iterable[str], signature: str) -> None:
-        """Refuses a signature of another task.
+        """Raise `ValueError` if a signature belongs to another task.
 
         Args:
-            outputs: What the signature returns.
-            signature: Its name.
-
-        Raises:
-            ValueError: These are not the outputs that are read.
+            outputs: Names of the outputs of the signature.
+            signature: Name of the signature.
         """
         names = set(outputs)
         has_one = not self.one_of or not names.isdisjoint(self.one_of)
@@ -66,8 +64,9 @@ class Reader(NamedTuple):
         one_of = f" and {' or '.join(self.one_of)}" if self.one_of else ""
         none_of = f" without {', '.join(self.none_of)}" if self.none_of else ""
         raise ValueError(
-            f"A model whose signature {signature!r} returns {', '.join(self.needs)}{one_of}"
-            f"{none_of} is expected. Received: one that returns {', '.join(sorted(names))}."
+            f"The signature {signature!r} must return {', '.join(self.needs)}{one_of}{none_of}. "
+            f"Received: a model whose signature returns {', '.join(sorted(names))}; ask a model "
+            "of the right task."
         )
 
 
@@ -76,14 +75,14 @@ def _vectors(answer: Arrays) -> list[np.ndarray]:
 
 
 def _next_sentence_scores(answer: Arrays) -> list[float]:
-    return answer["nsp"][:, 1].tolist()  # column 1 is "is next"
+    return answer["nsp"][:, 1].tolist()  # column 1 means "is next"
 
 
 def _masks(answer: Arrays) -> list[list[list[Prediction]]]:
-    """For each text, and each of its masks, the k predictions."""
+    """Return k predictions for each text and each of its masks."""
     rows = zip(*(answer[name].tolist() for name in MASKS.needs), strict=True)
     return [
-        # A row has as many places as the batch's text with the most masks; 0 is [CLS].
+        # Rows are padded to the most masks of a text with position 0, which is [CLS].
         [
             [Prediction(*one) for one in zip(*mask, strict=True)]
             for place, *mask in zip(places, *masks, strict=True)
@@ -96,7 +95,7 @@ def _masks(answer: Arrays) -> list[list[list[Prediction]]]:
 def _classifications(answer: Arrays) -> list[Classification]:
     names, scores = answer["labels"].tolist(), answer["scores"].tolist()
     best = answer["scores"].argmax(axis=1).tolist()
-    # A text can have any number of labels, or one.
+    # Only a multi-label model says which labels a text has.
     chosen = answer["is_label"].tolist() if "is_label" in answer else [None] * len(best)
     return [
         Classification(
@@ -117,10 +116,10 @@ def _regressions(answer: Arrays) -> list[Regression]:
 
 
 def _tags(answer: Arrays) -> list[list[Tag]]:
-    """For each text the tags of its words."""
+    """Return the tags of the words of each text."""
     rows = zip(*(answer[name].tolist() for name in TAGS.needs), strict=True)
     words = [[Tag(*word) for word in zip(*row, strict=True)] for row in rows]
-    return [[tag for tag in row if tag.end] for row in words]  # behind the last word are zeros
+    return [[tag for tag in row if tag.end] for row in words]  # rows are padded with zeros
 
 
 def _answers(answer: Arrays) -> list[ServedAnswer]:
@@ -131,7 +130,7 @@ def _answers(answer: Arrays) -> list[ServedAnswer]:
 VECTORS = Reader(("embedding",), _vectors)
 NEXT_SENTENCE_SCORES = Reader(("nsp",), _next_sentence_scores)
 MASKS = Reader(("positions", "tokens", "ids", "scores"), _masks)
-# A classifier, a regressor and a tagger all return labels and scores.
+# Classifiers, regressors and taggers all return labels and scores.
 CLASSIFICATIONS = Reader(("labels", "scores"), _classifications, one_of=("label", "is_label"))
 REGRESSIONS = Reader(("labels", "scores"), _regressions, none_of=("label", "is_label", "words"))
 TAGS = Reader(("words", "labels", "scores", "starts", "ends"), _tags)

@@ -1,6 +1,6 @@
-"""Token ids in, encoded tokens and vectors out: what all served models have in common.
+"""The encoder as all signatures of an exported model share it, and checks of its inputs.
 
-B texts in a batch, T tokens, D hidden width.
+B: texts in a batch, T: tokens in a row, D: hidden width.
 """
 
 import numpy as np
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.serving.signatures.signature import traced_once
 from keras_bert_d2l.text.tokenizer.framing import require
 
 BATCH = (
@@ -15,10 +16,12 @@ BATCH = (
     tf.TensorSpec((None, None), tf.int32, name="segments"),
     tf.TensorSpec((None,), tf.int32, name="valid_lens"),
 )
+EXAMPLE_BATCH = (np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32), np.full(1, 2, np.int32))
+"""A small batch of token ids, for the warm-up of a server."""
 
 
-class Encoding:
-    """The encoder of a model, without dropout, as one function that all signatures share.
+class ServedEncoder:
+    """The encoder of a model without dropout, traced once for all signatures.
 
     Args:
         model: The model.
@@ -26,22 +29,21 @@ class Encoding:
     Call arguments:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
         segments: Segment ids, int32 `(B, T)`.
-        valid_lens: Tokens of each row that are not padding, int32 `(B,)`.
+        valid_lens: Number of tokens per row that are not padding, int32 `(B,)`.
 
-    Returns: the encoded tokens `(B, T, D)`.
+    Returns: encoded tokens `(B, T, D)`.
     """
 
     def __init__(self, model: BERTModel | TaskModel) -> None:
         self.config = model.bert_config
         self._encoder = model.encoder
-        # A function of its own is traced and stored once for all signatures.
-        self._encode = tf.function(self._encoded, input_signature=BATCH, autograph=False)
+        self._traced = traced_once(self._encode, BATCH)
 
     def __call__(self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
-        return self._encode(tokens, segments, valid_lens)
+        return self._traced(tokens, segments, valid_lens)
 
     def check(self, tokens: tf.Tensor) -> list[tf.Operation]:
-        """Fails on what a GPU would answer without a word: it reads zeros where nothing is."""
+        """Return assertions about token ids that a GPU would otherwise answer with zeros."""
         vocab_size, max_len = self.config.vocab_size, self.config.max_len
         are_tokens = (0 <= tokens) & (tokens < vocab_size)
         is_short = tf.shape(tokens)[1] <= max_len
@@ -50,22 +52,12 @@ class Encoding:
             *require(are_tokens, f"`tokens` must be from 0 to {vocab_size - 1}."),
         ]
 
-    def mean(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the mean of each row's valid tokens, float32 `(B, D)`."""
-        return mean_of(self(**batch), batch["valid_lens"])
-
-    def _encoded(self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
+    def _encode(self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
         return self._encoder(tokens, segments, valid_lens, training=False)
 
 
 def mean_of(encoded: tf.Tensor, valid_lens: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the first `valid_lens` encoded tokens of each row, float32 `(B, D)`."""
+    """Return the mean of the first `valid_lens` encoded tokens per row, float32 `(B, D)`."""
     is_valid = tf.sequence_mask(valid_lens, tf.shape(encoded)[1], tf.float32)  # (B, T)
     total = tf.einsum("btd,bt->bd", tf.cast(encoded, tf.float32), is_valid)
     return total / tf.cast(valid_lens, tf.float32)[:, None]
-
-
-def example_batch() -> tuple[np.ndarray, ...]:
-    """Returns a small batch of token ids, for the warm-up of a server."""
-    ids, lengths = np.zeros((1, 2), np.int32), np.full(1, 2, np.int32)
-    return ids, ids, lengths

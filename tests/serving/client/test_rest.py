@@ -59,7 +59,7 @@ def answering(status, document):
     [
         (200, {}, RuntimeError, "does not answer as a model server"),
         (200, {"metadata": None}, RuntimeError, "does not answer as a model server"),
-        (200, [], RuntimeError, "is no model server"),
+        (200, [], RuntimeError, "is not a model server"),
         (301, {}, RuntimeError, "answers 301"),
         (400, {"error": "Malformed"}, ValueError, "answers 400: Malformed"),
         (429, {"error": "memory"}, RuntimeError, "answers 429: memory"),

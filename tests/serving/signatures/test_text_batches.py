@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.length_buckets import TextBatches, padded_lengths
+from keras_bert_d2l.serving.signatures.text_batches import TextBatches, padded_lengths
 
 
 def test_the_lengths_are_few_and_never_beyond_the_model_s():

@@ -1,0 +1,114 @@
+"""Transport by REST: JSON over HTTP."""
+
+import contextlib
+import json
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import urllib3
+from google.protobuf import json_format
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from keras_bert_d2l.serving.client.transport import (
+    TIMED_OUT,
+    UNAVAILABLE,
+    Metadata,
+    check_outputs,
+    failure,
+)
+from keras_bert_d2l.serving.protocol.interface import Arrays, Specs, interfaces, to_array
+from keras_bert_d2l.serving.protocol.rest_json import encode, to_json
+
+
+class Rest:
+    """JSON over HTTP, usually port 8501. Its methods are those of `Transport`.
+
+    Args:
+        url: URL of the server, such as `"http://127.0.0.1:8501"`.
+        model: Name of the model on the server.
+        version: Version to ask. `None`: the newest.
+        timeout: Timeout per answer in seconds.
+    """
+
+    def __init__(self, url: str, model: str, version: int | None, timeout: float) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` must start with http:// or https://. Received: {url!r}.")
+        self._server, self._timeout = url.rstrip("/"), timeout
+        of_version = "" if version is None else f"/versions/{version}"
+        self._url = f"{self._server}/v1/models/{urllib.parse.quote(model, safe='')}{of_version}"
+        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=16)
+
+    def status(self) -> dict[int, str]:
+        document = self._ask("GET", "")
+        with self._reading():
+            return {int(one["version"]): one["state"] for one in document["model_version_status"]}
+
+    def metadata(self) -> Metadata:
+        document = self._ask("GET", "/metadata")
+        with self._reading():
+            definitions = document["metadata"]["signature_def"]["signature_def"]
+            found = {
+                name: json_format.ParseDict(
+                    definition, meta_graph_pb2.SignatureDef(), ignore_unknown_fields=True
+                )
+                for name, definition in definitions.items()
+            }
+            return Metadata(int(document["model_spec"]["version"]), interfaces(found))
+
+    def predict(self, signature: str, inputs: Arrays, outputs: Specs) -> dict[str, np.ndarray]:
+        columns = {name: to_json(array) for name, array in inputs.items()}
+        body = {"signature_name": signature, "inputs": columns}
+        document = self._ask("POST", ":predict", body)
+        with self._reading():
+            answer = document["outputs"]
+            if len(outputs) == 1:  # a single output has no name
+                answer = dict.fromkeys(outputs, answer)
+            check_outputs(answer, outputs)
+            return {name: to_array(answer[name], spec, encode) for name, spec in outputs.items()}
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise `RuntimeError` if an answer cannot be read: that is not the caller's mistake."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, ValueError, json_format.Error) as error:
+            raise RuntimeError(
+                f"{self._url} does not answer as a model server does: {error!r:.200}. Check the "
+                "address. It may also have loaded another version meanwhile: then ask again."
+            ) from error
+
+    def _ask(
+        self, method: str, ending: str, body: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:
+        reply = self._send(method, self._url + ending, body)
+        try:
+            document = json.loads(reply.data)
+        except ValueError:
+            document = None
+        if reply.status == 200 and isinstance(document, dict):
+            return document
+        # TensorFlow Serving escapes its messages in a way that is not always JSON.
+        message = document.get("error") if isinstance(document, dict) else None
+        reason = message or reply.data[:500].decode("utf-8", "replace")
+        raise failure(reply.status, self._url + ending, reason)
+
+    def _send(
+        self, method: str, url: str, body: Mapping[str, object] | None, retry: bool = True
+    ) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._pool.request(method, url, json=body)
+        except urllib3.exceptions.NewConnectionError as error:  # a subclass of TimeoutError
+            raise failure(UNAVAILABLE, self._server, error) from error
+        except urllib3.exceptions.TimeoutError as error:
+            reason = f"not within {self._timeout:g} s"
+            raise failure(TIMED_OUT, self._server, reason) from error
+        except urllib3.exceptions.HTTPError as error:
+            # A server may close an idle connection in the moment when it is used again.
+            if retry and isinstance(error, urllib3.exceptions.ProtocolError):
+                return self._send(method, url, body, retry=False)
+            raise failure(UNAVAILABLE, self._server, error) from error

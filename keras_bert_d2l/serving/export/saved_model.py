@@ -1,0 +1,200 @@
+"""Export of a model and its tokenizer as a numbered SavedModel."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from keras_bert_d2l.files import replacing_folder
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.heads import QuestionAnswerer
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.serving.export.audit import check_saved_model
+from keras_bert_d2l.serving.export.model_card import write_model_card
+from keras_bert_d2l.serving.export.warmup import write_warmup
+from keras_bert_d2l.serving.signatures.signature import PREDICT, Signature
+from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
+from keras_bert_d2l.types import PathLike
+
+_VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
+_FINGERPRINT_FILE = "fingerprint.pb"
+
+
+def export_saved_model(
+    model: BERTModel | TaskModel,
+    path: PathLike,
+    tokenizer: Tokenizer | None = None,
+    version: int | None = None,
+    *,
+    pairs: bool = False,
+    top_k: int = 5,
+    null_threshold: float | None = None,
+    run_dir: PathLike | None = None,
+) -> pathlib.Path:
+    """Export a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
+
+    The exported version needs neither this package nor Keras: after importing `tensorflow` and,
+    for strings, `tensorflow_text`, `tf.saved_model.load(folder).signatures` holds its signatures.
+    Each takes any number of rows:
+
+    - `serving_default`: strings -> the answer of the model:
+
+      - `BERTModel`: `text` -> `embedding`, `pooled`, `nsp`;
+      - `SequenceClassifier`: `text`, and `text_b` of pairs -> `labels`, `scores`, and `label`,
+        `score`, `id`, or `is_label` if it is multi-label;
+      - `SequenceRegressor`: `text`, and `text_b` of pairs -> `labels`, `scores`;
+      - `TokenClassifier`: `text` -> `words`, `labels`, `scores`, `ids`, `starts`, `ends`;
+      - `QuestionAnswerer`: `question`, `context` -> `answer`, `score`, `start`, `end`,
+        `null_score`, and the best `top_k`: `answers`, `scores`, `starts`, `ends`;
+      - `TextEmbedder`: `text` -> `embedding`;
+
+    - `embed`: `text` -> `embedding`;
+    - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
+    - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
+    - `tf_example`: serialized `tf.train.Example`s with the strings of `serving_default` -> the
+      same answer, or the one that the server's `Classify` and `Regress` prescribe;
+    - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
+      logits.
+
+    Signatures of strings also return `truncated`: which texts were too long. Without a tokenizer,
+    `tokens` is the only signature, and `serving_default` is the same. docs/serving_signatures.md
+    lists the dtypes and shapes.
+
+    Besides the graph and the weights, the folder holds `model_card.json`, `assets/vocab.txt` if
+    there is a tokenizer, and warm-up requests for the server if tensorflow-serving-api is
+    installed. The graph is audited (see `audit_saved_model`). The folder appears in one step and
+    complete, so a server that watches `path` never sees a part of it.
+
+    Args:
+        model: The model.
+        path: Folder of all versions of the model, such as `"saved_models/demo"`.
+        tokenizer: The model's tokenizer. By default the tokenizer of a task model. Without one,
+            the export answers token ids only.
+        version: Number of the version, at least 1. By default the next one, or 1 in a new folder.
+        pairs: Whether the inputs of a `SequenceClassifier` or a `SequenceRegressor` are pairs of
+            texts.
+        top_k: Number of predictions per mask, or of answers of a `QuestionAnswerer`.
+        null_threshold: A `QuestionAnswerer` gives no answer, the empty string, if its
+            `null_score` is above this. By default the threshold that was best on the development
+            data of the run in `run_dir`; without one, it always gives an answer.
+        run_dir: Folder of the run that trained the model, for the threshold and for the summary
+            in the model card.
+
+    Returns: the folder of the version, `path/version`.
+
+    Raises:
+        ValueError: The backend is not TensorFlow, the vocabulary does not have the model's size,
+            `version`, `top_k` or `null_threshold` is out of range, or `pairs` or `null_threshold`
+            does not fit the model.
+        RuntimeError: The graph has operations that TensorFlow Serving does not know.
+        FileExistsError: The version exists already.
+        FileNotFoundError: `run_dir` is not the folder of a run.
+        OSError: The folder cannot be written.
+
+    Example:
+
+    ```python
+    pretrained = kb.load_pretrained("runs/mine/best")
+    folder = kb.export_saved_model(pretrained.model, "saved_models/mine", pretrained.tokenizer)
+    embed = tf.saved_model.load(str(folder)).signatures["embed"]
+    print(embed(text=tf.constant(["one text", "another text"]))["embedding"].shape)
+    ```
+    """
+    _check_model(model)
+    if tokenizer is None and isinstance(model, TaskModel):
+        tokenizer = model.tokenizer
+    can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
+    if can_be_unanswered and null_threshold is None and run_dir is not None:
+        null_threshold = tuned_null_threshold(run_dir)
+    signatures = model_signatures(
+        model, tokenizer, pairs=pairs, top_k=top_k, null_threshold=null_threshold
+    )
+    folder = _version_folder(pathlib.Path(path), version)
+    name = folder.resolve().parent.name
+    with replacing_folder(folder) as temporary:
+        _save(signatures, tokenizer, temporary)
+        _set_methods(temporary, signatures)
+        check_saved_model(temporary)
+        if tokenizer is not None:
+            tokenizer.vocab.to_file(temporary / _VOCAB_FILE)
+        write_warmup(temporary, name, signatures)
+        write_model_card(
+            temporary,
+            model,
+            tokenizer,
+            run_dir,
+            name=name,
+            version=int(folder.name),
+            task_options={"pairs": pairs, "null_threshold": null_threshold},
+        )
+        _refuse_existing(folder)  # another process may have written this version meanwhile
+    return folder
+
+
+def _check_model(model: object) -> None:
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "A SavedModel needs the TensorFlow backend. Received: the backend "
+            f"{keras.backend.backend()!r}; save the model with `save_pretrained`, then load and "
+            "export it in a process with KERAS_BACKEND=tensorflow."
+        )
+    if not isinstance(model, BERTModel | TaskModel):
+        raise ValueError(f"`model` must be a BERTModel or a task model. Received: {model!r:.80}.")
+
+
+def _save(
+    signatures: Mapping[str, Signature], tokenizer: Tokenizer | None, folder: pathlib.Path
+) -> None:
+    """Write the graph and its variables.
+
+    Functions that are already traced are saved as they are. `keras.export.ExportArchive` would
+    trace each once more.
+    """
+    saved = tf.Module()
+    saved.tokenizer = tokenizer
+    traced = {
+        name: tf.function(signature.function, autograph=False).get_concrete_function(
+            *signature.specs
+        )
+        for name, signature in signatures.items()
+    }
+    used = {id(variable): variable for one in traced.values() for variable in one.variables}
+    saved.all_variables = list(used.values())
+    default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+    traced.setdefault(default, next(iter(traced.values())))
+    tf.saved_model.save(saved, os.fspath(folder), signatures=traced)
+
+
+def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
+    """Name the methods of signatures that are not only for the server's method `Predict`."""
+    methods = {name: one.method for name, one in signatures.items() if one.method != PREDICT}
+    if methods:
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(os.fspath(folder))
+        for name, method in methods.items():
+            updater.replace_method_name(name, method)
+        updater.save()
+        # The fingerprint is that of the file before the update. It is optional.
+        (folder / _FINGERPRINT_FILE).unlink(missing_ok=True)
+
+
+def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
+    if version is None:
+        taken = [int(entry.name) for entry in path.glob("*") if entry.name.isdecimal()]
+        return path / str(max(taken, default=0) + 1)
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise ValueError(f"`version` must be an integer of at least 1. Received: {version!r}.")
+    folder = path / str(version)
+    _refuse_existing(folder)
+    return folder
+
+
+def _refuse_existing(folder: pathlib.Path) -> None:
+    if folder.exists():
+        raise FileExistsError(
+            f"{os.fspath(folder)!r} exists, and an export never replaces a version: choose another "
+            "number, or omit `version` to use the next one."
+        )

@@ -1,0 +1,114 @@
+"""Answers of the server to TensorFlow Serving's methods Predict, Classify and Regress.
+
+Classify and Regress take `{"examples": [{"text": "one"}, {"text": "two"}]}` and answer
+`{"results": [...]}`: for each example a list of pairs of label and score, or a number. A signature
+answers one of them if it names it, and reads serialized `tf.train.Example`s.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.serving.protocol.interface import Arrays, find_interface
+from keras_bert_d2l.serving.protocol.rest_json import (
+    JSONObject,
+    encode,
+    read_object,
+    request_arrays,
+    response,
+    signature_name,
+    to_json,
+)
+from keras_bert_d2l.serving.server.versions import Version
+
+
+def predict(version: Version, body: bytes) -> JSONObject:
+    """Answer a request to `:predict`.
+
+    Args:
+        version: The model.
+        body: Body of the request.
+
+    Returns: body of the answer.
+
+    Raises:
+        ValueError: The request does not fit the signature.
+    """
+    document = read_object(body)
+    signature = signature_name(document)
+    interface = find_interface(version.interfaces, signature)
+    inputs, by_rows = request_arrays(document, interface.inputs)
+    return response(version.ask(signature, inputs), by_rows)
+
+
+def classify(version: Version, body: bytes) -> JSONObject:
+    """Answer a request to `:classify`. Arguments and exceptions are those of `predict`.
+
+    `ValueError` is also raised if the signature does not answer the method.
+    """
+    outputs = _ask_examples(version, body, tf.saved_model.CLASSIFY_METHOD_NAME)
+    scores = outputs.get(tf.saved_model.CLASSIFY_OUTPUT_SCORES)
+    classes = outputs.get(tf.saved_model.CLASSIFY_OUTPUT_CLASSES)
+    # A classifier may omit one of the two. The server then writes "" or 0.
+    if classes is None:
+        return {"results": [[["", score] for score in row] for row in np.asarray(scores).tolist()]}
+    numbers = to_json(np.zeros(classes.shape) if scores is None else scores)
+    rows = zip(to_json(classes), numbers, strict=True)
+    return {"results": [[list(pair) for pair in zip(*row, strict=True)] for row in rows]}
+
+
+def regress(version: Version, body: bytes) -> JSONObject:
+    """Answer a request to `:regress`. Arguments and exceptions are those of `classify`."""
+    outputs = _ask_examples(version, body, tf.saved_model.REGRESS_METHOD_NAME)
+    return {"results": outputs[tf.saved_model.REGRESS_OUTPUTS].ravel().tolist()}
+
+
+METHODS: dict[str, Callable[[Version, bytes], JSONObject]] = {
+    "predict": predict,
+    "classify": classify,
+    "regress": regress,
+}
+
+
+def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
+    document = read_object(body)
+    signature = signature_name(document)
+    answered = find_interface(version.interfaces, signature).method
+    if answered != method:
+        raise ValueError(
+            f"The signature {signature!r} must be one for {method}. Received: one for "
+            f"{answered or 'no method'}; ask it with :predict, or name another `signature_name`."
+        )
+    examples = document.get("examples")
+    if not isinstance(examples, list) or not examples:
+        raise ValueError("`examples` must be a list of objects with names and values.")
+    shared = _features(document.get("context", {}))
+    rows = [tf.train.Features(feature={**shared, **_features(example)}) for example in examples]
+    serialized = [tf.train.Example(features=row).SerializeToString() for row in rows]
+    return version.ask(signature, {tf.saved_model.CLASSIFY_INPUTS: np.array(serialized, object)})
+
+
+def _features(example: object) -> Mapping[str, tf.train.Feature]:
+    if not isinstance(example, dict):
+        raise ValueError(f"An example must be an object. Received: {type(example).__name__}.")
+    return {name: _feature(name, value) for name, value in example.items()}
+
+
+def _feature(name: str, value: object) -> tf.train.Feature:
+    values = value if isinstance(value, list) else [value]
+    kinds = {type(one) for one in values}
+    try:
+        if kinds <= {str, dict}:
+            encoded = [encode(one) for one in values]
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+        if kinds == {float}:
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        if kinds <= {int, bool}:
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"The feature {name!r:.80} is out of range: {error!s:.200}.") from error
+    raise ValueError(
+        f"The feature {name!r:.80} must be a string, an integer, a number with a decimal point, or "
+        "a list of one of these."
+    )

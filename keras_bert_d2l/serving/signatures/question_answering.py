@@ -1,0 +1,230 @@
+"""Signatures of the models that find the answers to questions in texts.
+
+B: questions in a batch, W: windows of all contexts, T: tokens, L: tokens of the longest answer,
+N: candidate spans, n: best spans of a window or a context, k: answers per question.
+
+`inference/tasks/answers.py` chooses the spans in NumPy, by the same rule. Neither can use the
+other: this code is part of an exported graph, in float32, and has all windows of a batch in memory
+at once; that code reads any number of windows batch by batch, under any Keras backend, in float64.
+tests/serving holds the two to the same answers.
+"""
+
+import math
+
+import tensorflow as tf
+
+from keras_bert_d2l.inference.tasks.answers import N_BEST
+from keras_bert_d2l.models.tasks.answer_labels import longest_question
+from keras_bert_d2l.serving.signatures.characters import Characters
+from keras_bert_d2l.serving.signatures.signature import CONTEXT, QUESTION, Answer
+from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
+from keras_bert_d2l.serving.signatures.text_batches import Batch, checked_pairs
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.windows import sliding_windows
+
+MAX_ANSWER_LEN = 30
+
+_NEVER = float("-inf")
+_WINDOWS_PER_STEP = 32  # that pass through the model at once, to bound the memory
+
+
+class AnswererSignatures(TaskTextSignatures):
+    """The signatures of a `QuestionAnswerer`.
+
+    The answers equal those of `keras_bert_d2l.answer`: a context of any length is read in windows
+    of at most 384 tokens that overlap by a third, and an answer has at most 30 tokens. A question
+    that leaves no room for its context is truncated.
+
+    Args:
+        of_tokens: The model and its signature of token ids.
+        tokenizer: The model's tokenizer.
+        top_k: Number of answers per question, k.
+        null_threshold: Answer with the empty string first if `null_score` is above this. `None`:
+            always answer with a part of the context.
+
+    Raises:
+        ValueError: `top_k` is below 1, or `null_threshold` is not a finite number.
+    """
+
+    specs = (QUESTION, CONTEXT)
+
+    def __init__(
+        self,
+        of_tokens: TaskTokenSignatures,
+        tokenizer: Tokenizer,
+        top_k: int,
+        null_threshold: float | None = None,
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k!r}.")
+        if null_threshold is not None:
+            _check_threshold(null_threshold)
+        super().__init__(of_tokens, tokenizer)
+        self._null_threshold = null_threshold
+        self._top_k = top_k
+        self._num_best = max(top_k, N_BEST)
+        self._max_len, self._overlap = self.model.window_sizes
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return the answers to questions.
+
+        Args:
+            *texts: `question` and `context`, strings `(B,)`.
+
+        Returns: the best answer, each `(B,)`: `answer`, strings, a part of the context; `score`,
+            float32, its probability among the 20 best answers, or k if that is more, and no
+            answer if there is a threshold; `start` and `end`, int32, its first character in the
+            context and its last one plus one; `null_score`, float32, the logits of no answer
+            minus those of the best part of the context; and `truncated`, bool, whether the
+            question was truncated.
+            The k best answers, each `(B, k)`: `answers`, `scores`, `starts` and `ends`. No answer
+            is the empty string from 0 to 0, with a score. A context with fewer than k answers is
+            padded with empty strings and zeros.
+        """
+        question, context = checked_pairs(*texts)
+        windows, truncated = self._windows(question, context)
+        logits = self._logits(windows)
+        num_rows, k = tf.shape(context)[0], self._top_k
+        rows = tf.cast(windows["rows"], tf.int64)
+        characters = Characters(context)
+        best, starts, ends = self._best(windows, logits, num_rows, characters)
+        nulls = logits["start"][:, 0] + logits["end"][:, 0]
+        null = tf.math.unsorted_segment_min(nulls, rows, num_rows)
+        margin = tf.where(best[:, 0] > _NEVER, null - best[:, 0], 0.0)
+        first_column = tf.zeros(num_rows, tf.int32)
+        if self._null_threshold is not None:
+            is_null = (best[:, 0] > _NEVER) & (margin > self._null_threshold)
+            best = tf.concat([null[:, tf.newaxis], best], axis=1)
+            starts, ends = (tf.pad(x, [[0, 0], [1, 0]]) for x in (starts, ends))
+            first_column = tf.where(is_null, 0, 1)
+        columns = first_column[:, tf.newaxis] + tf.range(k)
+        scores, starts, ends = (
+            tf.gather(x, columns, batch_dims=1) for x in (_softmax(best), starts, ends)
+        )
+        spans = (tf.repeat(tf.range(num_rows), k), tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
+        answers = {
+            "answers": tf.reshape(characters.spans(*spans), [num_rows, k]),
+            "scores": scores,
+            "starts": starts,
+            "ends": ends,
+        }
+        first = {name.removesuffix("s"): column[:, 0] for name, column in answers.items()}
+        return {**answers, **first, "null_score": margin, "truncated": truncated}
+
+    def _windows(self, question: tf.Tensor, context: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+        """Return the trimmed `Tokenizer.windows`, and which questions were truncated."""
+        pieces = self.batches.pieces(question)
+        most = longest_question(self._max_len, self._overlap)
+        truncated = pieces[0].row_lengths() > most
+        tokens, starts, ends = (piece[:, :most] for piece in pieces)
+        windows = sliding_windows(
+            (tokens, starts, ends),
+            self.batches.pieces(context),
+            vocab=self.batches.vocab,
+            max_len=self._max_len,
+            overlap=self._overlap,
+        )
+        return self.batches.trim(windows), truncated
+
+    def _logits(self, windows: Batch) -> Answer:
+        """Return the logits `start` and `end` `(W, T)`, computed a few windows at a time."""
+        batch = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
+        num_windows = tf.shape(windows["rows"])[0]
+        # At least one step, so that there is something to concatenate. The size of the arrays is
+        # fixed: TensorFlow 2.12 ignores the attribute that lets an array grow.
+        num_steps = tf.maximum((num_windows + _WINDOWS_PER_STEP - 1) // _WINDOWS_PER_STEP, 1)
+        found = {
+            side: tf.TensorArray(
+                tf.float32, num_steps, infer_shape=False, element_shape=(None, None)
+            )
+            for side in ("start", "end")
+        }
+
+        def is_left(step: tf.Tensor, found: dict[str, tf.TensorArray]) -> tf.Tensor:
+            return step < num_steps
+
+        def read(
+            step: tf.Tensor, found: dict[str, tf.TensorArray]
+        ) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+            first = step * _WINDOWS_PER_STEP
+            part = {name: x[first : first + _WINDOWS_PER_STEP] for name, x in batch.items()}
+            logits = self.run(**part)
+            return step + 1, {name: x.write(step, logits[name]) for name, x in found.items()}
+
+        _, found = tf.while_loop(is_left, read, (tf.constant(0), found), parallel_iterations=1)
+        return {name: array.concat() for name, array in found.items()}
+
+    def _best(
+        self, windows: Batch, logits: Answer, num_rows: tf.Tensor, characters: Characters
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the logits of the n best spans per context, their starts and their ends.
+
+        Each `(B, n)`, padded with minus infinity and zeros.
+        """
+        spans, (window, first, last) = self._best_of_windows(windows, logits)
+        start, end = (
+            tf.gather_nd(windows[name], tf.stack([window, token], axis=1))
+            for name, token in (("starts", first), ("ends", last))
+        )
+        row = tf.gather(windows["rows"], window)
+        end = characters.ends_with_accents(row, end)
+        # Windows share tokens and tokens share characters, so the same span is found repeatedly.
+        row, start, end = (tf.cast(x, tf.int64) for x in (row, start, end))
+        size = tf.reduce_max(tf.concat([end, [0]], axis=0)) + 1
+        distinct, number = tf.unique((row * size + start) * size + end)
+        spans = tf.math.unsorted_segment_max(spans, number, tf.size(distinct))
+        row, start, end = distinct // size**2, distinct // size % size, distinct % size
+        # Windows are in the order of their contexts, and so are the spans.
+        number = tf.RaggedTensor.from_value_rowids(
+            tf.range(tf.size(distinct)), row, tf.cast(num_rows, tf.int64), validate=False
+        )
+        padded = [[0, 0], [0, self._num_best]]
+        dense = tf.pad(number.with_values(spans).to_tensor(_NEVER), padded, constant_values=_NEVER)
+        best, column = tf.math.top_k(dense, self._num_best)
+        is_span = best > _NEVER
+
+        def of_best(values: tf.Tensor) -> tf.Tensor:
+            values = tf.pad(number.with_values(tf.cast(values, tf.int32)).to_tensor(), padded)
+            return tf.where(is_span, tf.gather(values, column, batch_dims=1), 0)
+
+        return best, of_best(start), of_best(end)
+
+    def _best_of_windows(
+        self, windows: Batch, logits: Answer
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        """Return the logits of the n best spans per window, and their window, first and last token.
+
+        Each `(N,)`, in the order of the windows.
+        """
+        is_context = (windows["segments"] == 1) & (windows["ends"] > windows["starts"])
+        starts, ends = (tf.where(is_context, logits[side], _NEVER) for side in ("start", "end"))
+        # (W, T, L): the spans from each token to itself and to the next ones.
+        ends = tf.pad(ends, [[0, 0], [0, MAX_ANSWER_LEN]], constant_values=_NEVER)
+        length = tf.shape(starts)[1]
+        to = tf.range(length)[:, tf.newaxis] + tf.range(MAX_ANSWER_LEN)
+        spans = starts[:, :, tf.newaxis] + tf.gather(ends, to, axis=1)
+        flat = tf.reshape(spans, [tf.shape(spans)[0], length * MAX_ANSWER_LEN])
+        flat = tf.pad(flat, [[0, 0], [0, self._num_best]], constant_values=_NEVER)
+        best, place = tf.math.top_k(flat, self._num_best)
+        is_span = best > _NEVER
+        window = tf.cast(tf.where(is_span)[:, 0], tf.int32)
+        place = tf.boolean_mask(place, is_span)
+        first = place // MAX_ANSWER_LEN
+        return tf.boolean_mask(best, is_span), (window, first, first + place % MAX_ANSWER_LEN)
+
+
+def _check_threshold(null_threshold: float) -> None:
+    is_number = isinstance(null_threshold, int | float) and not isinstance(null_threshold, bool)
+    if not is_number or not math.isfinite(null_threshold):
+        raise ValueError(
+            "`null_threshold` must be a finite number, or None to always give an answer. "
+            f"Received: null_threshold={null_threshold!r}."
+        )
+
+
+def _softmax(logits: tf.Tensor) -> tf.Tensor:
+    """Return the softmax of `(B, n)`; zeros for minus infinity, even for a row of nothing else."""
+    is_span = logits > _NEVER
+    highest = tf.reduce_max(logits, axis=1, keepdims=True)
+    powers = tf.where(is_span, tf.exp(tf.where(is_span, logits - highest, 0.0)), 0.0)
+    return tf.math.divide_no_nan(powers, tf.reduce_sum(powers, axis=1, keepdims=True))

@@ -1,0 +1,82 @@
+"""Signatures of the models that label words.
+
+B: texts in a batch, W: most words in a text, N: words of all texts, C: labels.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.serving.signatures.characters import Characters
+from keras_bert_d2l.serving.signatures.signature import Answer
+from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+_CONTINUED = "##"
+
+
+class TaggerSignatures(TaskTextSignatures):
+    """The signatures of a `TokenClassifier`.
+
+    The answers equal those of `keras_bert_d2l.tag` if the model can read the whole text; words
+    behind the last token that fits are skipped. Texts are split as the tokenizer splits them: at
+    whitespace and around punctuation. The first token of a word decides its label.
+
+    Args:
+        of_tokens: The model and its signature of token ids.
+        tokenizer: The model's tokenizer.
+    """
+
+    def __init__(self, of_tokens: TaskTokenSignatures, tokenizer: Tokenizer) -> None:
+        super().__init__(of_tokens, tokenizer)
+        self._labels = np.array(self.model.labels, object)
+        self._is_continued = np.array(
+            [one.startswith(_CONTINUED) and one != _CONTINUED for one in tokenizer.vocab.tokens]
+        )
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return the words of texts and their labels.
+
+        Args:
+            *texts: `text`, strings `(B,)`.
+
+        Returns: each `(B, W)`, padded with empty strings and zeros: `words`, strings; `labels`,
+            strings, the most likely label of each word; `scores`, float32, the probabilities of
+            the labels; `ids`, int32, the ids of the labels; `starts` and `ends`, int32, the first
+            character of the word in the text and the last one plus one. Also `truncated`, bool
+            `(B,)`.
+        """
+        tokens, starts, ends = self.batches.pieces(*texts)
+        batch, truncated = self.batches.of_pieces(tokens)
+        first, last = self._words(tokens)
+        fits = first < tf.cast(self.batches.room, first.dtype)
+        first, last = (tf.ragged.boolean_mask(places, fits) for places in (first, last))
+
+        rows = first.value_rowids()
+        row_starts = tf.gather(tokens.row_starts(), rows)
+        starts = tf.gather(starts.values, row_starts + first.values)
+        ends = tf.gather(ends.values, row_starts + last.values)
+        characters = Characters(*texts)
+        ends = characters.ends_with_accents(rows, ends)
+
+        # The start token comes before the tokens of the text.
+        places = tf.stack([rows, first.values + 1], axis=1)
+        scores = tf.nn.softmax(tf.gather_nd(self.run(**batch), places))  # (N, C)
+        ids = tf.argmax(scores, axis=1, output_type=tf.int32)
+        columns = {
+            "words": characters.spans(rows, starts, ends),
+            "labels": tf.gather(tf.constant(self._labels), ids),
+            "scores": tf.reduce_max(scores, axis=1),
+            "ids": ids,
+            "starts": starts,
+            "ends": ends,
+        }
+        dense = {name: first.with_values(column).to_tensor() for name, column in columns.items()}
+        return {**dense, "truncated": truncated}
+
+    def _words(self, tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Return the positions of the first and the last token per word, ragged `(B, None)`."""
+        places = tf.ragged.range(tokens.row_lengths())
+        is_continued = tf.gather(self._is_continued, tokens.values) & (places.values > 0)
+        is_last = tf.roll(~is_continued, -1, axis=0)  # the next token begins a word, or a text
+        first = tf.ragged.boolean_mask(places, places.with_values(~is_continued))
+        return first, tf.ragged.boolean_mask(places, places.with_values(is_last))
