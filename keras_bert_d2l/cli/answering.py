@@ -23,8 +23,8 @@ from keras_bert_d2l.data.tasks.examples import (
     how_many,
 )
 from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.data.tasks.readers.files import Dropped, TextFile, read_file
-from keras_bert_d2l.data.tasks.readers.words import DOCUMENTS, is_conllu
+from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.tasks.answers import answer, fitting_questions
 from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
@@ -145,12 +145,12 @@ def _line_examples(task: str, file: TextFile, context: pathlib.Path | None) -> T
     filled = [number for number, line in enumerate(lines, 1) if line.strip()]
     if not filled:
         raise ValueError(f"{str(file.path)!r} has no text.")
-    dropped = Dropped()
-    for number in range(filled[0], filled[-1]):
-        if not lines[number - 1].strip():
-            dropped.add("empty line", f"line {number:,}")
+    empty = sorted(set(range(filled[0], filled[-1])) - set(filled))
     texts = tuple(lines[number - 1] for number in filled)
-    fields: dict[str, Any] = {"ids": tuple(map(str, filled)), **dropped.fields()}
+    fields: dict[str, Any] = {"ids": tuple(map(str, filled))}
+    if empty:
+        fields["dropped"] = {"empty line": len(empty)}
+        fields["first_dropped"] = {"empty line": f"line {empty[0]:,}"}
     if task == "tag":
         return Lines(texts=texts, **fields)
     if task == "answer":

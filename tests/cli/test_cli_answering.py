@@ -108,7 +108,7 @@ def test_objects_on_standard_input_are_json(run, models, text):
 
 def test_errors_about_standard_input_call_it_so(run, models):
     for text, error in (
-        ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is no JSON"),
+        ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is not JSON"),
         (
             '[\n {"text": "a film"},\n {"text": "a dog",}\n]',
             "standard input, line 3: this is no JSON",

@@ -14,9 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
 from keras_bert_d2l.data.tasks.labels import (
     check_label_names,
-    class_ids,
-    multi_hot,
-    word_label_ids,
+    label_ids,
 )
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -36,7 +34,7 @@ def encoded_texts(
     """Returns the fields of `TaskRows` for texts or pairs."""
     is_pair = examples.texts_b is not None
     check_max_len(max_len, 1 + is_pair)
-    names, label_ids = _text_labels(examples, labels)
+    names, text_labels = _text_labels(examples, labels)
     sides = [side for side in (examples.texts, examples.texts_b) if side is not None]
 
     def in_part(chosen: slice) -> tuple[Any, ...]:
@@ -55,7 +53,7 @@ def encoded_texts(
         "tokens": tokens,
         "splits": _splits(lengths),
         "seconds": seconds,
-        "labels": label_ids,
+        "labels": text_labels,
         "examples": np.arange(len(examples), dtype=np.int32),
         "full_lengths": full_lengths.astype(np.int32),
         "num_truncated": int((full_lengths > lengths).sum()),
@@ -95,7 +93,7 @@ def encoded_words(
     if examples.labels is not None:
         place = (_splits(num_words)[:-1].repeat(lengths) + word_ids)[is_first]
         token_labels = np.full(len(tokens), IGNORED, np.int32)
-        token_labels[is_first] = word_label_ids(examples, names)[place]
+        token_labels[is_first] = label_ids(examples, names)[place]
     return {
         "task": examples.task,
         "label_names": names,
@@ -165,11 +163,8 @@ def _text_labels(
         return (), None if scores is None else np.asarray(scores, np.float32)
     if examples.labels is None:
         return tuple(labels or ()), None
-    if examples.multi_label:
-        names = check_label_names(examples, labels, at_least=1)
-        return names, multi_hot(examples, names)
-    names = check_label_names(examples, labels, at_least=2)
-    return names, class_ids(examples, names)
+    names = check_label_names(examples, labels, at_least=2 - examples.multi_label)
+    return names, label_ids(examples, names)
 
 
 def _question_lengths(

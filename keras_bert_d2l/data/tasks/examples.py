@@ -1,4 +1,4 @@
-"""Examples of a task, in memory: what readers give out and models learn from, as plain values.
+"""Examples of a task in memory, as plain Python values.
 
 N: number of examples.
 """
@@ -7,31 +7,34 @@ import dataclasses
 import hashlib
 import numbers
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self, TypeAlias
 
 TASKS = ("classify", "regress", "tag", "answer")
+
+Label: TypeAlias = str | float | tuple[str, ...]
+"""The label of a text: a name, a score, or any number of names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskExamples:
-    """What examples of all tasks have in common.
+    """The fields that the examples of all tasks share.
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
-        ids: A name for each example; without any they are numbered from 0 on.
-        source: The file they were read from.
-        sha256: Of the bytes of that file; of a folder, of its files.
-        columns: The columns of that file that were read, by what they are for: `"text"`,
-            `"text_b"`, `"label"`, `"id"`.
-        dropped: How many examples of the file could not be used, by reason.
-        first_dropped: Where the first of these stands, by reason.
+        ids: A name for each example. By default, they are numbered from 0.
+        source: Path of the file or folder that was read.
+        sha256: Checksum of that file, or of the files of the folder.
+        columns: Names of the columns that were read, by role: `"text"`, `"text_b"`, `"label"`,
+            `"id"`.
+        dropped: Number of unusable examples of the file, by reason.
+        first_dropped: Place of the first unusable example in the file, by reason.
 
     Raises:
-        ValueError: The sequences are not equally long, or there is no such task.
+        ValueError: The sequences have different lengths, or the task is unknown.
     """
 
-    sequences: ClassVar[tuple[str, ...]] = ()  # the fields of N values, beside `ids`
+    sequences: ClassVar[tuple[str, ...]] = ()  # fields with N values each, besides `ids`
     tasks: ClassVar[tuple[str, ...]] = ()
 
     task: str
@@ -48,20 +51,17 @@ class TaskExamples:
                 f"`task` must be one of {', '.join(map(repr, self.tasks))} for "
                 f"{type(self).__name__}. Received: task={self.task!r}."
             )
-        for name in ("ids", *self.sequences):  # lists are as good
-            values = getattr(self, name)
-            object.__setattr__(self, name, None if values is None else tuple(values))
-        if not self.ids:
-            ids = tuple(map(str, range(len(getattr(self, self.sequences[0])))))
-            object.__setattr__(self, "ids", ids)
-        lengths = {
-            name: len(getattr(self, name))
-            for name in ("ids", *self.sequences)
-            if getattr(self, name) is not None
-        }
+        if not len(self.ids):
+            numbered = range(len(getattr(self, self.sequences[0])))
+            object.__setattr__(self, "ids", tuple(map(str, numbered)))
+        lengths = {}
+        for name in ("ids", *self.sequences):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(getattr(self, name)))  # lists are allowed
+                lengths[name] = len(getattr(self, name))
         if len(set(lengths.values())) > 1:
             raise ValueError(
-                f"The sequences of {type(self).__name__} must be equally long. Received: "
+                f"The sequences of {type(self).__name__} must have equal lengths. Received: "
                 + ", ".join(f"{length:,} {name}" for name, length in lengths.items())
                 + "."
             )
@@ -71,22 +71,25 @@ class TaskExamples:
 
     @property
     def has_labels(self) -> bool:
-        """Whether it is known what is right."""
+        """Whether the labels, scores or answers are known."""
         return getattr(self, self.sequences[-1]) is not None
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The different labels, sorted (numbers by their value); none of scores and answers."""
-        return sorted_labels(self.label_counts())
+        """The different labels, sorted (numbers by value); empty for scores and answers."""
+        names = sorted(self.label_counts())
+        if all(name.removeprefix("-").isdecimal() for name in names):
+            names.sort(key=int)
+        return tuple(names)
 
     def label_counts(self) -> Counter[str]:
-        """How often each label occurs."""
+        """Return how often each label occurs; empty for scores and answers."""
         return Counter()
 
     def subset(self, indices: Iterable[int]) -> Self:
-        """Returns the examples of these numbers, in this order.
+        """Return the examples at the given positions, in the given order.
 
-        What was dropped from the file is told of the subset, too.
+        `dropped`, which belongs to the file, is kept.
         """
         chosen = [int(index) for index in indices]
         fields: dict[str, Any] = {
@@ -97,7 +100,7 @@ class TaskExamples:
         return dataclasses.replace(self, **fields)
 
     def without_labels(self) -> Self:
-        """Returns the examples as if it were not known what is right."""
+        """Return the examples without their labels, scores or answers."""
         fields: dict[str, Any] = {self.sequences[-1]: None}
         return dataclasses.replace(self, **fields)
 
@@ -109,29 +112,35 @@ class TaskExamples:
         return digest.hexdigest()
 
     def dropped_in_words(self) -> list[str]:
-        """Says what was dropped, a line for each reason; most frequent first."""
-        reasons = sorted(self.dropped.items(), key=lambda item: -item[1])
+        """Return one line for each reason for which examples were dropped, most frequent first."""
         return [
             f"{count:,} dropped: {reason}"
             + (f" (first: {self.first_dropped[reason]})" if reason in self.first_dropped else "")
-            for reason, count in reasons
+            for reason, count in Counter(self.dropped).most_common()
         ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextExamples(TaskExamples):
-    """Texts or pairs of texts, classified or scored.
+    """Texts or pairs of texts to classify or score.
 
     Args:
         texts: N texts.
         texts_b: The second text of each pair; None for single texts.
-        labels: A name for each text; or for `"regress"` a number; or, where a text can have any
-            number of labels, a tuple of names. None: not known.
+        labels: A name per text; for `"regress"` a number per text; for texts with any number of
+            labels a tuple of names per text. None if they are unknown.
         task: `"classify"` or `"regress"`.
-        **kwargs: As those of `TaskExamples`.
+        **kwargs: The fields of `TaskExamples`.
 
     Raises:
-        ValueError: A label is no name, or no number where one must be.
+        ValueError: A label is not a string, or for `"regress"` not a number.
+
+    Example:
+
+    ```python
+    examples = kb.TextExamples(texts=["A joy.", "A bore."], labels=["good", "bad"])
+    print(len(examples), examples.label_names)  # 2 ('bad', 'good')
+    ```
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "labels")
@@ -139,7 +148,7 @@ class TextExamples(TaskExamples):
 
     texts: tuple[str, ...]
     texts_b: tuple[str, ...] | None = None
-    labels: tuple[Any, ...] | None = None
+    labels: tuple[Label, ...] | None = None
     task: str = "classify"
 
     def __post_init__(self) -> None:
@@ -147,9 +156,9 @@ class TextExamples(TaskExamples):
         if self.task == "regress":
             _check_labels(self, _is_number, "a number")
         elif self.multi_label:
-            _check_labels(self, _are_names, "texts, the names of an example")
+            _check_labels(self, _are_names, "a tuple of strings, the names of its labels")
         else:
-            _check_labels(self, _is_name, "a text, its name")
+            _check_labels(self, lambda label: isinstance(label, str), "a string, its name")
 
     @property
     def multi_label(self) -> bool:
@@ -157,24 +166,27 @@ class TextExamples(TaskExamples):
         return bool(self.labels) and all(isinstance(x, tuple | list) for x in self.labels or ())
 
     def label_counts(self) -> Counter[str]:
-        if self.task == "regress" or self.labels is None:
-            return Counter()
-        if self.multi_label:
-            return Counter(label for labels in self.labels for label in labels)
-        return Counter(self.labels)
+        return Counter(name for label in self.labels or () for name in names_of(label))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordExamples(TaskExamples):
-    """Texts as words, each of which has a label.
+    """Texts that are split into words, with one label per word.
 
     Args:
         words: The words of N texts.
-        labels: Their labels, as many as words. None: not known.
-        **kwargs: As those of `TaskExamples`.
+        labels: One label per word of each text. None if they are unknown.
+        **kwargs: The fields of `TaskExamples`.
 
     Raises:
-        ValueError: Words and labels of a text are not equally many, or a label is no name.
+        ValueError: A text has more or fewer labels than words, or a label is not a string.
+
+    Example:
+
+    ```python
+    examples = kb.WordExamples(words=[["Ada", "left"]], labels=[["PER", "O"]])
+    print(examples.label_counts())  # Counter({'PER': 1, 'O': 1})
+    ```
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("words", "labels")
@@ -189,10 +201,10 @@ class WordExamples(TaskExamples):
         for name, words, labels in zip(self.ids, self.words, self.labels or (), strict=False):
             if len(words) != len(labels):
                 raise ValueError(
-                    f"Every word needs a label. Received: {how_many(len(words), 'word')} but "
+                    f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
                     f"{how_many(len(labels), 'label')} in example {name!r}."
                 )
-        _check_labels(self, _are_names, "texts, a name for each word")
+        _check_labels(self, _are_names, "a tuple of strings, one name per word")
 
     def label_counts(self) -> Counter[str]:
         return Counter(label for labels in self.labels or () for label in labels)
@@ -200,11 +212,18 @@ class WordExamples(TaskExamples):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A part of a text.
+    """An answer: a part of a text.
 
     Attributes:
-        text: The part.
-        start: Its first character in the text.
+        text: The answer.
+        start: Position of its first character in the text.
+
+    Example:
+
+    ```python
+    answer = kb.Answer("crane", start=2)
+    print("A crane flies."[answer.start : answer.end])  # crane
+    ```
     """
 
     text: str
@@ -212,24 +231,35 @@ class Answer:
 
     @property
     def end(self) -> int:
-        """Its last character plus one."""
+        """The position after its last character."""
         return self.start + len(self.text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionExamples(TaskExamples):
-    """Questions about texts that hold the answers, or do not.
+    """Questions about texts that may hold the answers.
 
     Args:
         questions: N questions.
-        contexts: The text that each is about.
-        titles: The article of each text, where it is known.
-        answers: The right answers to each question, none where the text holds no answer. None:
-            not known.
-        **kwargs: As those of `TaskExamples`.
+        contexts: The text that each question is about.
+        titles: The article that each context is from, if known.
+        answers: The correct answers to each question; empty if the context holds none. None if
+            they are unknown.
+        **kwargs: The fields of `TaskExamples`.
 
     Raises:
-        ValueError: An answer does not stand where it says in its text.
+        ValueError: An answer is not at its position in the context.
+
+    Example:
+
+    ```python
+    examples = kb.QuestionExamples(
+        questions=["What flies?"],
+        contexts=["A crane flies."],
+        answers=[[kb.Answer("crane", start=2)]],
+    )
+    print(examples.has_labels)  # True
+    ```
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("questions", "contexts", "titles", "answers")
@@ -249,53 +279,47 @@ class QuestionExamples(TaskExamples):
             for answer in answers:
                 if not stands_in(answer, context):
                     raise ValueError(
-                        f"An answer must stand in its context. Received: {answer.text!r:.60} at "
-                        f"character {answer.start} of example {name!r}, where the context has "
-                        f"{context[answer.start : answer.end]!r:.60}."
+                        f"An answer must be at its position in the context. Received: "
+                        f"{answer.text!r:.60} at character {answer.start} of example {name!r}, "
+                        f"where the context has {context[answer.start : answer.end]!r:.60}."
                     )
 
 
-def _is_name(label: Any) -> bool:
-    return isinstance(label, str)
+def names_of(label: Label) -> tuple[str, ...]:
+    """Return the names that a label consists of; empty for a score."""
+    if isinstance(label, str):
+        return (label,)
+    return tuple(label) if isinstance(label, tuple | list) else ()
 
 
 def _are_names(labels: Any) -> bool:
     return all(isinstance(label, str) for label in labels)
 
 
-def _is_number(label: Any) -> bool:
+def _is_number(label: object) -> bool:
     return isinstance(label, numbers.Real) and not isinstance(label, bool)
 
 
 def _check_labels(
     examples: TextExamples | WordExamples, is_right: Callable[[Any], bool], kind: str
 ) -> None:
-    """Raises a `ValueError` at the first label that is not of its kind."""
     for name, label in zip(examples.ids, examples.labels or (), strict=False):
         if not is_right(label):
             raise ValueError(
-                f"Every label must be {kind}, for the task {examples.task!r}. Received: "
+                f"Every label for the task {examples.task!r} must be {kind}. Received: "
                 f"{label!r:.80} in example {name!r}."
             )
 
 
 def how_many(count: int, noun: str) -> str:
-    """Returns a number of things in words, `"1 example"` or `"1,000 examples"`."""
+    """Return a number with its noun, `"1 example"` or `"1,000 examples"`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def stands_in(answer: Answer, context: str) -> bool:
-    """Whether the context has the answer at its place."""
+    """Return whether the context has the answer at its position."""
     return (
         bool(answer.text.strip())
         and answer.start >= 0
         and context.startswith(answer.text, answer.start)
     )
-
-
-def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns different labels in a fixed order: whole numbers by their value, or by spelling."""
-    names: Sequence[str] = sorted(set(labels))
-    if names and all(name.removeprefix("-").isdecimal() for name in names):
-        names = sorted(names, key=int)
-    return tuple(names)

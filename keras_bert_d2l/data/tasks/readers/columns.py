@@ -1,7 +1,7 @@
-"""Names of columns in, the columns of a task out: as the caller names them, or as usual.
+"""Columns of a table: which ones hold the texts, the labels and the names of the examples.
 
-Names are compared without regard to case, and " ", "-" and the capital of "reviewText" are as good
-as "_". A number counts columns from 1 on.
+Columns are given by name or number, from 1. Without either, columns with usual names are used.
+Names match regardless of case, and " ", "-" and the capital of "reviewText" match "_".
 """
 
 import dataclasses
@@ -9,10 +9,13 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from keras_bert_d2l.data.tasks.readers.files import Table, TextFile, as_string
+from keras_bert_d2l.data.tasks.readers.cells import as_string
+from keras_bert_d2l.data.tasks.readers.tables import Table
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
-Column = str | int
+Column: TypeAlias = str | int
 _TEXTS = tuple(
     "text sentence content review comment comment_text review_text review_body tweet message "
     "utterance phrase document article body question headline title".split()
@@ -32,280 +35,284 @@ _PAIRS = (
     ("title", "description"),
     ("title", "content"),
 )
-_LABELS = {
-    "classify": tuple(
-        "label gold_label labels class class_index category sentiment emotion emotions quality "
-        "is_duplicate entailment_judgment entailment_label polarity intent topic target "
-        "coarse_label label_coarse answer stars star_rating rating overall score".split()
-    ),
-    "regress": tuple(
-        "score similarity similarity_score relatedness_score label rating stars star_rating "
-        "overall target gold value labels".split()
-    ),
-    "tag": tuple("tags ner_tags pos_tags upos labels label ner tag pos chunk_tags".split()),
-    "answer": ("answers", "answer", "answer_text", "text"),
-}
-_WORDS = ("words", "tokens", "word", "token", "sentence", "form")
-_QUESTIONS, _CONTEXTS = ("question",), ("context", "passage", "paragraph", "text", "document")
 _IDS = tuple(
     "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#".split()
 )
-_LONGEST_NAME = 40  # characters, of what may be a header
+# The usual names of each column by task, the most usual first.
+_USUAL: dict[str, dict[str, tuple[str, ...]]] = {
+    "classify": {
+        "text": _TEXTS,
+        "label": tuple(
+            "label gold_label labels class class_index category sentiment emotion emotions quality "
+            "is_duplicate entailment_judgment entailment_label polarity intent topic target "
+            "coarse_label label_coarse answer stars star_rating rating overall score".split()
+        ),
+    },
+    "regress": {
+        "text": _TEXTS,
+        "label": tuple(
+            "score similarity similarity_score relatedness_score label rating stars star_rating "
+            "overall target gold value labels".split()
+        ),
+    },
+    "tag": {
+        "text": ("words", "tokens", "word", "token", "sentence", "form"),
+        "label": tuple("tags ner_tags pos_tags upos labels label ner tag pos chunk_tags".split()),
+    },
+    "answer": {
+        "text": ("question",),
+        "text_b": ("context", "passage", "paragraph", "text", "document"),
+        "label": ("answers", "answer", "answer_text", "text"),
+    },
+}
+_LONGEST_NAME = 40  # characters of a column name
 _NAME = re.compile(r"[\w#.-]*")
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
 _SHOWN = 30  # characters of a cell in an error
-_NAMED = 8  # usual names
-_LOOKED_AT = 1000  # rows, to tell texts from labels
+_NAMED = 8  # usual names in an error
+_SAMPLE = 1000  # rows used to tell texts from labels
 _CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
-    """Positions of the columns of a task in a table, from 0 on; None: there is none.
-
-    `flags` are columns that say of one label each, with 1 or 0, whether a text has it.
-    """
-
-    text: int
-    text_b: int | None
-    label: int | None
-    id: int | None
-    flags: tuple[int, ...] = ()
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether there are columns of labels."""
-        return self.label is not None or bool(self.flags)
-
-    def named(self, table: Table) -> dict[str, str]:
-        """What the columns are called in the table, by what they are for."""
-        single = {"text": self.text, "text_b": self.text_b, "label": self.label, "id": self.id}
-        names = {role: table.name(place) for role, place in single.items() if place is not None}
-        return names | ({"label": ", ".join(map(table.name, self.flags))} if self.flags else {})
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """The columns that the caller names; None: the usual ones.
-
-    `labeled` is as that of `read_examples`.
-    """
+class ReadingOptions:
+    """The options of `read_examples`, which documents them."""
 
     task: str
     text: Column | None = None
     text_b: Column | None = None
     label: Column | None = None
     id: Column | None = None
-    labeled: bool | None = None
+    multi_label: bool = False
+    separator: str = ","
     header: bool | None = None
+    labeled: bool | None = None
 
     @property
     def given(self) -> list[Column]:
-        """What is named."""
-        named = (self.text, self.text_b, None if self.labeled is False else self.label, self.id)
-        return [column for column in named if column is not None]
+        """The columns that the caller chose."""
+        label = None if self.labeled is False else self.label
+        columns = (self.text, self.text_b, label, self.id)
+        return [column for column in columns if column is not None]
 
     def is_header(self, cells: Sequence[str]) -> bool:
-        """Whether the first row of a file holds the names of its columns."""
+        """Return whether the first row of a table holds column names."""
         if self.header is not None:
             return self.header
-        names = [_plain(cell) for cell in cells]
-        named = [part for one in self.given for part in _parts(one) if as_number(part) is None]
-        if self.task == "tag":  # any word may be the name of a column
-            if named:
-                return {_plain(name) for name in named} <= set(names)
-            return all(set(names) & set(usual) for usual in (_WORDS, _LABELS["tag"]))
-        if named:
-            return True  # or else there is no such column
+        names = {_plain(cell) for cell in cells}
+        given = {
+            _plain(part) for one in self.given for part in _parts(one) if _number(part) is None
+        }
+        usual = _USUAL[self.task]
+        if self.task == "tag":  # a usual name may also be a word of the first sentence
+            if given:
+                return given <= names
+            return not names.isdisjoint(usual["text"]) and not names.isdisjoint(usual["label"])
+        if given:
+            return True  # otherwise the named column could not exist
         if any(len(name) > _LONGEST_NAME for name in names):
             return False
-        usual = {*_TEXTS, *_IDS, *_LABELS[self.task], *(name for pair in _PAIRS for name in pair)}
-        if self.task == "answer":
-            usual |= {*_QUESTIONS, *_CONTEXTS}
-        num_usual = sum(name in usual for name in names)
-        if not self.given and set(names) & set(_TEXTS) and all(map(_NAME.fullmatch, names)):
+        if not self.given and not names.isdisjoint(_TEXTS) and all(map(_NAME.fullmatch, names)):
             return True
-        # One alone may as well be data: the label "question" before what is asked.
-        return num_usual >= min(2, len(names))
-
-    def find(self, file: TextFile, table: Table) -> Columns:
-        """Finds the columns in a table.
-
-        Raises:
-            ValueError: A column that is named or needed is not there.
-        """
-        if guessed := self._guess(table):
-            return guessed
-        finder = _Finder(file, table)
-        text, text_b = self._texts(finder)
-        label: int | None = None
-        flags: tuple[int, ...] = ()
-        if self.labeled is not False:
-            usual = _LABELS[self.task] if finder.has_names else ()
-            find = finder.needed if self.labeled else finder.one
-            if self.task == "classify":
-                flags = finder.several(self.label)
-            if not flags:
-                label = find("label", self.label, usual, besides=(text, text_b))
-        return Columns(text, text_b, label, finder.one("id", self.id, _IDS), flags)
-
-    def _guess(self, table: Table) -> Columns | None:
-        """The columns of a table without names, where only one choice is likely.
-
-        Most cells of a text hold a space; beside one or two texts stands one column of labels.
-        """
-        if table.columns is not None or self.given or self.task not in ("classify", "regress"):
-            return None
-        rows = [[as_string(cell) for cell in row] for row in table.rows[:_LOOKED_AT]]
-        columns = list(itertools.zip_longest(*rows, fillvalue=""))
-        texts = [
-            place
-            for place, cells in enumerate(columns)
-            if 2 * sum(" " in cell.strip() for cell in cells) > len(rows)
-        ]
-        others = [place for place in range(len(columns)) if place not in texts]
-        # Without a space the first row may be one of names.
-        is_data = any(" " in cell.strip() for cell in table.first)
-        if len(texts) not in (1, 2) or len(others) > 1 or not is_data:
-            return None
-        label = others[0] if others and self.labeled is not False else None
-        if self.labeled if label is None else not self._may_be_labels(columns[label]):
-            return None
-        return Columns(texts[0], texts[1] if len(texts) == 2 else None, label, None)
-
-    def _may_be_labels(self, cells: Sequence[str]) -> bool:
-        """Whether cells are numbers, or names that come again, which those of examples do not."""
-        if self.task == "regress":
-            return all(map(_NUMBER.fullmatch, cells))
-        return 2 * len(set(cells)) <= len(cells)
-
-    def _texts(self, finder: "_Finder") -> tuple[int, int | None]:
-        if self.task == "tag":
-            return finder.needed("text", self.text, _WORDS), None
-        if self.task == "answer":
-            return (
-                finder.needed("text", self.text, _QUESTIONS),
-                finder.needed("text_b", self.text_b, _CONTEXTS),
-            )
-        if self.text is None and self.text_b is None:
-            for pair in _PAIRS:
-                first, second = (finder.one("text", None, (name,)) for name in pair)
-                if first is not None and second is not None:
-                    return first, second
-        text = finder.needed("text", self.text, _TEXTS)
-        return text, finder.one("text_b", self.text_b, ())
+        known = set(itertools.chain(_TEXTS, _IDS, *_PAIRS, *usual.values()))
+        # A single match may be data: the label "question" in front of a question.
+        return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
 
 
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Positions of the columns in a table, from 0; None if there is no such column.
+
+    `flags` are columns of 1 and 0, one per label, that say whether a text has the label.
+    """
+
+    text: int
+    text_b: int | None = None
+    label: int | None = None
+    id: int | None = None
+    flags: tuple[int, ...] = ()
+
+    def named(self, table: Table) -> dict[str, str]:
+        """Return the name of each column in the table by its role."""
+        single = {"text": self.text, "text_b": self.text_b, "label": self.label, "id": self.id}
+        names = {role: table.name(place) for role, place in single.items() if place is not None}
+        return names | ({"label": ", ".join(map(table.name, self.flags))} if self.flags else {})
+
+
+def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
+    """Find the columns of a task in a table.
+
+    Raises:
+        ValueError: A column that is named or needed does not exist.
+    """
+    likely = _likely_columns(table, options) if table.columns is None else None
+    return likely or _Finder(file, table, options).find()
+
+
+def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
+    """Return the columns of a table without names if there is only one likely choice.
+
+    One or two columns, in which most cells hold a space, are texts, next to one column of labels.
+    """
+    if options.given or options.task not in ("classify", "regress"):
+        return None
+    rows = [[as_string(cell) for cell in row] for row in table.rows[:_SAMPLE]]
+    columns = list(itertools.zip_longest(*rows, fillvalue=""))
+    texts: list[int] = []
+    others: list[int] = []
+    for place, cells in enumerate(columns):
+        is_text = 2 * sum(" " in cell.strip() for cell in cells) > len(rows)
+        (texts if is_text else others).append(place)
+    # A first row in which no cell holds a space may be a header.
+    may_be_header = not any(" " in cell.strip() for cell in table.first)
+    if len(texts) not in (1, 2) or len(others) > 1 or may_be_header:
+        return None
+    text_b = texts[1] if len(texts) == 2 else None
+    if not others or options.labeled is False:
+        return None if options.labeled else Columns(texts[0], text_b)
+    labels = columns[others[0]]
+    if options.task == "regress":
+        are_labels = all(map(_NUMBER.fullmatch, labels))
+    else:  # labels are repeated, names of examples are not
+        are_labels = 2 * len(set(labels)) <= len(labels)
+    return Columns(texts[0], text_b, others[0]) if are_labels else None
+
+
+@dataclasses.dataclass(frozen=True)
 class _Finder:
-    """Finds single columns of a table."""
+    """Finds the columns of a table by the names or numbers given, or by their usual names."""
 
-    def __init__(self, file: TextFile, table: Table) -> None:
-        self.file = file
-        self.table = table
-        self.has_names = table.columns is not None
-        self.names = [_plain(name) for name in table.columns or ()]
+    file: TextFile
+    table: Table
+    options: ReadingOptions
 
-    def needed(
-        self,
-        role: str,
-        given: Column | None,
-        usual: Sequence[str],
-        besides: Sequence[int | None] = (),
-    ) -> int:
-        found = self.one(role, given, usual, besides)
+    def find(self) -> Columns:
+        text, text_b = self._texts()
+        label = None
+        flags = self._flags() if self.options.labeled is not False else ()
+        if self.options.labeled is not False and not flags:
+            find = self._needed if self.options.labeled else self._one
+            label = find("label", besides=(text, text_b))
+        return Columns(text, text_b, label, self._one("id"), flags)
+
+    def _texts(self) -> tuple[int, int | None]:
+        task, names = self.options.task, self._plain_names()
+        if task == "tag":
+            return self._needed("text"), None
+        if task == "answer":
+            return self._needed("text"), self._needed("text_b")
+        if self.options.text is None and self.options.text_b is None:
+            for first, second in _PAIRS:
+                if first in names and second in names:
+                    return self._only("text", names, first), self._only("text_b", names, second)
+        return self._needed("text"), self._one("text_b")
+
+    def _flags(self) -> tuple[int, ...]:
+        """Return several columns of labels, whose names or numbers have commas between them."""
+        given = self.options.label
+        if self.options.task != "classify" or given in (self.table.columns or ()):
+            return ()
+        parts = _parts(given)
+        return tuple(self._given("label", part) for part in parts) if len(parts) > 1 else ()
+
+    def _needed(self, role: str, besides: Sequence[int | None] = ()) -> int:
+        found = self._one(role, besides)
         if found is not None:
             return found
-        if not self.has_names and len(self.table.first) == 1 and role == "text":
-            return 0  # a text in each line
-        listed = ", ".join(usual[:_NAMED]) + (" and the like" if len(usual) > _NAMED else "")
-        why = f": none has a usual name ({listed})" if self.has_names else ""
+        has_names = self.table.columns is not None
+        if not has_names and len(self.table.first) == 1 and role == "text":
+            return 0  # one text per line
+        usual = self._usual(role)
+        listed = ", ".join(usual[:_NAMED]) + (", ..." if len(usual) > _NAMED else "")
+        why = f": none has a usual name ({listed})" if has_names else ""
         raise ValueError(
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}{why}. "
             f"{self._what_exists()}"
-            + (f" Name one of them with {_option(role)}." if self.has_names else "")
+            + (f" Name one of them with {_option(role)}." if has_names else "")
         )
 
-    def several(self, given: Column | None) -> tuple[int, ...]:
-        """The columns whose names or numbers stand in one text with commas between."""
-        parts = _parts(given)
-        if len(parts) < 2 or given in (self.table.columns or ()):
-            return ()
-        places = (self.one("label", part, ()) for part in parts)
-        return tuple(place for place in places if place is not None)
+    def _one(self, role: str, besides: Sequence[int | None] = ()) -> int | None:
+        given = getattr(self.options, role)
+        if given is not None:
+            return self._given(role, given)
+        names = self._plain_names()
+        places = (self._only(role, names, name) for name in self._usual(role) if name in names)
+        return next((place for place in places if place not in besides), None)
 
-    def one(
-        self,
-        role: str,
-        given: Column | None,
-        usual: Sequence[str],
-        besides: Sequence[int | None] = (),
-    ) -> int | None:
-        if given is None:
-            places = (self._only(role, self.names, name) for name in usual if name in self.names)
-            return next((place for place in places if place not in besides), None)
-        if self.has_names:
-            names = self.table.columns or ()
-            if given in names:
-                return self._only(role, names, str(given))
-            if isinstance(given, str) and _plain(given) in self.names:
-                return self._only(role, self.names, _plain(given))
-        number = as_number(given)
+    def _given(self, role: str, column: Column) -> int:
+        for names, name in (
+            (self.table.columns or (), str(column)),
+            (self._plain_names(), _plain(str(column))),
+        ):
+            if name in names and isinstance(column, str):
+                return self._only(role, names, name)
+        number = _number(column)
         if number is not None and 1 <= number <= len(self.table.first):
             return number - 1
         raise ValueError(
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}. Received: "
-            f"{role}={given!r}. {self._what_exists()}"
+            f"{role}={column!r}. {self._what_exists()}"
         )
 
     def _only(self, role: str, names: Sequence[str], name: str) -> int:
-        """The place of a name, which no other column may have."""
+        """Return the position of a name, which no other column may have."""
         places = [place for place, one in enumerate(names, 1) if one == name]
         if len(places) > 1:
             raise ValueError(
                 f"{os.fspath(self.file.path)!r} has {len(places)} columns named {name!r}, numbers "
-                f"{', '.join(map(str, places))}: say by its number which is meant, such as "
-                f"{_option(role)} {places[0]} (in Python {role}={places[0]})."
+                f"{', '.join(map(str, places))}. Choose one by its number, such as "
+                f"{_option(role)} {places[0]} ({role}={places[0]} in Python)."
             )
         return places[0] - 1
 
+    def _usual(self, role: str) -> tuple[str, ...]:
+        if role == "id":
+            return () if self.table.ids else _IDS  # the "ID" of CoNLL-U numbers words
+        return _USUAL[self.options.task].get(role, ())
+
+    def _plain_names(self) -> list[str]:
+        return [_plain(name) for name in self.table.columns or ()]
+
     def _what_exists(self) -> str:
-        if self.has_names:
-            return f"Its columns are {', '.join(map(repr, self.table.columns or ()))}."
-        if len(self.table.first) == 1:
+        """Return what the error messages say about the columns of the table."""
+        if self.table.columns is not None:
+            return f"Its columns are {', '.join(map(repr, self.table.columns))}."
+        first = self.table.first
+        if len(first) == 1:
             separators = "commas, semicolons, bars or tabs"
-            if self.file.suffix != ".csv":
-                separators = "tabs, or commas, semicolons or bars if its name ends in .csv,"
+            if self.table.ids:
+                separators = "tabs or spaces"
+            elif self.file.suffix != ".csv":
+                separators = "tabs (or by commas, semicolons or bars if its name ends in .csv)"
             return (
-                f"Its first line is one column, {self.table.first[0]!r:.{_SHOWN}}: {separators} "
-                "separate columns."
+                f"Its first line is a single column, {first[0]!r:.{_SHOWN}}. Columns must be "
+                f"separated by {separators}."
             )
-        cells = ", ".join(
-            f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(self.table.first, 1)
-        )
+        cells = ", ".join(f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(first, 1))
         return (
-            f"Its first line has no names of columns but {cells}. Name columns by their numbers, "
-            "such as --text 2 --label 1 (in Python text=2, label=1); or, if these are names, by "
-            "them."
+            f"It has {len(first)} columns without names; the first row is {cells}. Choose columns "
+            "by their numbers, such as --text 2 --label 1 (text=2, label=1 in Python), or by their "
+            "names if this row is a header."
         )
 
 
 def _plain(name: str) -> str:
-    """A name as names are compared."""
+    """Return a column name in the form in which names are compared."""
     return _CAPITAL.sub("_", name.strip()).lower().replace(" ", "_").replace("-", "_")
 
 
 def _option(role: str) -> str:
-    """The option of the commands that names a column."""
+    """Return the command line option that chooses a column."""
     return f"--{role.replace('_', '-')}"
 
 
 def _parts(column: Column | None) -> list[str]:
-    """The columns that one text names."""
+    """Return the columns that one string names, with commas between them."""
     return [] if column is None else [part.strip() for part in str(column).split(",")]
 
 
-def as_number(column: Column) -> int | None:
-    """Returns the number that a column is named by, or None."""
+def _number(column: Column) -> int | None:
+    """Return the number that a column is given by, or None."""
     if isinstance(column, int):
         return column
     return int(column) if column.isdecimal() else None

@@ -1,103 +1,68 @@
-"""A table, or a folder of folders, in; texts or pairs with their labels or scores out."""
+"""Texts and pairs of texts with labels or scores, from a table or a folder of text files."""
 
+import functools
 import math
 import os
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
-from keras_bert_d2l.data.tasks.examples import TextExamples
-from keras_bert_d2l.data.tasks.readers.columns import Columns, Wanted
-from keras_bert_d2l.data.tasks.readers.files import (
-    CUT,
-    Dropped,
-    Table,
-    TextFile,
-    as_string,
-    cell_string,
-    is_cut,
-    listed,
-    read_file,
-    read_table,
-    sha256_of_files,
-    without_point,
-)
-from keras_bert_d2l.data.tasks.readers.words import is_conllu
+from keras_bert_d2l.data.tasks.examples import Label, TextExamples
+from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
+from keras_bert_d2l.data.tasks.readers.collecting import Unusable, collect
+from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
+from keras_bert_d2l.data.tasks.readers.conll import is_conllu
+from keras_bert_d2l.data.tasks.readers.tables import Table, read_table
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 
-_NOT_AGREED = "-"  # the label of a pair in SNLI and MultiNLI on which annotators did not agree
-_NO_NAME = "an object instead of a label"
+_Row: TypeAlias = tuple[int, Sequence[object]]  # its line and its cells
+
+_NO_AGREEMENT = "-"  # the label in SNLI and MultiNLI of a pair on which annotators disagreed
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
-_ENOUGH = 20  # rows, of which a first one that is alone is conspicuous
+_ENOUGH = 20  # rows among which a first label that never recurs may be a column name
 _SHOWN = 6  # folders in an error
-_UNLABELLED_FOLDER = "unsup"  # of the IMDB reviews
+_UNLABELED_FOLDER = "unsup"  # of the IMDB reviews
 
 
-def text_examples(
-    file: TextFile, wanted: Wanted, multi_label: bool, separator: str
-) -> TextExamples:
-    """Reads the texts or pairs of a table.
-
-    Args:
-        file: The file.
-        wanted: The columns, and the task.
-        multi_label: Whether a text can have any number of labels.
-        separator: What stands between them.
+def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
+    """Read the texts or pairs of a table.
 
     Raises:
-        ValueError: The file is not what it should be, or a column is not there.
+        ValueError: The file has another format, or a column does not exist.
     """
     if is_conllu(file):
         raise ValueError(
             f"{os.fspath(file.path)!r} is a CoNLL-U file, which is for the task 'tag'. Received: "
-            f"task={wanted.task!r}."
+            f"task={options.task!r}."
         )
-    table = read_table(file, wanted.is_header)
-    found = wanted.find(file, table) if table.rows else Columns(0, None, None, None)
-    columns = _with_labels(found, table)
-    if found.flags and not multi_label:
+    table = read_table(file, options.is_header)
+    columns = find_columns(file, table, options) if table.rows else Columns(0)
+    if columns.flags and not options.multi_label:
         raise ValueError(
-            "Several columns of labels, of 1 or 0 each, are for `multi_label`. Received: "
-            f"label={wanted.label!r}."
+            "Several label columns of 1 and 0 need `multi_label`. Received: "
+            f"label={options.label!r}."
         )
-    make = _label_maker(wanted.task, columns.text_b is not None, multi_label, separator)
-    dropped = Dropped()
-    ids, texts, texts_b, labels = [], [], [], []
-    for line, row in zip(table.lines, table.rows, strict=True):
-        text, text_b = cell_string(row, columns.text), cell_string(row, columns.text_b)
-        label, reason = None, _unusable(row, table, columns, text, text_b)
-        if columns.flags and reason is None:
-            label, reason = _flagged(row, table, columns.flags)
-        elif columns.label is not None and reason is None:
-            label, reason = make(row[columns.label])
-        name = cell_string(row, columns.id) or str(line)
-        if reason is None and is_cut(name, text, text_b, *_names_of(label)):
-            reason = CUT
-        if reason is not None:
-            dropped.add(reason, f"line {line:,}")
-            continue
-        ids.append(name)
-        texts.append(text)
-        texts_b.append(text_b)
-        labels.append(label)
-    if wanted.header is None and table.columns is None:
-        _check_first_label(file, labels)
-    return TextExamples(
-        task=wanted.task,
-        ids=tuple(ids),
-        texts=tuple(texts),
-        texts_b=None if columns.text_b is None else tuple(texts_b),
-        labels=tuple(labels) if columns.has_labels else None,
-        columns=found.named(table),
+    examples = collect(
+        TextExamples,
+        (
+            (f"line {line:,}", (line, row))
+            for line, row in zip(table.lines, table.rows, strict=True)
+        ),
+        functools.partial(_example, table, columns, _label_function(table, columns, options)),
+        task=options.task,
+        columns=columns.named(table),
         source=os.fspath(file.path),
         sha256=file.sha256,
-        **dropped.fields(),
     )
+    if options.header is None and table.columns is None:
+        _check_first_label(file, examples.labels or ())
+    return examples
 
 
-def _check_first_label(file: TextFile, labels: Sequence[Any]) -> None:
-    """Raises a `ValueError` where the first label is alone among frequent ones, as a header is."""
+def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
+    """Raise a `ValueError` if only the first label never recurs, as if the row were a header."""
     counts = Counter(label for label in labels if isinstance(label, str))
     rarest = counts.most_common()[-2:]
     if (
@@ -108,150 +73,164 @@ def _check_first_label(file: TextFile, labels: Sequence[Any]) -> None:
     ):
         raise file.error(
             1,
-            f"the label {labels[0]!r} is here alone, so that this may be a header: say --header or "
-            "--no-header (in Python `header`).",
+            f"the label {labels[0]!r} occurs only here, so this may be a header. Pass --header or "
+            "--no-header (`header` in Python).",
         )
 
 
-def _with_labels(columns: Columns, table: Table) -> Columns:
-    """The columns; without that of the labels where it is empty in every row."""
-    of_labels = columns.flags or (columns.label,)
-    if any(cell_string(row, column).strip() for row in table.rows for column in of_labels):
-        return columns
-    return Columns(columns.text, columns.text_b, None, columns.id)
-
-
-def _unusable(
-    row: Sequence[Any], table: Table, columns: Columns, text: str, text_b: str
-) -> str | None:
-    """Why a row cannot be used, if so."""
+def _example(
+    table: Table, columns: Columns, label: Callable[[Sequence[object]], Label | None], row: _Row
+) -> dict[str, object]:
+    """Return the fields of one example."""
+    line, cells = row
+    text, text_b = cell_string(cells, columns.text), cell_string(cells, columns.text_b)
     texts = [place for place in (columns.text, columns.text_b) if place is not None]
-    used = [*columns.flags, *texts, *([] if columns.label is None else [columns.label])]
-    if not any(map(_filled, row)):
-        return "empty line"
-    if len(row) <= max(used):
-        return "too few columns"
-    if any(isinstance(row[place], list | dict) for place in texts):
-        return "a list or an object instead of a text"
-    if table.columns is not None and any(map(_filled, row[len(table.columns) :])):
-        return "more columns than the header"
+    used = [*texts, *_label_columns(columns)]
+    if not any(map(_is_filled, cells)):
+        raise Unusable("empty line")
+    if len(cells) <= max(used):
+        raise Unusable("too few columns")
+    if any(isinstance(cells[place], list | dict) for place in texts):
+        raise Unusable("list or object instead of a text")
+    if table.columns is not None and any(map(_is_filled, cells[len(table.columns) :])):
+        raise Unusable("more columns than the header")
     if not text.strip():
-        return "empty text"
+        raise Unusable("empty text")
     if columns.text_b is not None and not text_b.strip():
-        return "empty second text"
-    return None
+        raise Unusable("empty second text")
+    return {
+        "ids": cell_string(cells, columns.id) or str(line),
+        "texts": text,
+        "texts_b": text_b or None,
+        "labels": label(cells),
+    }
 
 
-def _filled(value: Any) -> bool:
+def _is_filled(value: object) -> bool:
     return bool(as_string(value).strip())
 
 
-def _flagged(
-    row: Sequence[Any], table: Table, flags: Sequence[int]
-) -> tuple[tuple[str, ...], str | None]:
-    """The names of the columns that hold a 1, or why there are none."""
-    said = {column: _FLAGS.get(as_string(row[column]).strip().lower()) for column in flags}
-    if None in said.values():
-        return (), "a column of a label is neither 1 nor 0"
-    return tuple(table.name(column) for column, is_set in said.items() if is_set), None
+def _label_columns(columns: Columns) -> tuple[int, ...]:
+    return columns.flags or (() if columns.label is None else (columns.label,))
 
 
-def _label_maker(
-    task: str, is_pair: bool, multi_label: bool, separator: str
-) -> Callable[[Any], tuple[Any, str | None]]:
-    """Returns what makes a label of a value, or says why it cannot."""
-
-    def score(value: Any) -> tuple[Any, str | None]:
-        if not as_string(value).strip():
-            return None, "empty score"
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            return None, "score is no number"
-        return (number, None) if math.isfinite(number) else (None, "score is no finite number")
-
-    def several(value: Any) -> tuple[Any, str | None]:
-        if value is None:
-            return None, "no label"
-        if isinstance(value, dict):
-            return None, _NO_NAME
-        parts = listed(value)
-        names = map(_name, as_string(value).split(separator) if parts is None else parts)
-        return tuple(dict.fromkeys(name for name in names if name)), None
-
-    def single(value: Any) -> tuple[Any, str | None]:
-        if listed(value) is not None:
-            return None, "several labels (see --multi-label, in Python `multi_label`)"
-        if isinstance(value, dict):
-            return None, _NO_NAME
-        name = _name(value)
-        if not name:
-            return None, "empty label"
-        if is_pair and name == _NOT_AGREED:
-            return None, f"label {_NOT_AGREED!r}, no agreement"
-        return name, None
-
-    return score if task == "regress" else several if multi_label else single
+def _label_function(
+    table: Table, columns: Columns, options: ReadingOptions
+) -> Callable[[Sequence[object]], Label | None]:
+    """Return the function from the cells of a row to the label; None if no row has any."""
+    places = _label_columns(columns)
+    if not any(cell_string(row, place).strip() for row in table.rows for place in places):
+        return lambda cells: None
+    if columns.flags:
+        return functools.partial(_flagged, {place: table.name(place) for place in columns.flags})
+    (place,) = places
+    if options.task == "regress":
+        return lambda cells: _score(cells[place])
+    if options.multi_label:
+        return lambda cells: _names(cells[place], options.separator)
+    return lambda cells: _single_name(cells[place], columns.text_b is not None)
 
 
-def _names_of(label: Any) -> Sequence[str]:
-    """The names that a label consists of; none of a score."""
-    return label if isinstance(label, tuple) else [label] if isinstance(label, str) else ()
+def _flagged(names: dict[int, str], cells: Sequence[object]) -> tuple[str, ...]:
+    """Return the names of the columns that hold a 1."""
+    flags = [_FLAGS.get(as_string(cells[place]).strip().lower()) for place in names]
+    if None in flags:
+        raise Unusable("a label column holds neither 1 nor 0")
+    return tuple(name for name, is_set in zip(names.values(), flags, strict=True) if is_set)
 
 
-def _name(value: Any) -> str:
-    """The name of a label: 1.0 is "1" in tables as it is in JSON."""
+def _score(value: object) -> float:
+    text = as_string(value).strip()
+    if not text:
+        raise Unusable("empty score")
+    try:
+        score = float(value if isinstance(value, bool) else text)
+    except ValueError:
+        raise Unusable("score is not a number") from None
+    if not math.isfinite(score):
+        raise Unusable("score is not a finite number")
+    return score
+
+
+def _names(value: object, separator: str) -> tuple[str, ...]:
+    if value is None:
+        raise Unusable("no label")
+    _refuse_object(value)
+    items = listed(value)
+    names = map(_name, as_string(value).split(separator) if items is None else items)
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _single_name(value: object, is_pair: bool) -> str:
+    if listed(value) is not None:
+        raise Unusable("several labels (see --multi-label; `multi_label` in Python)")
+    _refuse_object(value)
+    name = _name(value)
+    if not name:
+        raise Unusable("empty label")
+    if is_pair and name == _NO_AGREEMENT:
+        raise Unusable(f"label {_NO_AGREEMENT!r} (annotators disagreed)")
+    return name
+
+
+def _refuse_object(value: object) -> None:
+    if isinstance(value, dict):
+        raise Unusable("object instead of a label")
+
+
+def _name(value: object) -> str:
+    """Return the name of a label. In tables, as in JSON, 1.0 is "1"."""
     return without_point(as_string(value).strip())
 
 
-def folder_examples(folder: pathlib.Path, wanted: Wanted) -> TextExamples:
-    """Reads a folder with a folder of text files for each label, or without labels one of files.
+def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExamples:
+    """Read a folder that holds one folder of text files per label, or unlabeled text files.
 
     Raises:
-        ValueError: Another task or columns are wanted, the folders hold folders, or a file is not
-            UTF-8.
+        ValueError: The options have another task or columns, the inner folders hold folders, or a
+            file is not UTF-8.
     """
-    tasks = ("classify", "regress") if wanted.labeled is False else ("classify",)
-    if wanted.task not in tasks or wanted.given:
+    has_labels = options.labeled is not False
+    if options.given or options.task not in (
+        ("classify",) if has_labels else ("classify", "regress")
+    ):
         raise ValueError(
-            f"{os.fspath(folder)!r} is a folder: its folders are labels, for the task 'classify' "
-            f"and without columns. Received: task={wanted.task!r}"
-            + (f", columns {wanted.given}." if wanted.given else ".")
+            f"{os.fspath(folder)!r} is a folder. Its inner folders are labels, for the task "
+            f"'classify' and without columns. Received: task={options.task!r}"
+            + (f", columns {options.given}." if options.given else ".")
         )
-    dropped = Dropped()
-    ids, texts, labels, paths = [], [], [], []
-    for label, path in _labeled_files(folder, wanted.labeled is not False):
-        name = path.relative_to(folder).as_posix()
-        if label == _UNLABELLED_FOLDER and wanted.labeled is not False:
-            dropped.add(f"folder {label!r}, no label", name)
-            continue
-        paths.append(path)
+    files = list(_labeled_files(folder, has_labels))
+
+    def example(labeled_file: tuple[str, pathlib.Path]) -> dict[str, object]:
+        label, path = labeled_file
+        if has_labels and label == _UNLABELED_FOLDER:
+            raise Unusable(f"folder {label!r} has no label")
         text = read_file(path).text
-        if text.strip():
-            ids.append(name)
-            texts.append(text)
-            labels.append(label)
-        else:
-            dropped.add("empty text", name)
-    return TextExamples(
-        task=wanted.task,
-        ids=tuple(ids),
-        texts=tuple(texts),
-        labels=None if wanted.labeled is False else tuple(labels),
+        if not text.strip():
+            raise Unusable("empty text")
+        name = path.relative_to(folder).as_posix()
+        return {"ids": name, "texts": text, "labels": label if has_labels else None}
+
+    return collect(
+        TextExamples,
+        ((path.relative_to(folder).as_posix(), (label, path)) for label, path in files),
+        example,
+        task=options.task,
         source=os.fspath(folder),
-        sha256=sha256_of_files(paths, folder),
-        **dropped.fields(),
+        sha256=sha256_of_files(
+            [path for label, path in files if not has_labels or label != _UNLABELED_FOLDER], folder
+        ),
     )
 
 
 def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yields files with the folder they lie in: of one all `.txt`, or where there are none all."""
+    """Yield each file with the name of its folder: all `.txt` files, or all files without any."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
     inner = [sorted(path.name for path in one.iterdir() if path.is_dir()) for one in folders]
-    if folders and all(inner):  # of the IMDB reviews the one in which "train" and "test" lie
+    if folders and all(inner):  # as the IMDB reviews, whose folder holds "train" and "test"
         raise ValueError(
-            f"{os.fspath(folder)!r} must hold a folder of text files for each label. Received: "
-            f"folders of folders; name one of {', '.join(one.name for one in folders[:_SHOWN])}, "
+            f"{os.fspath(folder)!r} must hold one folder of text files per label. Received: "
+            f"folders of folders. Pass one of {', '.join(one.name for one in folders[:_SHOWN])}, "
             f"which holds {', '.join(inner[0][:_SHOWN])}."
         )
     if not folders and not labeled:

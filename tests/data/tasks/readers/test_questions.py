@@ -26,7 +26,7 @@ def test_an_answer_may_stand_beside_its_place(write):
 def test_the_place_of_an_answer_may_be_a_whole_number_with_a_point(write):
     rows = "".join(f"{place},What?,{CONTEXT},is\n" for place in ("8.0", "29.00", " 29", "8.5", ""))
     path = write("a.csv", "answer_start,question,context,answer\n" + rows)
-    reason = "answer does not say where it stands, and stands nowhere or more than once"
+    reason = "answer has no position, and does not occur exactly once in the context"
     examples = read_examples("answer", path)
     assert [one.start for (one,) in examples.answers] == [8, 29, 29]
     assert examples.dropped == {reason: 2}
@@ -48,7 +48,7 @@ def test_an_answer_without_a_place_has_that_where_it_stands_alone(write):
     )
     examples = read_examples("answer", write("a.jsonl", lines(*records)))
     assert examples.answers == ((Answer("crane", 2),),)
-    reason = "answer does not say where it stands, and stands nowhere or more than once"
+    reason = "answer has no position, and does not occur exactly once in the context"
     assert examples.dropped == {reason: 2}
 
 

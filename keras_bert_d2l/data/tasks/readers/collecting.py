@@ -1,0 +1,66 @@
+"""Collection of the usable examples of a file; the others are counted by reason."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from keras_bert_d2l.data.tasks.examples import TaskExamples
+
+_Examples = TypeVar("_Examples", bound=TaskExamples)
+_Row = TypeVar("_Row")
+
+
+class Unusable(Exception):
+    """Raised for a row that gives no example. The message is the reason, as users read it."""
+
+
+def collect(
+    kind: type[_Examples],
+    rows: Iterable[tuple[str, _Row]],
+    example: Callable[[_Row], Mapping[str, object]],
+    **fields: object,
+) -> _Examples:
+    """Make an example of every row that can be used.
+
+    Args:
+        kind: The class of the examples.
+        rows: The rows, each with its place in the file as users read it, such as `"line 3"`.
+        example: Returns `ids` and the `sequences` of `kind` for one row, or raises `Unusable`.
+        **fields: Other fields of `kind`.
+
+    Returns:
+        The examples. A sequence that is None for every example is None as a whole.
+    """
+    kept: list[Mapping[str, object]] = []
+    dropped: Counter[str] = Counter()
+    first_dropped: dict[str, str] = {}
+    for place, row in rows:
+        try:
+            values = example(row)
+            _check_characters(values.values())
+        except Unusable as error:
+            dropped[str(error)] += 1
+            first_dropped.setdefault(str(error), place)
+        else:
+            kept.append(values)
+    arguments: dict[str, Any] = {"dropped": dict(dropped), "first_dropped": first_dropped, **fields}
+    for name in ("ids", *kind.sequences):
+        column = tuple(values.get(name) for values in kept)
+        has_values = not kept or any(value is not None for value in column)
+        arguments[name] = column if has_values else None
+    return kind(**arguments)
+
+
+def _check_characters(values: Iterable[object]) -> None:
+    """Refuse half of a surrogate pair, which JSON can hold but UTF-8 cannot.
+
+    Texts end so if another program has cut them off within an emoji.
+    """
+    for value in values:
+        if isinstance(value, tuple):
+            _check_characters(value)
+        elif isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise Unusable("broken character (half of a surrogate pair)") from None

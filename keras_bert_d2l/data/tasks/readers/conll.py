@@ -1,0 +1,111 @@
+"""CoNLL and CoNLL-U: one word per line with its labels, and a blank line after each sentence."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from keras_bert_d2l.data.tasks.readers.tables import Table
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+
+DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # of CoNLL-2003 and -2012
+_CONLLU_COLUMNS = tuple("ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split())
+_GLOBAL_COLUMNS = "# global.columns ="  # the first line of CoNLL-U Plus
+_CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
+_NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # the ids of a range "1-2" and of an empty node "1.1"
+_SENTENCE_ID = re.compile(r"#\s*(?:sent_id|id)\b\s*=?\s*(\S+)")
+_MISSING = "_"
+_MAY_BE_UNDERSCORES = ("FORM", "LEMMA", "FEATS", "MISC")
+
+
+def is_conllu(file: TextFile) -> bool:
+    """Return whether a file has the ten columns of CoNLL-U."""
+    if file.suffix in (".conllu", ".conllup"):
+        return True
+    first = next((line for line in file.lines() if line and not line.startswith("#")), "")
+    return bool(_CONLLU_LINE.match(first))
+
+
+def read_conllu(file: TextFile) -> Table:
+    """Read the syntactic words of a CoNLL-U file; a row without cells ends each sentence.
+
+    Ranges such as 1-2, the spelling of two words in one, and empty nodes are left out.
+
+    Raises:
+        ValueError: A line has too few or too many columns.
+    """
+    lines = file.lines()
+    names = _CONLLU_COLUMNS
+    if lines[0].startswith(_GLOBAL_COLUMNS):
+        names = tuple(lines[0].removeprefix(_GLOBAL_COLUMNS).split())
+    missing = [_MISSING if name in _MAY_BE_UNDERSCORES else "" for name in names]
+    id_column = names.index("ID") if "ID" in names else None
+    rows, numbers, ids = [], [], []
+    for number, id, line in _content_lines(lines, is_comment=lambda line: line.startswith("#")):
+        cells = line.split("\t") if line else []
+        if cells and len(cells) != len(names):
+            raise file.error(
+                number,
+                f"a word must have {len(names)} columns, separated by tabs. Received: "
+                f"{len(cells)}, {line[:60]!r}.",
+            )
+        if cells and id_column is not None and _NOT_A_WORD.match(cells[id_column]):
+            continue
+        rows.append(
+            [x if x != _MISSING else other for x, other in zip(cells, missing, strict=False)]
+        )
+        numbers.append(number)
+        ids.append(id)
+    return Table(names, rows, numbers, names, ids)
+
+
+def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
+    """Read a file with one word and its labels per line; a row without cells ends each sentence.
+
+    Columns are separated by tabs, or by spaces in a line without tabs. Comments are lines at the
+    beginning of a sentence that start with "#" and have fewer or more columns than words have.
+    """
+    lines = file.lines()
+    counts = Counter(len(_cells(line)) for line in lines if line.strip())
+    num_columns = counts.most_common(1)[0][0]
+
+    def is_comment(line: str) -> bool:
+        return line.startswith("#") and len(_cells(line)) != num_columns
+
+    content = list(_content_lines(lines, is_comment))
+    header = tuple(_cells(content[0][2])) if content else ()
+    if has_header(header):
+        del content[0]
+    rows = [_cells(line) if line else [] for _, _, line in content]
+    first = next((tuple(row) for row in rows if len(row) == num_columns), ("",) * num_columns)
+    numbers = [number for number, _, _ in content]
+    if has_header(header):
+        return Table(header, rows, numbers, header)
+    return Table(None, rows, numbers, first, [id for _, id, _ in content])
+
+
+def _content_lines(
+    lines: Sequence[str], is_comment: Callable[[str], bool]
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of each line, the id of its sentence, and the line; "" ends a sentence.
+
+    A sentence without an id in a comment is named by the number of its first line.
+    """
+    id, in_sentence = "", False
+    for number, line in enumerate([*lines, ""], 1):
+        if not line.strip() or line.startswith(DOCUMENTS):
+            if in_sentence:
+                yield number, id, ""
+            id, in_sentence = "", False
+        elif not in_sentence and is_comment(line):
+            found = _SENTENCE_ID.match(line)
+            id = found[1] if found else id
+        else:
+            id, in_sentence = id or str(number), True
+            yield number, id, line
+
+
+def _cells(line: str) -> list[str]:
+    """Return the columns of a line. Other white space than tabs and spaces may be in a word."""
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.rstrip("\t").split("\t")]
+    return line.strip(" ").split(" ") if "  " not in line else re.split(" +", line.strip(" "))

@@ -1,0 +1,221 @@
+"""Tables: rows and named columns of TSV, CSV, JSON and fastText files.
+
+In a TSV file quotes are part of the text. In a CSV file they quote; it may be separated by commas,
+semicolons, bars or tabs (with tabs, quotes only quote if they surround whole cells). JSON is one
+object per line, or one list of objects. A fastText line is `__label__x text`.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+
+_SEPARATED = (".csv", ".tsv")
+_DELIMITERS = ",;|"
+# A whole cell in quotes between tabs: two quotes with a tab between them are in two cells.
+_QUOTED = re.compile(r'"(?<![^\t\n]")[^"\t]*(?:""[^"\t]*)*"(?=[\t\r\n]|\Z)')
+_SAMPLE = 50  # lines used to detect the delimiter
+_SHOWN = 60  # characters of a line in an error
+_SHOWN_KEYS = 6  # keys of a JSON object in an error
+_FASTTEXT = "__label__"
+_FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
+# NaN is not JSON, but Python writes it for a missing value.
+_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+_JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of cells.
+
+    Attributes:
+        columns: The names of the columns; None if there is no header.
+        rows: The cells of each row. A row may have fewer or more cells than there are columns.
+        lines: The line on which each row begins, from 1.
+        first: The column names, or without a header the cells of the first row.
+        ids: The sentence id of each row, for formats whose rows are always single words.
+    """
+
+    columns: tuple[str, ...] | None
+    rows: Sequence[Sequence[object]]
+    lines: Sequence[int]
+    first: tuple[str, ...]
+    ids: Sequence[str] = ()
+
+    def name(self, column: int) -> str:
+        """Return the name of a column, or without a header its number, from 1."""
+        return str(column + 1) if self.columns is None else self.columns[column]
+
+
+def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
+    """Read a table, whose format is detected from the file's name and its beginning.
+
+    Args:
+        file: The file.
+        has_header: Returns whether the first row of a CSV or TSV file holds column names.
+
+    Raises:
+        ValueError: The file does not have the format that its name or its beginning indicates.
+    """
+    beginning = file.text[:1024].lstrip()
+    if is_json_name(file) or (file.suffix not in _SEPARATED and beginning.startswith(("{", "[{"))):
+        return _json_table(file)
+    if file.suffix not in _SEPARATED and beginning.startswith(_FASTTEXT):
+        return _fasttext_table(file)
+    if (delimiter := delimiter_of(file)) is not None:
+        numbered = list(_quoted_rows(file, delimiter))
+    else:
+        numbered = [(number, line.split("\t")) for number, line in enumerate(file.lines(), 1)]
+    filled = [place for place, (_, row) in enumerate(numbered) if any(map(str.strip, row))]
+    if not filled:
+        raise file.error(1, "a table must have at least one row. Received: only separators.")
+    # Empty lines at the beginning and the end are ignored; those in between count as rows.
+    lines, rows = zip(*numbered[filled[0] : filled[-1] + 1], strict=True)
+    first = tuple(rows[0])
+    if has_header(first):
+        return Table(tuple(name.strip() for name in first), rows[1:], lines[1:], first)
+    return Table(None, rows, lines, first)
+
+
+def is_json_name(file: TextFile) -> bool:
+    """Return whether a file is JSON by its name."""
+    return file.suffix in (".json", ".jsonl", ".ndjson")
+
+
+def json_values(file: TextFile) -> list[tuple[int, object]]:
+    """Return the items of a JSON list or of JSON lines, each with its number, from 1.
+
+    Raises:
+        ValueError: A line is not JSON.
+    """
+    if file.suffix == ".json" or file.text.lstrip().startswith("["):
+        try:
+            whole = _JSON.decode(file.text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":  # not JSON lines in a file named .json
+                raise file.error(error.lineno, f"this is not JSON ({error.msg}).") from error
+        else:
+            return list(enumerate(whole if isinstance(whole, list) else [whole], 1))
+    return list(_json_lines(file))
+
+
+def _json_lines(file: TextFile) -> Iterator[tuple[int, object]]:
+    for number, line in enumerate(file.lines(), 1):
+        if line.strip():
+            try:
+                yield number, _JSON.decode(line)
+            except json.JSONDecodeError as error:
+                raise file.error(
+                    number,
+                    f"this is not JSON ({error.msg}): {line.strip()[:_SHOWN]!r}. Every line must "
+                    "be one JSON object.",
+                ) from error
+
+
+def _json_table(file: TextFile) -> Table:
+    values = json_values(file)
+    if len(values) == 1 and isinstance(values[0][1], dict):
+        values = _items_of(file, values[0][1])
+    records: list[dict[str, object]] = []
+    for line, value in values:
+        if not isinstance(value, dict):
+            raise file.error(line, f"must be a JSON object. Received: {value!r:.{_SHOWN}}.")
+        records.append(value)
+    columns = tuple(dict.fromkeys(name for record in records for name in record))
+    if not columns:
+        raise file.error(1, "the file must hold JSON objects with values. Received: none.")
+    rows = [[record.get(name) for name in columns] for record in records]
+    return Table(columns, rows, [line for line, _ in values], columns)
+
+
+def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, object]]:
+    """Return the examples of a file that is one JSON object: its "data", or the object itself."""
+    if isinstance(data := whole.get("data"), list):  # {"version": ..., "data": [...]}
+        return list(enumerate(data, 1))
+    items = [
+        next(iter(value), None) if isinstance(value, list) else value for value in whole.values()
+    ]
+    if all(isinstance(value, list | dict) for value in whole.values()) and any(
+        isinstance(item, list | dict) for item in items
+    ):
+        raise file.error(
+            1,
+            "the file must hold a list of objects, one per example, or one object per line. "
+            "Received: one object of lists or objects, with the keys "
+            f"{', '.join(map(repr, list(whole)[:_SHOWN_KEYS]))}. Put one of them, or its items, "
+            "into a file of its own.",
+        )
+    return [(1, whole)]
+
+
+def _fasttext_table(file: TextFile) -> Table:
+    rows, lines = [], []
+    for number, line in enumerate(file.lines(), 1):
+        if found := _FASTTEXT_LINE.match(line) if line.strip() else None:
+            labels = [word.removeprefix(_FASTTEXT) for word in found[1].split()]
+            rows.append([labels if len(labels) > 1 else "".join(labels), found[2]])
+            lines.append(number)
+    return Table(("label", "text"), rows, lines, ("label", "text"))
+
+
+def delimiter_of(file: TextFile) -> str | None:
+    """Return the delimiter of a CSV file whose quotes quote; None if quotes are part of the text.
+
+    The delimiter is the one that occurs in the most of the first lines, and most evenly: a text may
+    hold more semicolons than there are commas between its columns.
+    """
+    if file.suffix != ".csv":
+        return None
+    unquoted = _QUOTED.sub("", file.text) if "\t" in file.text else ""
+    lines = [line for line in unquoted.split("\n", _SAMPLE)[:_SAMPLE] if line.strip(" \r")]
+    widths: dict[str, list[int]] = {}
+    if lines and all("\t" in line for line in lines):  # otherwise the tabs are within texts
+        widths["\t"] = [line.count("\t") + 1 for line in lines]
+    for delimiter in _DELIMITERS:
+        widths[delimiter] = []
+        with contextlib.suppress(ValueError):  # the quotes do not fit this delimiter
+            for _, row in itertools.islice(_quoted_rows(file, delimiter), _SAMPLE):
+                widths[delimiter].append(len(row))
+    best = max(widths, key=lambda delimiter: _fitness(widths[delimiter]))
+    if best == "\t" and (unquoted == file.text or '"' in unquoted):
+        return None  # no cell is quoted, or quotes also occur within cells
+    return best
+
+
+def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
+    """Rate a delimiter by the number of cells in each row.
+
+    Counts first how many rows have several cells, then how even their numbers are, then the cells
+    of the first row. The rating is 0 if at least half of the rows have a single cell.
+    """
+    several = [width for width in widths if width > 1]
+    if 2 * len(several) <= len(widths):
+        return 0, 0, 0
+    return len(several), -len(set(several)), several[0]
+
+
+def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    # Strict: otherwise a quote that is never closed swallows the rest of the file.
+    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
+    line = 1
+    limit = csv.field_size_limit(max(csv.field_size_limit(), len(file.text)))  # texts may be long
+    try:
+        for row in reader:
+            yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise file.error(
+            line,
+            f"this is not CSV ({error}). Quote a cell that holds quotes, and double the quotes "
+            'inside it: "he said ""no""". If quotes are part of the text, separate the columns '
+            "with tabs and name the file .tsv.",
+        ) from error
+    finally:
+        csv.field_size_limit(limit)

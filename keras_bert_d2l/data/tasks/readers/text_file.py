@@ -1,0 +1,66 @@
+"""A text file, decompressed and decoded, with its lines and its checksum."""
+
+import dataclasses
+import gzip
+import hashlib
+import lzma
+import os
+import pathlib
+from collections.abc import Callable, Iterable
+
+from keras_bert_d2l.text.corpus.reading import bare_suffix, read_lines
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFile:
+    """The text of a file.
+
+    Attributes:
+        path: Path of the file.
+        text: The whole text.
+        sha256: Checksum of the bytes on disk.
+    """
+
+    path: pathlib.Path
+    text: str
+    sha256: str
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the file name in lower case, without `.gz` or `.xz`: `".csv"`."""
+        return bare_suffix(self.path)
+
+    def lines(self) -> list[str]:
+        """Return the lines without their ends."""
+        # `splitlines` would also split at a dozen characters that may occur within a text.
+        lines = [line.removesuffix("\r") for line in self.text.split("\n")]
+        return lines if lines[-1] else lines[:-1]
+
+    def error(self, line: int, message: str) -> ValueError:
+        """Return the exception to raise for a line, counted from 1."""
+        return ValueError(f"{os.fspath(self.path)!r}, line {line:,}: {message}")
+
+
+def read_file(path: pathlib.Path) -> TextFile:
+    """Read a UTF-8 text file, decompressing `.gz` and `.xz`.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: The file is not UTF-8, is binary, or is damaged.
+    """
+    for _ in read_lines(path):  # raises a helpful error if the file cannot be decoded
+        pass
+    packed = path.read_bytes()
+    content = _UNPACK.get(path.suffix.lower(), bytes)(packed)
+    return TextFile(path, content.decode("utf-8-sig"), hashlib.sha256(packed).hexdigest())
+
+
+def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
+    """Return one checksum for the names and the contents of files in a folder."""
+    checksum = hashlib.sha256()
+    for path in paths:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        checksum.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return checksum.hexdigest()
