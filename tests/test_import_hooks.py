@@ -111,6 +111,20 @@ def test_importing_the_package_is_enough_to_load_a_keras_file_of_the_first_versi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "module",
+    ["layers.encoder", "models.bert", "models.tasks.heads", "training.optimizers", "book", "text"],
+)
+def test_any_module_may_be_imported_first(module):
+    result = in_a_process(f"""
+        import keras_bert_d2l.{module}
+        import keras
+        print("keras_bert_d2l>SequenceClassifier" in keras.saving.get_custom_objects())
+        """)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
 @pytest.mark.parametrize("environment", [{"KERAS_BACKEND": "jax"}, {}])
 def test_keras_may_change_its_backend_after_the_package_is_imported(environment):

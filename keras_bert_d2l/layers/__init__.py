@@ -1,1 +1,3 @@
 """Layers: batches of token ids in, logits out. Written in `keras.ops`, for every backend."""
+
+import keras  # noqa: F401  (first, so that the import hook registers all classes in order)
