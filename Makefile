@@ -36,7 +36,7 @@ lint: $(VENV)/installed ## style, types and the order of imports
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 
 bench: $(PEERS)/installed ## the training step beside the peers'; BENCH="--size base" for more
-	$(PEERS)/bin/python benchmarks/train_step.py $(BENCH)
+	$(PEERS)/bin/python -m benchmarks.training.train_step $(BENCH)
 
 clean: ## remove the environments and what the tools left behind
 	rm -rf $(VENV) $(PEERS) $(TF212) build dist *.egg-info

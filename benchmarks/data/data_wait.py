@@ -1,0 +1,114 @@
+"""Data waiting time: how long a training step waits for data, and how much the pipeline slows it
+down.
+
+The `mini` preset in mixed_bfloat16 trains alternately on batches from a token store and on
+batches of the same kind kept in memory. With few cores, a pipeline may never block a step and
+still cost time, because it uses the cores that compute the step. `waiting` is the fraction of a
+step spent in `next(iterator)`. `slowdown` is how much longer a step takes than on batches in
+memory. `data_cpu` is the CPU time to make a batch, and `data_share` its share of the CPU time of
+a step. All values are medians over the rounds. Prints one JSON line.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+import keras_bert_d2l as kb
+
+KEPT = 16  # batches in memory
+MADE_AHEAD = 64  # batches thrown away before a turn: more than the pipeline has made in the other's
+ALONE = 128  # batches whose making is measured
+
+
+def turn(train_step: Any, batches: Iterator[Any], num_steps: int) -> tuple[float, float]:
+    """Trains for some steps; returns the seconds of a step, waiting included, and of waiting."""
+    for _ in range(MADE_AHEAD):
+        next(batches)
+    waited, start = 0.0, time.perf_counter()
+    for _ in range(num_steps):
+        before = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - before
+        train_step(batch)
+    return (time.perf_counter() - start) / num_steps, waited / num_steps
+
+
+def again_and_again(batches: list[Any]) -> Iterator[Any]:
+    while True:
+        yield from batches
+
+
+def cpu_of_a_batch(batches: Iterator[Any]) -> float:
+    """CPU seconds of making a batch, of all threads together."""
+    for _ in range(MADE_AHEAD):
+        next(batches)
+    start = time.process_time()
+    for _ in range(ALONE):
+        next(batches)
+    return (time.process_time() - start) / ALONE
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", help="a file or a folder of text")
+    parser.add_argument("--vocab", required=True, help="a vocab.txt")
+    parser.add_argument("--preset", default="mini")
+    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-len", type=int, default=128)
+    parser.add_argument("--masking", default="token")
+    parser.add_argument("--rows", default="padded", choices=("padded", "packed"))
+    parser.add_argument("--steps", type=int, default=30, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    tokenizer = kb.Tokenizer(kb.Vocab.from_file(options.vocab))
+    config = kb.BERTConfig.preset(options.preset, vocab_size=len(tokenizer.vocab))
+    model = kb.BERTModel.from_bert_config(config, dtype=options.precision)
+    model.compile(optimizer=kb.BERTAdamW(1e-4))
+    train_step = tf.function(model.train_step)
+    with tempfile.TemporaryDirectory() as folder:
+        data = kb.pretraining_dataset(
+            kb.Corpus.open(options.corpus),
+            tokenizer,
+            batch_size=options.batch_size,
+            max_len=options.max_len,
+            masking=options.masking,
+            rows=options.rows,
+            epochs=None,
+            cache_dir=folder,
+        )
+        data_cpu = cpu_of_a_batch(iter(data))
+        kept_batches = list(data.take(KEPT))
+        train_step(kept_batches[0])  # builds the graph
+        contestants = {"store": iter(data), "kept": again_and_again(kept_batches)}
+        rounds = []
+        for number in range(options.rounds):
+            names = list(contestants)[:: -1 if number % 2 else 1]
+            rounds.append({n: turn(train_step, contestants[n], options.steps) for n in names})
+    seconds, waited = zip(*(times["store"] for times in rounds), strict=True)
+    kept = [times["kept"][0] for times in rounds]
+    step = statistics.median(seconds)
+    figures = {
+        "step_ms": step * 1e3,
+        "kept_step_ms": statistics.median(kept) * 1e3,
+        "data_cpu_ms": data_cpu * 1e3,
+        "waiting": statistics.median(w / s for w, s in zip(waited, seconds, strict=True)),
+        "slowdown": statistics.median(s / k - 1 for s, k in zip(seconds, kept, strict=True)),
+        "data_share": data_cpu / (step * os.cpu_count()),
+    }
+    print(json.dumps({**vars(options), **{name: round(v, 4) for name, v in figures.items()}}))
+
+
+if __name__ == "__main__":
+    main()

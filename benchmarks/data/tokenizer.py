@@ -1,0 +1,125 @@
+"""Tokenization compared with Hugging Face's Rust tokenizers, interleaved, one thread each.
+
+Both use the same vocabulary (bert-base-uncased by default) and the same batches of lines. Hugging
+Face runs its fastest call, `encode_batch_fast` without special tokens and offsets. We run
+`Tokenizer.tokenize` with `compat="huggingface"` and `compat="google"`. Each receives the texts in
+its native form: Python strings or a string tensor. The rate is tokens per second of CPU time.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+os.environ |= {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+}
+
+import tensorflow as tf
+import tokenizers
+
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+Batches = Sequence[Sequence[str]]
+
+
+def main() -> None:
+    options = _options()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    lines = [line for line in _read(options.text).split("\n") if line.strip()][: options.lines]
+    batches = [lines[i : i + options.batch] for i in range(0, len(lines), options.batch)]
+    contestants = {
+        "tokenizers": _theirs(options, batches),
+        "ours-huggingface": _ours(options, batches, "huggingface"),
+        "ours-google": _ours(options, batches, "google"),
+    }
+    num_tokens = {name: cut() for name, cut in contestants.items()}  # and the warming up
+    if num_tokens["ours-huggingface"] != num_tokens["tokenizers"]:
+        raise SystemExit(f"The numbers of tokens differ: {num_tokens}")
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for i in range(options.rounds):
+        for name in list(contestants)[:: 1 if i % 2 == 0 else -1]:
+            start = time.process_time()
+            contestants[name]()
+            seconds[name].append(time.process_time() - start)
+    print(json.dumps(_figures(seconds, num_tokens, sum(len(line.encode()) for line in lines))))
+
+
+def _options() -> argparse.Namespace:
+    data = pathlib.Path(os.environ.get("KERAS_BERT_D2L_DATA", "."))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--text",
+        type=pathlib.Path,
+        default=data / "corpus/wikitext-2/wiki.train.tokens.xz",
+        help="a text file, plain, .gz or .xz, one text a line",
+    )
+    parser.add_argument(
+        "--vocab", type=pathlib.Path, default=data / "vocab/bert-base-uncased-vocab.txt"
+    )
+    parser.add_argument("--cased", action="store_true", help="the vocabulary has capitals")
+    parser.add_argument("--lines", type=int, default=6000)
+    parser.add_argument("--batch", type=int, default=1000, help="lines in a call")
+    parser.add_argument("--rounds", type=int, default=11)
+    return parser.parse_args()
+
+
+def _read(path: pathlib.Path) -> str:
+    unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+    return unpack(path.read_bytes()).decode("utf-8")
+
+
+def _theirs(options: argparse.Namespace, batches: Batches) -> Callable[[], int]:
+    path, lowercase = str(options.vocab), not options.cased
+    tokenizer = tokenizers.BertWordPieceTokenizer(path, lowercase=lowercase)._tokenizer
+
+    def cut() -> int:
+        rows = (tokenizer.encode_batch_fast(b, add_special_tokens=False) for b in batches)
+        return sum(len(row) for encodings in rows for row in encodings)
+
+    return cut
+
+
+def _ours(options: argparse.Namespace, batches: Batches, compat: str) -> Callable[[], int]:
+    tokenizer = Tokenizer(Vocab.from_file(options.vocab), not options.cased, compat)
+    signature = [tf.TensorSpec([None], tf.string)]
+    tokenize = tf.function(tokenizer.tokenize, input_signature=signature)
+
+    tensors = [tf.constant(batch) for batch in batches]
+
+    def cut() -> int:
+        return sum(int(tf.size(tokenize(tensor).flat_values)) for tensor in tensors)
+
+    return cut
+
+
+def _figures(
+    seconds: dict[str, list[float]], num_tokens: dict[str, int], num_bytes: int
+) -> dict[str, object]:
+    figures: dict[str, object] = {"benchmark": "tokenizer", "tokenizers": tokenizers.__version__}
+    base = seconds["tokenizers"]
+    for name, times in seconds.items():
+        ratios = [one / other for one, other in zip(base, times, strict=True)]
+        middle = statistics.median(times)
+        figures[name] = {
+            "tokens_per_second": round(num_tokens[name] / middle),
+            "megabytes_per_second": round(num_bytes / middle / 1e6, 1),
+            "ratio": round(statistics.median(ratios), 2),
+            "min": round(min(ratios), 2),
+            "max": round(max(ratios), 2),
+        }
+    return figures
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""The runner of all contests: contestants are processes that take turns, compared within a round.
+
+In each round every contestant works for a few seconds, forward and then backward through the list
+(A B C, C B A, ...), so that a machine that speeds up or slows down affects all of them alike. A
+contestant's ratio is the median over the rounds of its rate divided by the rate of the first
+contestant, the base, in the same round.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# By default, glibc returns large buffers to the system and faults them in again at the next use.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+    "MALLOC_ARENA_MAX": "1",
+}
+NUM_QUIET_CORES = 0.25  # other processes may use this much during a turn
+QUIET_WAIT_SECONDS = 5
+
+Turn = dict[str, Any]
+
+
+class Contestant:
+    """A process that does a piece of work on request and reports its cost.
+
+    Args:
+        name: Name in the table.
+        module: Module to run, below `benchmarks`.
+        arguments: Its command-line arguments.
+        environment: Environment variables in addition to those of this process.
+        log: File that receives everything it prints.
+
+    Attributes:
+        first: Its first message, sent when it is ready.
+        start_seconds: Seconds from its start to this message.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        print(f"starting {name}", file=sys.stderr, flush=True)
+        self.name, self._log = name, log
+        messages, messages_of_child = os.pipe()
+        start = time.perf_counter()
+        with open(log, "w") as output:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", f"benchmarks.{module}"),
+                    *(*arguments, f"--answers={messages_of_child}"),
+                ],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[messages_of_child],
+                text=True,
+            )
+        os.close(messages_of_child)
+        self._messages = os.fdopen(messages)
+        self.first = self._receive()
+        self.start_seconds = time.perf_counter() - start
+
+    def ask(self, request: Any) -> Turn:
+        """Sends a request and waits for the cost of the work."""
+        self._process.stdin.write(f"{json.dumps(request)}\n")
+        self._process.stdin.flush()
+        return self._receive()
+
+    def stop(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+        self._messages.close()
+
+    def _receive(self) -> Any:
+        line = self._messages.readline()
+        if not line:
+            tail = "".join(self._log.read_text(errors="replace").splitlines(True)[-15:])
+            raise SystemExit(f"{self.name} ended with {self._process.wait()}:\n{tail}")
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def started(
+    names: Iterable[str], start: Callable[[str, Path], Contestant]
+) -> Iterator[dict[str, Contestant]]:
+    """Starts contestants one after the other, with a temporary folder for logs, and stops them."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        contestants = {}
+        for name in names:
+            contestants[name] = start(name, Path(folder) / f"{name}.log")
+            stack.callback(contestants[name].stop)
+        yield contestants
+
+
+def take_turn(contestant: Contestant, request: Any) -> Turn:
+    """Asks a contestant when the machine is quiet; adds the cores that other processes used."""
+    _wait_until_quiet()
+    busy, start = _busy_cpu_seconds(), time.perf_counter()
+    turn = contestant.ask(request)
+    others = _busy_cpu_seconds() - busy - turn["cpu_seconds"]
+    turn["other_cores"] = max(0.0, others / (time.perf_counter() - start))
+    return turn
+
+
+def interleave(
+    names: Sequence[str], rounds: int, turn: Callable[[str], Turn]
+) -> dict[str, list[Turn]]:
+    """Lets contestants take turns.
+
+    Args:
+        names: The contestants; the first one is the base.
+        rounds: Number of rounds.
+        turn: Runs one turn of a contestant; its result has a `rate`.
+
+    Returns: the turns of each contestant, each with its `ratio` to the base.
+    """
+    turns: dict[str, list[Turn]] = {name: [] for name in names}
+    for number in range(rounds):
+        now = {name: turn(name) for name in names[:: 1 if number % 2 == 0 else -1]}
+        for name in names:
+            now[name]["ratio"] = now[name]["rate"] / now[names[0]]["rate"]
+            turns[name].append(now[name])
+        rates = "  ".join(f"{name} {now[name]['rate']:,.4g}" for name in names)
+        print(f"round {number + 1}/{rounds}: {rates}", file=sys.stderr, flush=True)
+    return turns
+
+
+def summarize(turns: Sequence[Turn]) -> dict[str, float]:
+    """Returns the median rate and the median, least and greatest ratio over the rounds."""
+    ratios = [turn["ratio"] for turn in turns]
+    others = [turn["other_cores"] for turn in turns if "other_cores" in turn]
+    return {
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_min": round(min(ratios), 3),
+        "ratio_max": round(max(ratios), 3),
+        "rate": statistics.median(turn["rate"] for turn in turns),
+        **({"other_cores": round(statistics.median(others), 2)} if others else {}),
+        "rounds": len(turns),
+    }
+
+
+def add_only(parser: argparse.ArgumentParser, contestants: Iterable[str]) -> None:
+    """Adds the option `--only`, which selects contestants."""
+    names = list(contestants)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="CONTESTANT",
+        help=f"select from {', '.join(names)}; the first in this order is the base",
+    )
+
+
+def machine() -> str:
+    """Returns the processor, its number of cores, its matrix extensions and today's date."""
+    info = Path("/proc/cpuinfo").read_text()
+    fields = [re.search(rf"^{name}\s*: (.*)$", info, re.M) for name in ("model name", "model")]
+    name, model = (field[1] if field else "unknown" for field in fields)
+    extensions = re.findall(r"\b(?:avx2|avx512f|avx512_bf16|avx512_vnni|amx_bf16)\b", info)
+    features = " ".join(dict.fromkeys(extensions))
+    return f"{name} (model {model}), {os.cpu_count()} cores, {features}; {datetime.date.today()}"
+
+
+def print_report(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    """Prints the machine, a table, and one JSON line per row.
+
+    Args:
+        rows: The results; those without a value for a column leave it empty.
+        columns: Keys of the rows and their formats, such as `",.0f"`.
+    """
+    cells = [
+        [format(row[key], spec) if key in row else "" for key, spec in columns.items()]
+        for row in rows
+    ]
+    table = [list(columns), *cells]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print(machine())
+    for line in table:
+        first, *others = line
+        right = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
+        print("  ".join([f"{first:<{widths[0]}}", *right]))
+    if any(row.get("other_cores", 0) > NUM_QUIET_CORES for row in rows):
+        print("Other processes were busy (other_cores): these numbers are not reliable.")
+    for row in rows:
+        print(json.dumps({**row, "machine": machine()}))
+
+
+def status_mb(field: str) -> float:
+    """Returns a memory value of this process: VmRSS is the present one, VmHWM the peak."""
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) / 1024
+
+
+def _busy_cpu_seconds() -> float:
+    """CPU seconds that all processes of the machine have used so far."""
+    user, nice, system, _, _, irq, softirq, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _wait_until_quiet() -> None:
+    """Waits until the other processes of the machine are idle, up to a limit."""
+    give_up = time.perf_counter() + QUIET_WAIT_SECONDS
+    others = NUM_QUIET_CORES
+    while others >= NUM_QUIET_CORES and time.perf_counter() < give_up:
+        busy, start = _busy_cpu_seconds(), time.perf_counter()
+        time.sleep(0.4)
+        others = (_busy_cpu_seconds() - busy) / (time.perf_counter() - start)

@@ -1,0 +1,79 @@
+"""The contestant's side: answers requests for some seconds and reports the time of each answer.
+
+A request is a list of strings. Messages are JSON and go to a pipe of their own, because libraries
+print to stdout.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.runner import status_mb
+
+NUM_REQUESTS = 64  # different requests, repeated
+NUM_UNTIMED = 3  # requests at the start of a turn, which set up buffers for the shape
+CHECKED = ["a film that is good", "a long and very boring film , without any end in sight"]
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return a parser with the arguments of all contestants."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--vocab", type=Path, required=True)
+    parser.add_argument("--answers", type=int, required=True, help="file descriptor of a pipe")
+    return parser
+
+
+def take_turns(answer: Callable[[list[str]], list[float]], options: argparse.Namespace) -> None:
+    """Answer requests until stdin ends.
+
+    Args:
+        answer: Returns the probability of the second label of each text.
+        options: The parsed arguments, see `arguments`.
+    """
+    with os.fdopen(options.answers, "w", buffering=1) as pipe:
+        print(json.dumps({"scores": answer(CHECKED)}), file=pipe)
+        words = whole_words(options.vocab)
+        for line in sys.stdin:
+            turn = json.loads(line)
+            asked = requests(words, turn["batch_size"], turn["num_tokens"])
+            print(json.dumps(_timed(answer, asked, turn["seconds"])), file=pipe)
+
+
+def whole_words(vocab: Path) -> list[str]:
+    """Return the words of the vocabulary that are always a single token."""
+    tokens = vocab.read_text(encoding="utf-8").split("\n")
+    return [token for token in tokens if re.fullmatch("[a-z]{2,}", token)]
+
+
+def requests(words: list[str], batch_size: int, num_tokens: int) -> list[list[str]]:
+    """Return requests of texts with this many tokens, including special tokens."""
+    random = np.random.default_rng((batch_size, num_tokens))
+    shape = (NUM_REQUESTS, batch_size, num_tokens - 2)
+    return [[" ".join(text) for text in batch] for batch in random.choice(words, shape).tolist()]
+
+
+def _timed(
+    answer: Callable[[list[str]], list[float]], asked: list[list[str]], seconds: float
+) -> dict[str, object]:
+    for texts in asked[:NUM_UNTIMED]:
+        answer(texts)
+    latencies: list[float] = []
+    cpu, end = time.process_time(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        answer(asked[len(latencies) % len(asked)])
+        latencies.append(time.perf_counter() - start)
+    return {
+        "latencies_ms": [round(1000 * latency, 3) for latency in latencies],
+        "cpu_seconds": time.process_time() - cpu,
+        "rss_mb": status_mb("VmRSS"),
+        "peak_mb": status_mb("VmHWM"),
+    }

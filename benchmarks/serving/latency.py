@@ -1,0 +1,171 @@
+"""Serving a text classifier compared with Hugging Face's pipeline, interleaved.
+
+String in, prediction out, one client per contestant, with 1 and 8 texts of 16 and 128 tokens. All
+contestants serve the same checkpoint with the same random head. The rate is requests per second.
+"""
+
+import argparse
+import collections
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.runner import (
+    ENVIRONMENT,
+    KEEP_MEMORY,
+    ROOT,
+    Contestant,
+    Turn,
+    add_only,
+    interleave,
+    print_report,
+    started,
+    summarize,
+    take_turn,
+)
+
+BASE = "huggingface-pipeline"
+CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
+    # name: module, model, options, environment
+    BASE: ("huggingface", "huggingface", [], {}),
+    "ours": ("ours", "saved/1", [], {}),
+    "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),
+    "ours-bfloat16": ("ours", "saved/2", [], {}),
+    "ours-bfloat16-tuned": ("ours", "saved/2", ["--threads"], KEEP_MEMORY),
+    "ours-onnx": ("onnx", "onnx/model.onnx", ["--tokenizer=ours"], {}),
+    "ours-onnx-tokenizers": ("onnx", "onnx/model.onnx", ["--tokenizer=huggingface"], {}),
+    "ours-int8": ("onnx", "int8/model.onnx", ["--tokenizer=ours"], {}),
+    "ours-int8-tokenizers": ("onnx", "int8/model.onnx", ["--tokenizer=huggingface"], {}),
+    "keras-predict": ("keras", "native", [], {}),
+}
+CASES = [(1, 16), (8, 16), (1, 128), (8, 128)]  # texts per request, tokens per text
+TOLERANCES = {"bfloat16": 2e-2, "int8": 1e-1}  # of probabilities
+FLOAT32_TOLERANCE = 1e-4
+
+
+def prepare(checkpoint: Path, folder: Path) -> None:
+    """Writes a classifier in every format that the contestants load."""
+    os.environ |= ENVIRONMENT
+    import keras
+
+    import keras_bert_d2l as kb
+
+    keras.utils.set_random_seed(0)
+    bert, tokenizer, _ = kb.load_pretrained(checkpoint)
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    kernel = classifier.head.kernel  # a new head is so small that all probabilities would be 0.5
+    kernel.assign(keras.random.normal(kernel.shape, stddev=0.5))
+    for format in ("native", "huggingface"):
+        kb.save_pretrained(classifier, folder / format, format=format)
+    kb.export_onnx(classifier, folder / "onnx")
+    kb.export_onnx(classifier, folder / "int8", int8=True)
+    kb.export_saved_model(classifier, folder / "saved", tokenizer, 1)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    classifier, tokenizer, _ = kb.load_pretrained(folder / "native")
+    kb.export_saved_model(classifier, folder / "saved", tokenizer, 2)
+
+
+def check_answers(contestants: dict[str, Contestant]) -> dict[str, float]:
+    """Stops if a contestant's predictions differ from the base's; returns the differences."""
+    answers = {name: np.array(one.first["scores"]) for name, one in contestants.items()}
+    base = next(iter(answers))
+    found = {name: float(abs(scores - answers[base]).max()) for name, scores in answers.items()}
+    for name, difference in found.items():
+        kinds = (limit for kind, limit in TOLERANCES.items() if kind in name)
+        if difference > next(kinds, FLOAT32_TOLERANCE):
+            raise SystemExit(f"{name} answers {answers[name]}, but {base} {answers[base]}")
+    return found
+
+
+def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Runs the contest; returns one row per contestant and case."""
+
+    def start(name: str, log: Path) -> Contestant:
+        module, model, arguments, environment = CONTESTANTS[name]
+        paths = [f"--model={folder / model}", f"--vocab={folder / 'native' / 'vocab.txt'}"]
+        return Contestant(
+            name,
+            f"serving.contestants.{module}",
+            [*paths, *arguments],
+            {**ENVIRONMENT, **environment},
+            log,
+        )
+
+    turns: dict[tuple[str, str], list[Turn]] = collections.defaultdict(list)
+    with started(names, start) as contestants:
+        differences = check_answers(contestants)
+        for batch_size, num_tokens in CASES:
+            request = {"batch_size": batch_size, "num_tokens": num_tokens}
+
+            def turn(name: str, request: dict[str, int] = request) -> Turn:
+                cost = take_turn(contestants[name], {**request, "seconds": options.seconds})
+                return {**cost, "rate": 1000 / np.mean(cost["latencies_ms"])}
+
+            interleave(names, 1, turn)  # not counted: graphs and buffers are set up
+            for name, of_name in interleave(names, options.rounds, turn).items():
+                turns[f"{batch_size} x {num_tokens}", name] = of_name
+        start_seconds = {name: one.start_seconds for name, one in contestants.items()}
+    rows = []
+    for (case, name), of_case in turns.items():
+        latencies = [latency for turn in of_case for latency in turn["latencies_ms"]]
+        p50, p99 = np.percentile(latencies, [50, 99])
+        summary = summarize(of_case)
+        rows.append(
+            {
+                "contestant": name,
+                "base": names[0],
+                "texts x tokens": case,
+                **summary,
+                "requests/s": summary.pop("rate"),
+                "p50_ms": float(p50),
+                "p99_ms": float(p99),
+                "start_seconds": start_seconds[name],
+                "peak_mb": of_case[-1]["peak_mb"],
+                "difference": differences[name],
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoint", type=Path, help="a BERT with a pooler, such as MiniLM")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of one turn")
+    add_only(parser, CONTESTANTS)
+    parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.prepare:
+        prepare(options.checkpoint, options.prepare)
+        return
+    names = [name for name in CONTESTANTS if name in options.only]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
+        subprocess.run(  # in a process of its own, which releases its memory
+            [sys.executable, "-m", "benchmarks.serving.latency", *arguments], cwd=ROOT, check=True
+        )
+        rows = run(names, folder, options)
+    columns = {
+        "contestant": "",
+        "texts x tokens": "",
+        "ratio": ".2f",
+        "ratio_min": ".2f",
+        "ratio_max": ".2f",
+        "requests/s": ",.1f",
+        "p50_ms": ".1f",
+        "p99_ms": ".1f",
+        "start_seconds": ".1f",
+        "peak_mb": ",.0f",
+        "other_cores": ".2f",
+    }
+    print_report(rows, columns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+r"""Results on tasks: compared with training in Hugging Face, and with and without pretraining.
+
+    python -m benchmarks.tasks.results nli snli_dev.jsonl mnli_dev.jsonl --checkpoint minilm
+    python -m benchmarks.tasks.results squad dev-v1.1.json --checkpoint minilm
+    python -m benchmarks.tasks.results proof novels/*.txt --run-dir runs/novels \
+        --sst2 train.tsv dev.tsv --pos train.conllu dev.conllu
+
+`nli` and `squad` train twice from the same checkpoint with the same new head, on the same batches
+with the same options: with `fit` here, and with a PyTorch loop on Hugging Face's model. Both are
+evaluated by the same code on a fifth of the data, selected by a hash of the premise or the
+article. `proof` pretrains a `mini` model on a text and fine-tunes it and the same model without
+pretraining, with several seeds. Prints JSON lines.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_bert_d2l as kb
+from benchmarks.runner import ROOT
+from keras_bert_d2l.data.tasks.examples import QuestionExamples, TaskExamples, TextExamples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.optimizers import WarmupLinearDecay
+
+WEIGHT_DECAY = 0.01
+HELD_OUT = 5  # one example of this many is held out
+
+
+def show(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def number_of(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def split(examples: TaskExamples, keys: Iterable[str]) -> tuple[TaskExamples, TaskExamples]:
+    """Split by the rank of the keys' hashes, so that equal keys are in the same part."""
+    keys = list(keys)
+    ranked = sorted(set(keys), key=number_of)
+    held_out = set(ranked[: len(ranked) // HELD_OUT])
+    sides: tuple[list[int], list[int]] = ([], [])
+    for index, key in enumerate(keys):
+        sides[key in held_out].append(index)
+    return examples.subset(sides[0]), examples.subset(sides[1])
+
+
+def joined(parts: list[TextExamples]) -> TextExamples:
+    fields = {
+        name: tuple(value for part in parts for value in getattr(part, name))
+        for name in ("texts", "texts_b", "labels")
+    }
+    return TextExamples(**fields)
+
+
+def epochs_of(rows: TaskRows, options: argparse.Namespace) -> Iterator[tf.data.Dataset]:
+    """Return the batches of each epoch, `max_steps` in total."""
+    left = options.max_steps or sys.maxsize
+    for epoch in range(options.epochs):
+        batches = rows.batches(options.batch_size, epoch=epoch, seed=options.seed)
+        number = min(left, int(batches.cardinality()))
+        if number:
+            yield batches.take(number)
+        left -= number
+
+
+def train(model: TaskModel, epochs: list[tf.data.Dataset], options: argparse.Namespace) -> float:
+    """Train with the given options and return the seconds."""
+    steps = sum(int(batches.cardinality()) for batches in epochs)
+    rate = WarmupLinearDecay(options.learning_rate, round(options.warmup * steps), steps)
+    model.compile(kb.BERTAdamW(rate, WEIGHT_DECAY))
+    start = time.perf_counter()
+    for batches in epochs:
+        model.fit(batches, verbose=0)
+    return time.perf_counter() - start
+
+
+def write_batches(epochs: list[tf.data.Dataset], file: Path) -> None:
+    """Write the arrays of all batches as `step/name`."""
+    arrays: dict[str, np.ndarray] = {}
+    batches = (batch for epoch in epochs for batch in epoch.as_numpy_iterator())
+    for step, (features, labels) in enumerate(batches):
+        labels = labels if isinstance(labels, dict) else {"label": labels}
+        arrays |= {f"{step}/{name}": array for name, array in {**features, **labels}.items()}
+    np.savez(file, **arrays)
+
+
+def train_by_huggingface(task: str, steps: int, folder: Path, options: argparse.Namespace) -> float:
+    start = time.perf_counter()
+    subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "benchmarks.tasks.contestants.results_huggingface",
+                f"--task={task}",
+            ),
+            *(f"--model={folder / 'start'}", f"--batches={folder / 'batches.npz'}"),
+            *(f"--out={folder / 'huggingface'}", f"--learning-rate={options.learning_rate}"),
+            *(f"--warmup-steps={round(options.warmup * steps)}", f"--seed={options.seed}"),
+            f"--weight-decay={WEIGHT_DECAY}",
+            *(["--bfloat16"] if options.precision == "mixed_bfloat16" else []),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        check=True,
+    )
+    return time.perf_counter() - start
+
+
+def beside_huggingface(
+    options: argparse.Namespace,
+    make: Callable[..., TaskModel],
+    examples: TaskExamples,
+    held_out: dict[str, TaskExamples],
+    overlap: int | None = None,
+) -> None:
+    """Train with both programs from the same checkpoint and print both scores."""
+    keras.utils.set_random_seed(options.seed)
+    keras.config.set_dtype_policy(options.precision)
+    bert, tokenizer, _ = kb.load_pretrained(options.checkpoint, verbose=False)
+    model = make(bert, tokenizer=tokenizer)
+    rows = TaskRows.encode(examples, tokenizer, max_len=options.max_len, overlap=overlap)
+    epochs = list(epochs_of(rows, options))
+    steps = sum(int(batches.cardinality()) for batches in epochs)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kb.save_pretrained(model, folder / "start", format="huggingface")
+        write_batches(epochs, folder / "batches.npz")
+        seconds = {"ours": train(model, epochs, options)}
+        kb.save_pretrained(model, folder / "ours")
+        seconds["huggingface"] = train_by_huggingface(examples.task, steps, folder, options)
+        keras.config.set_dtype_policy("float32")  # both are scored in it
+        for who, took in seconds.items():
+            trained = kb.load_pretrained(folder / who, verbose=False).model
+            lengths = {"max_len": options.max_len, "overlap": overlap}
+            for part, some in held_out.items():
+                evaluation = evaluate(trained, some, **lengths)
+                show(
+                    task=options.command,
+                    who=who,
+                    held_out=part,
+                    examples=len(some),
+                    train_rows=len(rows),
+                    steps=steps,
+                    precision=options.precision,
+                    seconds=round(took, 1),
+                    **{key: round(value, 4) for key, value in evaluation.metrics.items()},
+                )
+
+
+def nli(options: argparse.Namespace) -> None:
+    train_parts, held_out = [], {}
+    for file in options.files:
+        examples = read_examples("classify", file)
+        some, held_out[file.name] = split(examples, examples.texts)
+        train_parts.append(some)
+    examples = joined(train_parts)
+    held_out["all"] = joined(list(held_out.values()))
+
+    def make(bert: kb.BERTModel, **kwargs: Any) -> TaskModel:
+        return kb.SequenceClassifier(bert, examples.label_names, **kwargs)
+
+    beside_huggingface(options, make, examples, held_out)
+
+
+def squad(options: argparse.Namespace) -> None:
+    examples = read_examples("answer", options.file)
+    assert isinstance(examples, QuestionExamples)
+    assert examples.titles is not None
+    some, held_out = split(examples, examples.titles)
+    parts = {options.file.name: held_out}
+    beside_huggingface(options, kb.QuestionAnswerer, some, parts, options.overlap)
+
+
+def pretrained_on(options: argparse.Namespace) -> Path:
+    """Return the checkpoint of a finished run, or pretrain now."""
+    best = options.run_dir / "best"
+    if not best.exists():
+        config = kb.BERTConfig.preset("mini", dropout=0.0, embedding_dropout=0.0)
+        kb.pretrain(
+            [str(file) for file in options.text],
+            options.run_dir,
+            vocab_size=8000,
+            bert_config=config,
+            steps=options.pretraining_steps,
+            batch_size=64,
+            max_len=64,
+            short_steps=options.pretraining_steps * 4 // 5,
+            short_len=32,
+            precision=options.precision,
+            verbose=2,
+        )
+    return best
+
+
+def proof(options: argparse.Namespace) -> None:
+    checkpoint = pretrained_on(options)
+    keras.config.set_dtype_policy(options.precision)
+    scores: dict[tuple[str, str], list[float]] = {}
+    tasks = {
+        "sst2": ("classify", kb.SequenceClassifier, options.sst2, {}),
+        "pos": ("tag", kb.TokenClassifier, options.pos, {"label": "UPOS"}),
+    }
+    for name, (task, kind, files, columns) in tasks.items():
+        examples, dev = (read_examples(task, file, **columns) for file in files)
+        bert, tokenizer, config = kb.load_pretrained(checkpoint, verbose=False)
+        # Small data need dropout, which the pretraining did not use.
+        config = dataclasses.replace(config, dropout=0.1, embedding_dropout=0.1)
+        rows = TaskRows.encode(examples, tokenizer, max_len=options.max_len)
+        for seed in range(options.seeds):
+            for start in ("pretrained", "untrained"):
+                keras.utils.set_random_seed(seed)
+                options.seed = seed
+                bert = kb.BERTModel.from_bert_config(config)
+                if start == "pretrained":
+                    bert.set_weights(
+                        kb.load_pretrained(checkpoint, verbose=False).model.get_weights()
+                    )
+                model = kind(bert, examples.label_names, tokenizer=tokenizer)
+                epochs = list(epochs_of(rows, options))
+                seconds = train(model, epochs, options)
+                accuracy = evaluate(model, dev).metrics["accuracy"]
+                scores.setdefault((name, start), []).append(accuracy)
+                show(
+                    task=name,
+                    start=start,
+                    seed=seed,
+                    accuracy=round(accuracy, 4),
+                    steps=sum(int(batches.cardinality()) for batches in epochs),
+                    seconds=round(seconds, 1),
+                )
+    for name in tasks:
+        ours, other = scores[name, "pretrained"], scores[name, "untrained"]
+        gains = [a - b for a, b in zip(ours, other, strict=True)]
+        show(
+            task=name,
+            pretrained=round(statistics.mean(ours), 4),
+            untrained=round(statistics.mean(other), 4),
+            gain=round(statistics.mean(gains), 4),
+            least_gain=round(min(gains), 4),
+            seeds=len(gains),
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    of_nli = commands.add_parser("nli", help="pairs of sentences")
+    of_nli.add_argument("files", type=Path, nargs="+")
+    of_squad = commands.add_parser("squad", help="questions")
+    of_squad.add_argument("file", type=Path)
+    of_squad.add_argument("--overlap", type=int, default=128)
+    of_proof = commands.add_parser("proof", help="pretrained here, or untrained")
+    of_proof.add_argument("text", type=Path, nargs="+", help="what to pretrain on")
+    of_proof.add_argument("--run-dir", type=Path, required=True, help="a run to make, or made")
+    of_proof.add_argument("--pretraining-steps", type=int, default=9000)
+    of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
+    of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
+    of_proof.add_argument("--seeds", type=int, default=3)
+    for command, max_len, epochs in ((of_nli, 128, 3), (of_squad, 384, 2), (of_proof, 64, 1)):
+        if command is not of_proof:
+            command.add_argument("--checkpoint", type=Path, required=True)
+            command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--max-len", type=int, default=max_len)
+        command.add_argument("--epochs", type=int, default=epochs)
+        command.add_argument("--max-steps", type=int, help="of all epochs together")
+        command.add_argument("--batch-size", type=int, default=32)
+        # `mini` tolerates a higher learning rate, and needs it without pretraining.
+        rate = 3e-4 if command is of_proof else 1e-4
+        command.add_argument("--learning-rate", type=float, default=rate)
+        command.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
+        command.add_argument(
+            "--precision", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16"
+        )
+    options = parser.parse_args()
+    {"nli": nli, "squad": squad, "proof": proof}[options.command](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Hugging Face: BertForPreTraining in PyTorch, as shipped or tuned by hand (`--tuned`).
+
+Tuned means PyTorch's attention kernel, the fused optimizer, and logits at the predicted positions
+only.
+"""
+
+import contextlib
+
+import torch
+from transformers import BertConfig, BertForPreTraining
+
+from benchmarks.training.contestants import turns, workload
+
+options = workload.read_options()
+size = workload.SIZES[options.size]
+
+config = BertConfig(
+    vocab_size=workload.VOCAB_SIZE,
+    hidden_size=size.num_hiddens,
+    num_hidden_layers=size.num_blks,
+    num_attention_heads=size.num_heads,
+    intermediate_size=4 * size.num_hiddens,
+    hidden_dropout_prob=workload.DROPOUT,
+    attention_probs_dropout_prob=workload.DROPOUT,
+    max_position_embeddings=workload.MAX_LEN,
+    attn_implementation="sdpa" if options.tuned else "eager",
+)
+model = BertForPreTraining(config).train()
+decayed = [p for name, p in model.named_parameters() if p.ndim > 1]
+others = [p for name, p in model.named_parameters() if p.ndim == 1]
+optimizer = torch.optim.AdamW(
+    [{"params": decayed}, {"params": others, "weight_decay": 0.0}],
+    lr=workload.LEARNING_RATE,
+    weight_decay=workload.WEIGHT_DECAY,
+    fused=options.tuned or None,
+)
+
+batch = {
+    key: torch.as_tensor(value).long()
+    for key, value in workload.make_batch(size.batch_size).items()
+}
+inputs = {
+    "input_ids": batch["tokens"],
+    "token_type_ids": batch["segments"],
+    "attention_mask": torch.ones_like(batch["tokens"]),
+}
+labels = torch.full_like(batch["tokens"], -100)
+labels.scatter_(1, batch["pred_positions"], batch["mlm"])
+
+
+def loss_as_shipped() -> torch.Tensor:
+    return model(**inputs, labels=labels, next_sentence_label=batch["nsp"]).loss
+
+
+def loss_at_predicted_positions() -> torch.Tensor:
+    outputs = model.bert(**inputs)
+    positions = batch["pred_positions"][..., None].expand(-1, -1, size.num_hiddens)
+    predicted = torch.gather(outputs.last_hidden_state, 1, positions)  # (B, P, D)
+    mlm_logits, nsp_logits = model.cls(predicted, outputs.pooler_output)
+    cross_entropy = torch.nn.functional.cross_entropy
+    mlm_loss = cross_entropy(mlm_logits.flatten(0, 1).float(), batch["mlm"].flatten())
+    return mlm_loss + cross_entropy(nsp_logits.float(), batch["nsp"])
+
+
+forward = loss_at_predicted_positions if options.tuned else loss_as_shipped
+autocast = (
+    torch.autocast("cpu", torch.bfloat16)
+    if options.precision == "mixed_bfloat16"
+    else contextlib.nullcontext()
+)
+
+
+def step() -> float:
+    optimizer.zero_grad(set_to_none=True)
+    with autocast:
+        loss = forward()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), workload.CLIP_NORM)
+    optimizer.step()
+    return loss.item()
+
+
+turns.take_turns(step, options.answers)

@@ -1,0 +1,85 @@
+"""The workload of all contestants: google's sizes, a synthetic batch, and its number of operations.
+
+B: batch size, T: tokens in a sequence, P: predicted positions, V: vocabulary size.
+"""
+
+import argparse
+import dataclasses
+
+import numpy as np
+
+VOCAB_SIZE = 30522
+NUM_TOKENS = 128
+NUM_PREDICTIONS = 20
+MAX_LEN = 512
+DROPOUT = 0.1
+LEARNING_RATE = 1e-4
+WEIGHT_DECAY = 0.01
+CLIP_NORM = 1.0
+
+FIRST_WORD_ID = 1000  # below are the special and the unused tokens
+MASK_ID = 103
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A size of google's architecture and its batch size in this benchmark."""
+
+    num_blks: int
+    num_hiddens: int
+    num_heads: int
+    batch_size: int
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * NUM_TOKENS
+
+    @property
+    def gflop_per_token(self) -> float:
+        """Billions of multiplications and additions in the matrix products of a training step.
+
+        The backward pass counts twice the forward pass; the MLM head sees P of T tokens.
+        """
+        block = 2 * 12 * self.num_hiddens**2 + 4 * NUM_TOKENS * self.num_hiddens
+        head = 2 * self.num_hiddens * (self.num_hiddens + VOCAB_SIZE)
+        forward = self.num_blks * block + head * NUM_PREDICTIONS / NUM_TOKENS
+        return 3 * forward / 1e9
+
+
+SIZES = {
+    "tiny": Size(num_blks=2, num_hiddens=128, num_heads=2, batch_size=32),
+    "mini": Size(num_blks=4, num_hiddens=256, num_heads=4, batch_size=32),
+    "base": Size(num_blks=12, num_hiddens=768, num_heads=12, batch_size=16),
+}
+PRECISIONS = ("float32", "mixed_bfloat16")
+
+
+def make_batch(batch_size: int) -> dict[str, np.ndarray]:
+    """Return a batch without padding that is the same in every process."""
+    rng = np.random.default_rng(0)
+    shape = (batch_size, NUM_TOKENS)
+    words = rng.integers(FIRST_WORD_ID, VOCAB_SIZE, shape, dtype=np.int32)
+    inner = np.arange(1, NUM_TOKENS - 1, dtype=np.int32)
+    rows = [rng.choice(inner, NUM_PREDICTIONS, replace=False) for _ in range(batch_size)]
+    pred_positions = np.sort(rows, axis=1)
+    tokens = words.copy()
+    np.put_along_axis(tokens, pred_positions, MASK_ID, axis=1)
+    second_starts = rng.integers(40, 90, (batch_size, 1))
+    return {
+        "tokens": tokens,  # (B, T)
+        "segments": (np.arange(NUM_TOKENS) >= second_starts).astype(np.int32),  # (B, T)
+        "valid_lens": np.full(batch_size, NUM_TOKENS, np.int32),  # (B,)
+        "pred_positions": pred_positions,  # (B, P)
+        "mlm": np.take_along_axis(words, pred_positions, axis=1),  # (B, P)
+        "nsp": rng.integers(0, 2, batch_size, dtype=np.int32),  # (B,)
+    }
+
+
+def read_options() -> argparse.Namespace:
+    """Parse the arguments that `train_step.py` passes to a contestant."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", choices=SIZES, required=True)
+    parser.add_argument("--precision", choices=PRECISIONS, required=True)
+    parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--answers", type=int, required=True, help="file descriptor of a pipe")
+    return parser.parse_args()

@@ -1,0 +1,59 @@
+"""Pretrain `mini` on WikiText-2 for about ten minutes on two cores and print held-out losses.
+
+This is `pretrain` as a user would call it: a WordPiece vocabulary of 8,000 tokens learned from
+the text, 5 % of the articles held out, rows filled with whole sentences. The first steps train on
+short rows, from which a model of this size learns word order several times sooner. `<unk>`,
+WikiText's mark for rare words, is the unknown token, which is never predicted, and ` @-@ `
+escapes are undone. Losses of setups that keep both are lower, because these tokens are easy to
+predict. Losses are in nats, averaged over real predictions.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+
+import keras_bert_d2l as kb
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", help="wiki.train.tokens, also as .gz or .xz")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-len", type=int, default=64)
+    parser.add_argument("--short-steps", type=int, default=1000)
+    parser.add_argument("--short-len", type=int, default=16)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = vars(arguments())
+    settings = dict(options)
+    dropout = settings.pop("dropout")
+    config = kb.BERTConfig.preset("mini", dropout=dropout, embedding_dropout=dropout)
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        result = kb.pretrain(
+            settings.pop("corpus"),
+            f"{folder}/run",
+            layout="wikitext",
+            vocab_size=8000,
+            bert_config=config,
+            evaluate_every=settings["steps"],
+            cache_dir=f"{folder}/cache",
+            verbose=2,
+            **settings,
+        )
+        minutes = (time.perf_counter() - start) / 60
+    figures = {name.removeprefix("val_"): value for name, value in result.metrics[-1].items()}
+    shown = {name: round(value, 4) for name, value in figures.items()}
+    print(json.dumps({**options, **shown, "minutes_with_vocabulary": round(minutes, 2)}))
+
+
+if __name__ == "__main__":
+    main()
