@@ -93,9 +93,7 @@ def main() -> None:
                     kills_here += build.wait() == -signal.SIGKILL
                     kills += build.returncode == -signal.SIGKILL
                 build.communicate()
-            start(
-                corpus, vocab, store, options.workers
-            ).communicate()  # cleans up
+            start(corpus, vocab, store, options.workers).communicate()  # cleans up
             leftovers = [
                 path for path in folder.iterdir() if path.name.startswith(f".{store.name}")
             ]
