@@ -2,13 +2,19 @@
 
 import os
 import warnings
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple, Unpack
 
-from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, make_task, task_fields
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.formats.task_fields import (
+    TaskOptions,
+    describe_task,
+    make_task,
+    task_fields,
+)
 from keras_bert_d2l.checkpoints.opening import HEADS as _PARTS
 from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
-from keras_bert_d2l.checkpoints.weights.transfer import Checkpoint, load_weights
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -98,7 +104,7 @@ def load_pretrained(
 
 
 def load_task(
-    kind: type[TaskModel], path: PathLike, *, verbose: bool = True, **options: Any
+    kind: type[TaskModel], path: PathLike, *, verbose: bool = True, **options: Unpack[TaskOptions]
 ) -> Pretrained:
     """Load a checkpoint of any known format as a task model.
 
@@ -135,7 +141,8 @@ def load_task(
     """
     model, tokenizer, config = load_pretrained(path, heads=heads_of(kind), verbose=verbose)
     if not isinstance(model, TaskModel):
-        model = kind(model, tokenizer=tokenizer, **options)
+        create: Callable[..., TaskModel] = kind
+        model = create(model, tokenizer=tokenizer, **options)
         if kind.has_head:
             print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new head")
         return Pretrained(model, tokenizer, config)
@@ -148,7 +155,7 @@ def load_task(
         )
     for name, value in options.items():
         given = list(value) if isinstance(value, tuple) else value
-        if name not in stored or given != stored[name]:
+        if name not in stored or given != stored.get(name):
             raise ValueError(
                 f"`{name}` must be that of the checkpoint {os.fspath(path)!r}, "
                 f"{stored.get(name)!r}, or be omitted. Received: {name}={value!r:.120}. To train a "
@@ -168,7 +175,7 @@ def load_model(checkpoint: Checkpoint) -> tuple[BERTModel | TaskModel, list[str]
         model: BERTModel | TaskModel = BERTModel.from_bert_config(checkpoint.config)
         if checkpoint.task is not None:
             model = make_task(model, checkpoint.task)
-    return model, load_weights(model, checkpoint.table, checkpoint.tensors)
+    return model, load_weights(model, checkpoint.table, checkpoint.arrays)
 
 
 def _tokenizer(path: PathLike, checkpoint: Checkpoint) -> Tokenizer | None:

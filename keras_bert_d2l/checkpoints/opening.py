@@ -8,19 +8,20 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native, notebook
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, CheckpointFormat
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
-from keras_bert_d2l.checkpoints.weights.transfer import Checkpoint, Tensors, first, part_of
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.tables import first_few, part_of
 from keras_bert_d2l.types import PathLike
 
 # In the order of asking: formats that a file names come first, formats that can only be guessed
 # from the names of weights come last.
-_FORMATS = (native, huggingface, google, book, notebook)
+_FORMATS: tuple[CheckpointFormat, ...] = (native, huggingface, google, book, notebook)
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "
     "(book), and .safetensors or .npz files with the book's or the notebook's names of weights"
 )
-_WITHOUT_HEADS = (book, notebook)  # their files need not tell the number of attention heads
 
 HEADS = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
 """The parts of a `BERTModel` that a file may lack, with the names that users know."""
@@ -84,14 +85,14 @@ def inspect_checkpoint(
     ```
     """
     checkpoint = open_checkpoint(path, num_heads)
-    return summary(path, checkpoint), _summaries(checkpoint.tensors)
+    return summary(path, checkpoint), _summaries(checkpoint.arrays)
 
 
-def _summaries(tensors: Tensors) -> Iterator[WeightSummary]:
-    dtypes = tensors.dtypes()
-    for name, shape in sorted(tensors.shapes().items()):
-        value = tensors.read(name)
-        yield WeightSummary(name, shape, dtypes[name], float(value.mean()), float(value.std()))
+def _summaries(arrays: NamedArrays) -> Iterator[WeightSummary]:
+    for name, shape in sorted(arrays.shapes.items()):
+        value = arrays.read(name)
+        mean, std = float(value.mean()), float(value.std())
+        yield WeightSummary(name, shape, arrays.dtypes[name], mean, std)
 
 
 def open_checkpoint(path: PathLike, num_heads: int | None = None) -> Checkpoint:
@@ -106,13 +107,10 @@ def open_checkpoint(path: PathLike, num_heads: int | None = None) -> Checkpoint:
         ValueError: A file is damaged, or two files contradict each other or `num_heads`.
     """
     path = pathlib.Path(path)
-    module = next((one for one in _FORMATS if one.recognises(path)), None)
-    if module is None:
+    format = next((format for format in _FORMATS if format.recognizes(path)), None)
+    if format is None:
         raise _unknown(path)
-    if module in _WITHOUT_HEADS:
-        checkpoint = module.describe(path, num_heads)
-    else:
-        checkpoint = module.describe(path)
+    checkpoint = format.describe(path, num_heads)
     config, vocab = checkpoint.config, checkpoint.vocab
     if num_heads not in (None, config.num_heads):
         raise ValueError(
@@ -138,10 +136,12 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         inside = sorted(
             os.fspath(folder)
             for folder in path.iterdir()
-            if folder.is_dir() and any(one.recognises(folder) for one in _FORMATS)
+            if folder.is_dir() and any(format.recognizes(folder) for format in _FORMATS)
         )
         if inside:
-            message += f" It contains checkpoints; give the path of one of them: {first(inside)}."
+            message += (
+                f" It contains checkpoints; give the path of one of them: {first_few(inside)}."
+            )
         try:
             json.loads((path / native.CONFIG_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -159,7 +159,7 @@ def summary(path: PathLike, checkpoint: Checkpoint, heads: Collection[str] | Non
         checkpoint: The checkpoint.
         heads: The names from `HEADS` that are reported if they are missing. `None` means all.
     """
-    config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.tensors.shapes()
+    config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.arrays.shapes
     stored = [row for row in checkpoint.table if row.theirs in shapes]
     parts = {part_of(row.ours) for row in stored}
     absent = {part_of(row.ours) for row in checkpoint.table} - parts

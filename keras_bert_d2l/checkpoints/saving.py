@@ -2,22 +2,28 @@
 
 import os
 import pathlib
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
+from keras_bert_d2l.checkpoints.formats.checkpoint import WritableFormat
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
 Format = Literal["native", "huggingface", "google", "book"]
 
-_WRITERS = {"native": native, "huggingface": huggingface, "google": google, "book": book}
+_WRITERS: dict[str, WritableFormat] = {
+    "native": native,
+    "huggingface": huggingface,
+    "google": google,
+    "book": book,
+}
 _FOR_TASKS = ("native", "huggingface")
 # The files that `save_pretrained` writes, and that it may therefore replace in a folder.
 _REPLACEABLE = {
@@ -69,7 +75,7 @@ def save_pretrained(
         _save(model, path, None, {}, format)
     else:
         check_vocabulary(model, tokenizer)
-        _save(model, path, tokenizer.vocab, dict(dict(tokenizer.options)), format)
+        _save(model, path, tokenizer.vocab, tokenizer.options, format)
 
 
 def convert_checkpoint(
@@ -115,7 +121,7 @@ def _save(
     model: BERTModel | TaskModel,
     path: PathLike,
     vocab: Vocab | None,
-    tokenizer_options: dict[str, Any],
+    tokenizer_options: TokenizerOptions,
     format: str,
 ) -> None:
     _check_format(format)

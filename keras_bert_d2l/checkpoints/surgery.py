@@ -1,8 +1,8 @@
-"""Vocabulary and positions of a model that exists: a model in, one of another size out.
+"""Surgery: changing the vocabulary or the number of positions of an existing model.
 
-What the model answered before, it answers after: for the token ids and positions that both have,
-encodings and logits are the same. The model that goes in is not changed, and neither is its
-tokenizer; the state of an optimiser is not taken along.
+A new model of another size is returned. For the token ids and positions that both models have, it
+gives the same encodings and logits. The given model and tokenizer are not changed, and the state of
+an optimizer is not carried over.
 
 V vocabulary, D hidden width.
 """
@@ -15,14 +15,15 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
-from keras_bert_d2l.checkpoints.weights.transfer import first, named_weights
+from keras_bert_d2l.checkpoints.weights.tables import first_few
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-# The weights with one entry for each token, and the axis of it.
+# The weights that have an entry for each token, and the axis of these entries.
 _VOCABULARY_AXES = {
     "encoder/token_embedding/embeddings": 0,
     "mlm/mlp/logits/kernel": 1,
@@ -36,21 +37,36 @@ _INSIDE_A_WORD = "##"
 def add_tokens(
     model: BERTModel, tokenizer: Tokenizer, tokens: Sequence[str]
 ) -> tuple[BERTModel, Tokenizer]:
-    """Gives a model more tokens.
+    """Add tokens to the vocabulary of a model.
 
-    They get the ids from V on. A new token begins as the mean of the pieces that it was made of so
-    far, in the embedding and in the MLM head; a word that was unknown begins as the unknown token.
+    The new tokens get ids from V on. In the embedding and in the MLM head, each starts as the mean
+    of the pieces that the tokenizer has split it into so far. A word that was unknown starts as
+    the unknown token.
 
     Args:
         model: The model.
-        tokenizer: The model's tokenizer.
-        tokens: Tokens that the vocabulary does not have: words, or `##` and the inside of a word.
+        tokenizer: The tokenizer of the model.
+        tokens: Tokens to add: whole words, or `##` followed by a part of a word that does not
+            begin it.
 
-    Returns: a new model with V + `len(tokens)` tokens, and its tokenizer.
+    Returns:
+        A new model with V + `len(tokens)` tokens, and its tokenizer.
 
     Raises:
-        ValueError: The tokenizer is not the model's, or a token is in the vocabulary already, is
-            given twice or is no token.
+        ValueError: The vocabulary does not have the model's size, or a token is already in it, is
+            given twice or is not valid.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = kb.Tokenizer(kb.Vocab([*specials, "play", "##er"]))
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=7))
+    model, tokenizer = kb.add_tokens(model, tokenizer, ["player"])
+    assert tokenizer.tokenize(["player"]).to_list() == [[7]]
+    ```
     """
     check_bert(model)
     check_vocabulary(model, tokenizer)
@@ -69,21 +85,33 @@ def add_tokens(
 def drop_tokens(
     model: BERTModel, tokenizer: Tokenizer, tokens: Iterable[str]
 ) -> tuple[BERTModel, Tokenizer]:
-    """Takes tokens away from a model, for instance those that a corpus never uses.
+    """Remove tokens from the vocabulary of a model, for example those that a corpus never uses.
 
-    The tokens that stay keep their order, and get the ids 0, 1, 2 and so on; the special tokens
-    always stay. A text with a token that is gone is split into smaller pieces, or its word is
-    unknown.
+    The remaining tokens keep their order and get the ids 0, 1, 2 and so on. Special tokens are
+    never removed. Words that used a removed token are split into smaller pieces or become unknown.
 
     Args:
         model: The model.
-        tokenizer: The model's tokenizer.
-        tokens: Tokens to drop.
+        tokenizer: The tokenizer of the model.
+        tokens: Tokens to remove.
 
-    Returns: a new model with fewer tokens, and its tokenizer.
+    Returns:
+        A new model with fewer tokens, and its tokenizer.
 
     Raises:
-        ValueError: The tokenizer is not the model's, or a token is not in the vocabulary.
+        ValueError: The vocabulary does not have the model's size, or lacks one of the tokens.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = kb.Tokenizer(kb.Vocab([*specials, "play", "##er", "player"]))
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=8))
+    model, tokenizer = kb.drop_tokens(model, tokenizer, ["player"])
+    assert tokenizer.tokenize(["player"]).to_list() == [[5, 6]]
+    ```
     """
     check_bert(model)
     check_vocabulary(model, tokenizer)
@@ -94,26 +122,37 @@ def drop_tokens(
 
 
 def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
-    """Gives a model a longer `max_len`.
+    """Increase the `max_len` of a model.
 
-    The new positions begin as the old ones, from the first again, so that neighbours are related
-    as they are in the old ones. Sinusoidal positions are computed, and go on as they are.
+    The embeddings of the new positions start as copies of the old ones, in the same order, so that
+    neighbors are related as before. Sinusoidal positions are computed for the new length.
 
     Args:
         model: The model.
         max_len: The new length, at least the old one.
 
-    Returns: a new model; what it answers up to the old length is the same to the bit.
+    Returns:
+        A new model. For texts up to the old length its outputs are bit for bit the same.
 
     Raises:
         ValueError: `max_len` is smaller than the model's.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    config = kb.BERTConfig.preset("tiny", vocab_size=100, max_len=128)
+    longer = kb.extend_positions(kb.BERTModel.from_bert_config(config), max_len=256)
+    assert longer.bert_config.max_len == 256
+    ```
     """
     check_bert(model)
     old = model.bert_config.max_len
     if max_len < old:
         raise ValueError(
-            f"`max_len` must be at least that of the model, {old}. Received: max_len={max_len}; "
-            "a model takes shorter sequences as it is."
+            f"`max_len` must be at least that of the model, {old}. Received: max_len={max_len}. "
+            "Shorter sequences need no change of the model."
         )
     config = dataclasses.replace(model.bert_config, max_len=max_len)
     rows = np.arange(max_len) % old
@@ -123,7 +162,7 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
 def _with_vocabulary(
     model: BERTModel, vocab: Vocab, change: Callable[[np.ndarray], np.ndarray]
 ) -> BERTModel:
-    """Returns a model of another vocabulary; `change` acts on the first axis, the tokens."""
+    """Return a model with another vocabulary. `change` acts on the first axis, the tokens."""
 
     def along(axis: int) -> Callable[[np.ndarray], np.ndarray]:
         return lambda weight: np.moveaxis(change(np.moveaxis(weight, axis, 0)), 0, axis)
@@ -137,9 +176,9 @@ def _rebuilt(
     config: BERTConfig,
     changes: Mapping[str, Callable[[np.ndarray], np.ndarray]],
 ) -> BERTModel:
-    """Returns a model of another configuration, with the weights of `model`, some of them changed.
+    """Return a model of another configuration with the weights of `model`, after `changes`.
 
-    Weights of another shape than before without a change would be an error of `assign`.
+    `changes` needs a function for every weight whose shape differs.
     """
     with without_initialization():
         new = BERTModel.from_bert_config(config, dtype=model.dtype_policy)
@@ -151,7 +190,7 @@ def _rebuilt(
 
 
 def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids of the longest old pieces, from the left, that make up a new token."""
+    """Return the ids of the longest old pieces, from left to right, that make up a new token."""
     vocab = tokenizer.vocab
     if not token.startswith(_INSIDE_A_WORD):
         return tokenizer.tokenize([token]).to_list()[0] or [vocab.unk_id]
@@ -167,7 +206,7 @@ def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def _warn_of_unreachable(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
-    """Warns of new tokens that no text becomes, since texts are split before they are looked up."""
+    """Warn of tokens that are never produced, because texts are split before they are looked up."""
     words = [token for token in tokens if not token.startswith(_INSIDE_A_WORD)]
     if not words:
         return
@@ -175,7 +214,8 @@ def _warn_of_unreachable(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
     never = [w for w, ids in zip(words, made, strict=True) if ids != [tokenizer.vocab[w]]]
     if never:
         warnings.warn(
-            f"No text becomes the new tokens {first(never)}: the tokenizer splits them at spaces "
-            "and punctuation, or lowers them. Use their ids, or add what it makes of them.",
+            f"The tokenizer never produces the new tokens {first_few(never)}: it splits them at "
+            "spaces and punctuation, or lowercases them. Use their ids, or add the tokens that it "
+            "produces instead.",
             stacklevel=3,
         )

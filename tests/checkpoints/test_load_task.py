@@ -140,7 +140,7 @@ def test_lora_is_written_into_the_kernels_and_read_as_nothing_added(tmp_path):
     assert not plain.has_lora
     expected = outputs(model)
     checkpoint = native.describe(tmp_path / "task")
-    load_weights(model, checkpoint.table, checkpoint.tensors)
+    load_weights(model, checkpoint.table, checkpoint.arrays)
     np.testing.assert_allclose(outputs(model), expected, atol=1e-6)
     assert not lora_b.numpy().any()
 

@@ -61,8 +61,8 @@ def test_bad_input_is_one_line(error, checkpoint, tmp_path):
     assert "--num-heads" in error("inspect", checkpoint, "--num-heads", "0")
     assert "num_heads" in error("inspect", checkpoint, "--num-heads", "4")
     (checkpoint / "model.safetensors").write_bytes(b"damaged")
-    assert "no whole safetensors file" in error("convert", checkpoint, new)
-    assert "no whole safetensors file" in error("inspect", checkpoint)
+    assert "not a complete safetensors file" in error("convert", checkpoint, new)
+    assert "not a complete safetensors file" in error("inspect", checkpoint)
     assert not new.exists()
 
 

@@ -171,7 +171,7 @@ def test_we_load_what_transformers_writes(tmp_path, batch, name, fields, shard_s
     checkpoint = huggingface.describe(tmp_path)
     assert name in checkpoint.description
     ours = BERTModel.from_bert_config(checkpoint.config)
-    missing = load_weights(ours, checkpoint.table, checkpoint.tensors)
+    missing = load_weights(ours, checkpoint.table, checkpoint.arrays)
     assert missing == (["mlm", "nsp"] if name == "BertModel" else [])
     assert len(assert_equal_outputs(ours, theirs, batch)) >= 2
 

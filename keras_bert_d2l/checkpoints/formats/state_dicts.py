@@ -1,31 +1,30 @@
-"""State dicts of PyTorch programs: an npz or safetensors file in, its weights by name out.
+"""State dicts of PyTorch programs, read from npz and safetensors files.
 
-A state dict holds weights by name and nothing of the program around them. What the shapes do not
-tell, the file says beside the weights: the number of attention heads, as the array `num_heads` of
-an npz file or the entry `num_heads` of a safetensors file's metadata; in the same way, if it
-likes, `dropout`. PyTorch's own files are pickles, which may run code when they are read, and are
-refused.
+A state dict holds the weights of a program by name, and nothing else of the program. The number of
+attention heads, which the shapes do not tell, is stored beside the weights: as the array
+`num_heads` of an npz file or as the entry `num_heads` of a safetensors file's metadata. The rate
+`dropout` may be stored in the same way. PyTorch's own files are pickles, which may run code when
+they are read, and are refused.
 """
 
-import contextlib
 import os
 import pathlib
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import safetensors
 
-from keras_bert_d2l.checkpoints.weights.safetensors_files import SafetensorsFiles
-from keras_bert_d2l.checkpoints.weights.transfer import TRANSPOSED, Row, Tensors
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.npz_files import open_npz, read_npz_array
+from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors
+from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Endings, Names, expand
 from keras_bert_d2l.config import BERTConfig
 
 SUFFIXES = (".safetensors", ".npz")
 PICKLE_SUFFIXES = (".params", ".pt", ".pth", ".bin", ".pkl")
-_ARGUMENTS: dict[str, Callable[[Any], Any]] = {"num_heads": int, "dropout": float}
-# Where some names begin so, the other arrays are no weights: inputs and outputs, for instance.
+_ARGUMENTS: dict[str, type[int] | type[float]] = {"num_heads": int, "dropout": float}
+# If some names begin like this, the other arrays are not weights but, for example, test inputs.
 _PREFIX = "w/"
 _HOW_TO_SAVE = (
     "`safetensors.torch.save_file(state, 'pretrained.safetensors', metadata={'num_heads': '4'})`"
@@ -33,195 +32,123 @@ _HOW_TO_SAVE = (
 
 
 class StateDict:
-    """The `Tensors` of a state dict in one file.
+    """A state dict in one file.
 
-    Where names begin with `w/`, those alone are weights, without these two letters; elsewhere
-    all arrays are.
+    If some names begin with `w/`, only these arrays are weights, and the prefix is removed.
 
     Args:
-        file: An npz or safetensors file, by its suffix.
+        file: A file whose suffix is in `SUFFIXES`.
 
     Attributes:
-        arguments: What the file says of `num_heads` and `dropout`, where it does.
+        arrays: The weights.
+        arguments: `num_heads` and `dropout`, if the file stores them.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, holds pickled objects, or what it says of an argument is
-            no number.
+        ValueError: The file is damaged, holds pickled objects, or an argument in it is not a
+            number.
     """
 
     def __init__(self, file: pathlib.Path) -> None:
-        self.source = os.fspath(file)
-        read = _read_npz if file.suffix == ".npz" else _read_safetensors
-        self._tensors, said = read(file)
-        stored = self._tensors.shapes().keys() - said.keys()
-        prefixed = [name for name in stored if name.startswith(_PREFIX)]
-        self._names = {name.removeprefix(_PREFIX): name for name in prefixed or stored}
-        self.arguments = {name: _number(self.source, name, value) for name, value in said.items()}
+        stored, arguments = (_read_npz if file.suffix == ".npz" else _read_safetensors)(file)
+        weights = stored.shapes.keys() - arguments.keys()
+        prefixed = [name for name in weights if name.startswith(_PREFIX)]
+        self.arrays = stored.select({n.removeprefix(_PREFIX): n for n in prefixed or weights})
+        self.arguments = {name: _number(file, name, value) for name, value in arguments.items()}
 
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shapes of the weights by name."""
-        shapes = self._tensors.shapes()
-        return {name: shapes[stored] for name, stored in self._names.items()}
+    def describe(
+        self,
+        description: str,
+        preset: str,
+        num_heads: int | None,
+        names: Names,
+        endings: Endings = TORCH_ENDINGS,
+    ) -> Checkpoint:
+        """Return the state dict as a checkpoint whose sizes are the shapes of its weights.
 
-    def dtypes(self) -> Mapping[str, str]:
-        """Returns the dtypes of the weights by name."""
-        dtypes = self._tensors.dtypes()
-        return {name: dtypes[stored] for name, stored in self._names.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        """Returns one weight as float32."""
-        return self._tensors.read(self._names[name])
-
-    def leave_out(self, name: str) -> None:
-        """Makes a name no weight any more: a buffer that the model computes itself."""
-        del self._names[name]
-
-    def shape(self, name: str, rank: int) -> tuple[int, ...]:
-        """Returns the shape of a weight that a configuration is read from.
+        Args:
+            description: The format, as a summary names it.
+            preset: The program that wrote the file, as a preset of `BERTConfig`.
+            num_heads: Number of attention heads, if the file does not store it.
+            names: The program's table of names.
+            endings: The endings that go with the table.
 
         Raises:
-            ValueError: The weight is missing, or has not as many axes as it must have.
+            ValueError: A weight is missing or has another number of axes, or the number of heads
+                is unknown or does not fit the sizes.
         """
-        shape = self.shapes().get(name)
+        arguments = {"num_heads": num_heads, **self.arguments}
+        if arguments["num_heads"] is None:
+            raise ValueError(
+                f"{self.arrays.source!r} does not say how many attention heads the model has, and "
+                "its weights do not tell. Pass `num_heads`, or store it beside the weights: in an "
+                "npz file as the array 'num_heads', in a safetensors file as metadata, "
+                f"{_HOW_TO_SAVE}."
+            )
+        try:
+            config = BERTConfig.preset(preset, **arguments, **self._sizes(names))
+        except ValueError as error:
+            raise ValueError(f"{self.arrays.source!r}: {error}") from error
+        table = expand(config, names, endings)
+        return Checkpoint(description, config, table, self.arrays, None, {})
+
+    def _sizes(self, names: Names) -> dict[str, int]:
+        ffn, positions = names["encoder/blk_{}/ffn/dense1"], names["encoder/pos_embedding"]
+        blocks = str(ffn).partition("{}")[0]
+        in_blocks = [n.removeprefix(blocks) for n in self.arrays.shapes if n.startswith(blocks)]
+        # A table whose positions have a layout lacks the first of the three axes.
+        pe, num_axes = (positions, 3) if isinstance(positions, str) else (positions[0], 2)
+        vocab_size, num_hiddens = self._shape(f"{names['encoder/token_embedding']}.weight", 2)
+        return {
+            "vocab_size": vocab_size,
+            "num_hiddens": num_hiddens,
+            "ffn_num_hiddens": self._shape(f"{ffn}.bias".format(0), 1)[0],
+            "num_blks": len({name.partition(".")[0] for name in in_blocks}),
+            "max_len": self._shape(pe, num_axes)[-2],
+            "num_segments": self._shape(f"{names['encoder/segment_embedding']}.weight", 2)[0],
+        }
+
+    def _shape(self, name: str, num_axes: int) -> tuple[int, ...]:
+        shape = self.arrays.shapes.get(name)
         if shape is None:
             raise ValueError(
-                f"{self.source!r} lacks the weight {name!r}. The file is of another model, or not "
-                "whole: copy it again."
+                f"{self.arrays.source!r} lacks the weight {name!r}. The file belongs to another "
+                "model or is incomplete: copy it again."
             )
-        if len(shape) != rank:
+        if len(shape) != num_axes:
             raise ValueError(
-                f"{self.source!r}: {name!r} must have {rank} axes. Received: the shape {shape}."
+                f"{self.arrays.source!r}: {name!r} must have {num_axes} axes. Received: the shape "
+                f"{shape}."
             )
         return shape
 
-    def num_blocks(self, prefix: str) -> int:
-        """Returns how many blocks the names that begin with `prefix` tell of."""
-        names = [name.removeprefix(prefix) for name in self._names if name.startswith(prefix)]
-        return len({name.partition(".")[0] for name in names})
-
-    def config(self, preset: str, num_heads: int | None, **sizes: int) -> BERTConfig:
-        """Returns the configuration of the program that wrote the file.
-
-        Args:
-            preset: The program, a preset of `BERTConfig`.
-            num_heads: The number of heads where the file does not say it.
-            **sizes: The fields that the shapes tell.
-
-        Raises:
-            ValueError: The number of heads is unknown, or does not go with the sizes.
-        """
-        said = self.arguments.get("num_heads", num_heads)
-        if said is None:
-            raise ValueError(
-                f"{self.source!r} does not say how many attention heads the model has, and its "
-                "weights do not tell. Pass `num_heads`, or store it beside the weights: in an npz "
-                "file as the array 'num_heads', in a safetensors file as metadata, "
-                f"{_HOW_TO_SAVE}."
-            )
-        arguments = {**self.arguments, "num_heads": said}
-        try:
-            return BERTConfig.preset(preset, **arguments, **sizes)
-        except ValueError as error:
-            raise ValueError(f"{self.source!r}: {error}") from error
-
-
-def dense(ours: str, theirs: str) -> list[Row]:
-    """Returns the rows of an `nn.Linear`, which keeps its kernel as (out, in)."""
-    return [
-        Row(f"{ours}/kernel", f"{theirs}.weight", TRANSPOSED),
-        Row(f"{ours}/bias", f"{theirs}.bias"),
-    ]
-
-
-def layer_norm(ours: str, theirs: str, scale: str = "weight", shift: str = "bias") -> list[Row]:
-    """Returns the rows of an `nn.LayerNorm`, or of another class with other names."""
-    return [Row(f"{ours}/gamma", f"{theirs}.{scale}"), Row(f"{ours}/beta", f"{theirs}.{shift}")]
-
 
 def refuse_pickle(file: pathlib.Path) -> None:
-    """Raises the `ValueError` on PyTorch's own files."""
+    """Raise the `ValueError` for PyTorch's own files."""
     raise ValueError(
         f"{os.fspath(file)!r} is a pickle of PyTorch or MXNet, which may run code when it is read, "
-        "and is not read. Turn it into safetensors where PyTorch is, with the model's number of "
-        f"heads: `state = torch.load({file.name!r}, weights_only=True)`, then {_HOW_TO_SAVE}."
+        "so it is not read here. Convert it to safetensors where PyTorch is installed, with the "
+        f"model's number of heads: `state = torch.load({file.name!r}, weights_only=True)`, then "
+        f"{_HOW_TO_SAVE}."
     )
 
 
-class _Npz:
-    """The `Tensors` of an npz file, which is a zip archive of arrays, read one at a time."""
-
-    def __init__(self, file: pathlib.Path) -> None:
-        self.source = os.fspath(file)
-        self._file = file
-        if not file.is_file():
-            raise FileNotFoundError(f"There is no file {self.source!r}.")
-        with self._refusing_damage(), zipfile.ZipFile(file) as archive:
-            self._headers = {
-                entry.removesuffix(".npy"): _header(archive, entry) for entry in archive.namelist()
-            }
-
-    @contextlib.contextmanager
-    def _refusing_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(
-                f"{self.source!r} is no whole npz file of plain arrays: {error}. Copy it again, or "
-                "write it anew with `numpy.savez(file, **arrays)`, of numbers alone."
-            ) from error
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: shape for name, (shape, _) in self._headers.items()}
-
-    def dtypes(self) -> Mapping[str, str]:
-        return {name: dtype.name for name, (_, dtype) in self._headers.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        dtype = self._headers[name][1]
-        if dtype.kind != "f":
-            raise ValueError(
-                f"{self.source!r}: weights must be floating-point numbers. Received: {name!r} in "
-                f"{dtype}; where a file holds other arrays too, the names of its weights begin "
-                f"with {_PREFIX!r}."
-            )
-        return self.stored(name).astype(np.float32, copy=False)
-
-    def stored(self, name: str) -> np.ndarray:
-        """Returns an array as it is stored; never one of Python objects, which may run code."""
-        with self._refusing_damage(), np.load(self._file, allow_pickle=False) as stored:
-            return stored[name]
+def _read_npz(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, Any]]:
+    arrays = open_npz(file)
+    return arrays, {n: read_npz_array(file, n) for n in _ARGUMENTS if n in arrays.shapes}
 
 
-def _header(archive: zipfile.ZipFile, entry: str) -> tuple[tuple[int, ...], np.dtype]:
-    with archive.open(entry) as file:
-        version = np.lib.format.read_magic(file)
-        # Version 3 differs from 2 in the encoding of names within a dtype; numbers have none.
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _read_npz(file: pathlib.Path) -> tuple[Tensors, dict[str, Any]]:
-    npz = _Npz(file)
-    return npz, {name: npz.stored(name) for name in _ARGUMENTS if name in npz.shapes()}
-
-
-def _read_safetensors(file: pathlib.Path) -> tuple[Tensors, dict[str, Any]]:
-    tensors = SafetensorsFiles([file])  # which checks the header
+def _read_safetensors(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, Any]]:
+    arrays = open_safetensors([file])  # which checks the header
     with safetensors.safe_open(file, framework="numpy") as opened:
         metadata = opened.metadata() or {}
-    return tensors, {name: metadata[name] for name in _ARGUMENTS if name in metadata}
+    return arrays, {name: metadata[name] for name in _ARGUMENTS if name in metadata}
 
 
-def _number(source: str, name: str, value: Any) -> Any:
+def _number(file: pathlib.Path, name: str, value: Any) -> int | float:
     try:
         return _ARGUMENTS[name](value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{source!r}: `{name}` must be one number. Received: {value!r:.80}."
+            f"{os.fspath(file)!r}: `{name}` must be one number. Received: {value!r:.80}."
         ) from error

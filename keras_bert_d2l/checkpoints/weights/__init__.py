@@ -1,1 +1,1 @@
-"""Files of named arrays, and the tables that rename them."""
+"""Files of named arrays, and the loop that copies them into models and back."""

@@ -1,9 +1,9 @@
-"""Safetensors files: names, shapes and, one at a time, arrays out; whole files in.
+"""Safetensors files, read one array at a time and written as a whole.
 
-The format (github.com/huggingface/safetensors, README) is the length of a header, the header in
-JSON with name, dtype, shape and place of each array, and the numbers. The safetensors library
-checks the header; the numbers are read from their place in the file, not mapped, so that memory
-holds one array of the file at a time.
+A file holds the length of its header, a JSON header with the name, dtype, shape and offsets of
+each array, and the numbers (github.com/huggingface/safetensors, README). The safetensors library
+checks the header. The numbers are read by their offsets instead of being memory-mapped, so that
+only one array is in memory at a time.
 """
 
 import json
@@ -16,12 +16,14 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-_LENGTH_BYTES = 8  # of the number before the header
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+
+_LENGTH_BYTES = 8  # size of the integer in front of the header
 _STORED_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has no bfloat16
 
 
-class _Place(NamedTuple):
-    """Where an array lies."""
+class _Entry(NamedTuple):
+    """Where an array is stored."""
 
     file: pathlib.Path
     offset: int
@@ -29,78 +31,45 @@ class _Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-class SafetensorsFiles:
-    """The `Tensors` of one safetensors file, or of the several that a model is divided into.
-
-    Args:
-        files: The files; the order does not matter.
+def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
+    """Open one safetensors file, or the several files of a sharded model, in any order.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file is damaged (too short, or with a header that points outside the file or
+        ValueError: A file is damaged (truncated, or with a header that points outside the file or
             twice at the same numbers), or two files hold the same name.
     """
-
-    def __init__(self, files: Sequence[pathlib.Path]) -> None:
-        self.source = os.fspath(files[0] if len(files) == 1 else files[0].parent)
-        self._places: dict[str, _Place] = {}
-        for file in files:
-            for name, place in _places(file).items():
-                other = self._places.setdefault(name, place)
-                if other is not place:
-                    raise ValueError(
-                        f"{os.fspath(other.file)!r} and {os.fspath(file)!r} both hold {name!r}, "
-                        "which must be in one file: the files are of two different models."
-                    )
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shapes of all arrays by name, without reading the arrays."""
-        return {name: place.shape for name, place in self._places.items()}
-
-    def dtypes(self) -> Mapping[str, str]:
-        """Returns the dtypes of all arrays by name, as the format spells them: `"F32"`, `"I64"`."""
-        return {name: place.dtype for name, place in self._places.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        """Returns one array as float32.
-
-        Raises:
-            ValueError: It is stored as anything but F32, F16 or BF16.
-        """
-        place = self._places[name]
-        if place.dtype not in _STORED_AS:
-            raise ValueError(
-                f"{os.fspath(place.file)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
-                f"in {place.dtype}; convert the file with the program that wrote it."
-            )
-        count = int(np.prod(place.shape))
-        stored = np.fromfile(place.file, _STORED_AS[place.dtype], count, offset=place.offset)
-        if stored.size != count:
-            raise ValueError(
-                f"{os.fspath(place.file)!r} became shorter while it was read: {name!r} has "
-                f"{stored.size} of {count} numbers. Load it again when nothing writes it."
-            )
-        if place.dtype == "BF16":  # the upper half of a float32
-            stored = (stored.astype(np.uint32) << 16).view(np.float32)
-        return stored.astype(np.float32, copy=False).reshape(place.shape)
+    entries: dict[str, _Entry] = {}
+    for file in files:
+        for name, entry in _read_header(file).items():
+            other = entries.setdefault(name, entry)
+            if other is not entry:
+                raise ValueError(
+                    f"{os.fspath(other.file)!r} and {os.fspath(file)!r} both hold {name!r}, "
+                    "which must be in one file only: the files belong to two different models."
+                )
+    return NamedArrays(
+        source=os.fspath(files[0] if len(files) == 1 else files[0].parent),
+        shapes={name: entry.shape for name, entry in entries.items()},
+        dtypes={name: entry.dtype for name, entry in entries.items()},
+        read=lambda name: _read(name, entries[name]),
+    )
 
 
-def write_safetensors(file: pathlib.Path, arrays: Mapping[str, np.ndarray], framework: str) -> None:
-    """Writes a safetensors file.
+def write_safetensors(
+    file: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+) -> None:
+    """Write a safetensors file into a folder that nobody reads yet.
 
     Args:
-        file: The file, in a folder that nobody reads yet.
+        file: The file.
         arrays: Arrays by name.
-        framework: Whose layout it is, for the header: `"pt"` (transformers asks for it) or
-            `"keras"`.
+        metadata: Entries for the header. More than one are written in no particular order.
     """
-    # One key of metadata, as its order is not fixed: the same arrays give the same bytes.
-    content = safetensors.numpy.save(dict(arrays), metadata={"format": framework})
-    file.write_bytes(content)
+    file.write_bytes(safetensors.numpy.save(dict(arrays), metadata=dict(metadata)))
 
 
-def _places(file: pathlib.Path) -> dict[str, _Place]:
-    """Returns the places of a file's arrays, after the safetensors library found them sound."""
+def _read_header(file: pathlib.Path) -> dict[str, _Entry]:
     if not file.is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(file)!r}.")
     try:
@@ -108,8 +77,8 @@ def _places(file: pathlib.Path) -> dict[str, _Place]:
             pass
     except safetensors.SafetensorError as error:
         raise ValueError(
-            f"{os.fspath(file)!r} is no whole safetensors file: {error}. The file is damaged: "
-            "copy it again, or save the model anew."
+            f"{os.fspath(file)!r} is not a complete safetensors file: {error}. The file is "
+            "damaged: copy it again, or save the model again."
         ) from error
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
@@ -117,6 +86,24 @@ def _places(file: pathlib.Path) -> dict[str, _Place]:
     header.pop("__metadata__", None)
     start = _LENGTH_BYTES + length
     return {
-        name: _Place(file, start + entry["data_offsets"][0], entry["dtype"], tuple(entry["shape"]))
+        name: _Entry(file, start + entry["data_offsets"][0], entry["dtype"], tuple(entry["shape"]))
         for name, entry in header.items()
     }
+
+
+def _read(name: str, entry: _Entry) -> np.ndarray:
+    if entry.dtype not in _STORED_AS:
+        raise ValueError(
+            f"{os.fspath(entry.file)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
+            f"in {entry.dtype}. Convert the file with the program that wrote it."
+        )
+    count = int(np.prod(entry.shape))
+    stored = np.fromfile(entry.file, _STORED_AS[entry.dtype], count, offset=entry.offset)
+    if stored.size != count:
+        raise ValueError(
+            f"{os.fspath(entry.file)!r} became shorter while it was read: {name!r} has "
+            f"{stored.size} of {count} numbers. Load it again when no program writes to it."
+        )
+    if entry.dtype == "BF16":  # the upper half of a float32
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32, copy=False).reshape(entry.shape)

@@ -1,189 +1,84 @@
-"""Weights under other names: a format is a table of names, and one loop goes through it.
+"""Copying weights between a file and a model, by a table of names.
 
-A table says of every weight what another program calls it and how it lays it out. `load_weights`
-goes from a file to a model, `stored_weights` from a model to what is to be written; both refuse
-what is left over on either side.
+`load_weights` copies from a file into a model, `stored_weights` from a model to the arrays of a
+file. Both refuse to leave anything out on either side.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.tables import PARTS, Row, first_few, part_of
 from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.text.vocab.vocab import Vocab
 
-# Of a model, by the first word of a weight's path; the last one is the head of a task.
-PARTS = ("encoder", "hidden", "mlm", "nsp", "head")
-_NEEDED = ("encoder", "head")  # without these a file is not of the model
-_NUM_NAMED = 3  # of the weights that do not fit, so many are named
-
-
-class Layout(NamedTuple):
-    """How another program lays out the numbers of a weight."""
-
-    to_ours: Callable[[np.ndarray], np.ndarray]
-    to_theirs: Callable[[np.ndarray], np.ndarray]
-
-
-def _same(x: np.ndarray) -> np.ndarray:
-    return x
-
-
-SAME = Layout(_same, _same)
-TRANSPOSED = Layout(np.transpose, np.transpose)  # dense kernels as (out, in)
-# Without the leading axis that the book's position embedding has.
-POSITIONS = Layout(lambda x: x[None], lambda x: x[0])
-# Here column 1 of the next-sentence logits is "is next"; elsewhere it may be column 0.
-SWAPPED = Layout(lambda x: x[..., ::-1], lambda x: x[..., ::-1])
-SWAPPED_TRANSPOSED = Layout(lambda x: x[::-1].T, lambda x: x.T[::-1])
-
-
-class Row(NamedTuple):
-    """One weight.
-
-    Attributes:
-        ours: Its name in `named_weights`, for instance `encoder/blk_0/attention/W_q/kernel`.
-        theirs: Its name in the other program.
-        layout: How the other program lays it out.
-    """
-
-    ours: str
-    theirs: str
-    layout: Layout = SAME
-
-
-class Tensors(Protocol):
-    """The arrays of a file, by name, read one at a time."""
-
-    source: str  # the file, for people
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shapes of all arrays by name, without reading the arrays."""
-        ...
-
-    def dtypes(self) -> Mapping[str, str]:
-        """Returns the dtypes of all arrays in the file by name, for people."""
-        ...
-
-    def read(self, name: str) -> np.ndarray:
-        """Returns one array as float32."""
-        ...
-
-
-class Arrays:
-    """`Tensors` that are in memory already."""
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], source: str) -> None:
-        self.source = source
-        self._arrays = arrays
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: tuple(array.shape) for name, array in self._arrays.items()}
-
-    def dtypes(self) -> Mapping[str, str]:
-        return {name: str(array.dtype) for name, array in self._arrays.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        return np.asarray(self._arrays[name], dtype=np.float32)
-
-
-class Checkpoint(NamedTuple):
-    """What a format found in a folder, before any weight is read.
-
-    Attributes:
-        description: The format and the kind of model, for people.
-        config: The architecture.
-        table: A row for every weight of that architecture.
-        tensors: The weights.
-        vocab: The vocabulary, or `None` where the folder has none.
-        tokenizer_options: Keyword arguments of `Tokenizer` that go with the vocabulary.
-        task: What the model is for, as `task_fields` has it; `None`: a `BERTModel`.
-    """
-
-    description: str
-    config: BERTConfig
-    table: Sequence[Row]
-    tensors: Tensors
-    vocab: Vocab | None
-    tokenizer_options: dict[str, Any]
-    task: dict[str, Any] | None = None
+_REQUIRED = ("encoder", "head")  # a file that lacks one of these belongs to another model
 
 
 def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
-    """Returns the weights of a model by their paths without the model's own name.
+    """Return the weights of a model by their Keras paths without the model's name.
 
-    A tied token embedding is there once. The states of dropout's generators are not there, nor
-    what LoRA adds to a kernel.
+    A tied token embedding is listed once. The states of random generators and the additions of
+    LoRA are not listed.
     """
-    # Not by the model's name: a task's encoder has that of its BERT in front, and either may have
-    # been made in a name scope.
+    # A path may begin with the name of a model or with a name scope, so that it is compared with
+    # the path of the layer.
     layers = {part: getattr(model, part, None) for part in PARTS}
     paths = {part: layer.path for part, layer in layers.items() if layer is not None}
-    names = {}
-    for weight in model.weights:
-        for part, path in paths.items():
-            if weight.path.startswith(f"{path}/") and not weight.name.startswith("lora_kernel"):
-                names[part + weight.path.removeprefix(path)] = weight
-    return names
+    return {
+        part + weight.path.removeprefix(path): weight
+        for weight in model.weights
+        for part, path in paths.items()
+        if weight.path.startswith(f"{path}/") and not weight.name.startswith("lora_kernel")
+    }
 
 
-def _adapted(model: BERTModel | TaskModel) -> dict[int, keras.layers.Dense]:
-    """Returns the dense layers with LoRA, by the identity of their kernel's variable."""
-    dense = [part for part in model._flatten_layers() if isinstance(part, keras.layers.Dense)]
-    return {id(layer._kernel): layer for layer in dense if layer.lora_enabled}
+def load_weights(
+    model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays
+) -> list[str]:
+    """Set the weights of a model to those of a file.
 
-
-def _addition(layer: keras.layers.Dense) -> np.ndarray:
-    """Returns what LoRA adds to the kernel; `layer.kernel` would have the policy's precision."""
-    a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
-    return (layer.lora_alpha / layer.lora_rank) * (a @ b)
-
-
-def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], tensors: Tensors) -> list[str]:
-    """Sets the weights of a model to those of a file.
-
-    A head may be missing as a whole and is then drawn anew; the encoder may not, nor a task's
-    head.
+    A pretraining head may be missing as a whole, and is then initialized at random. The encoder
+    and the head of a task must be there.
 
     Args:
         model: The model.
         table: A row for every weight of the model.
-        tensors: The file; arrays that are no weights (a training step, a buffer) are left out.
+        arrays: The arrays of the file that are weights.
 
-    Returns: the parts of the model, of `PARTS`, that the file does not have.
+    Returns:
+        The parts of the model, from `PARTS`, that the file lacks.
 
     Raises:
-        ValueError: Weights are missing or left over, shapes differ, or a number is not finite.
+        ValueError: Weights are missing or left over, a shape differs, or a number is not finite.
     """
     weights = named_weights(model)
     rows = {row.ours: row for row in table}
-    _check_table(weights, rows)
-    shapes = tensors.shapes()
-    missing = _missing_parts(rows, shapes, tensors.source)
+    _check_names(weights, rows)
+    missing = _missing_parts(rows, arrays)
     present = {ours: row for ours, row in rows.items() if part_of(ours) not in missing}
-    left_over = shapes.keys() - {row.theirs for row in rows.values()}
+    left_over = arrays.shapes.keys() - {row.theirs for row in rows.values()}
     if left_over:
         raise ValueError(
-            f"{tensors.source!r} holds weights that the model of its configuration has not: "
-            f"{first(left_over)}. The file is of another model, or the configuration is."
+            f"{arrays.source!r} holds weights that the model of its configuration does not have: "
+            f"{first_few(left_over)}. The file or the configuration belongs to another model."
         )
-    _check_shapes(weights, present, shapes, tensors.source)
-    # The largest first: while it is converted it is in memory twice, and the rest is not yet.
+    _check_shapes(weights, present, arrays)
+    # The largest weight first: it is in memory twice while it is converted, and the memory of the
+    # other weights is not yet in use.
     for ours, row in sorted(present.items(), key=lambda item: -math.prod(weights[item[0]].shape)):
-        value = tensors.read(row.theirs)
+        value = arrays.read(row.theirs)
         if not np.isfinite(value).all():
             raise ValueError(
-                f"{tensors.source!r} holds numbers that are not finite in {row.theirs!r}: the "
-                "training that wrote it diverged, or the file is damaged; use an earlier one."
+                f"{arrays.source!r} holds numbers that are not finite in {row.theirs!r}: the "
+                "training that wrote it diverged, or the file is damaged. Use an earlier file."
             )
         weights[ours].assign(row.layout.to_ours(value))
-    for layer in _adapted(model).values():  # the file has it in the kernel already
+    for layer in _lora_layers(model).values():  # the kernels of the file include the additions
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
         initialize(getattr(model, part))
@@ -191,73 +86,70 @@ def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], tensors: Te
 
 
 def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[str, np.ndarray]:
-    """Returns the weights of a model in float32, named and laid out as another program has them.
+    """Return the weights of a model in float32, with another program's names and layouts.
+
+    The kernels include what LoRA adds to them.
 
     Raises:
-        ValueError: The table has no row for a weight, so that the format cannot express it.
+        ValueError: The table lacks a row for a weight, so the format cannot express the model.
     """
     weights = named_weights(model)
-    _check_table(weights, {row.ours: row for row in table})
-    adapted, stored = _adapted(model), {}
+    _check_names(weights, {row.ours: row for row in table})
+    lora_layers, stored = _lora_layers(model), {}
     for row in table:
         weight = weights[row.ours]
         value = keras.ops.convert_to_numpy(weight)
-        if id(weight) in adapted:
-            value = value + _addition(adapted[id(weight)])
+        if id(weight) in lora_layers:
+            value = value + _lora_addition(lora_layers[id(weight)])
         stored[row.theirs] = np.ascontiguousarray(row.layout.to_theirs(value), dtype=np.float32)
     return stored
 
 
-def part_of(ours: str) -> str:
-    """Returns the part of the model, of `PARTS`, that a weight belongs to."""
-    return ours.partition("/")[0]
+def _lora_layers(model: BERTModel | TaskModel) -> dict[int, keras.layers.Dense]:
+    """Return the dense layers with LoRA by the `id` of their kernel variable."""
+    dense = [part for part in model._flatten_layers() if isinstance(part, keras.layers.Dense)]
+    return {id(layer._kernel): layer for layer in dense if layer.lora_enabled}
 
 
-def _check_table(weights: Mapping[str, keras.Variable], rows: Mapping[str, Row]) -> None:
-    """Refuses a model with weights that the format has no name for, and the other way round."""
+def _lora_addition(layer: keras.layers.Dense) -> np.ndarray:
+    """Return what LoRA adds to a kernel, in float32 (`layer.kernel` has the policy's dtype)."""
+    a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
+    return (layer.lora_alpha / layer.lora_rank) * (a @ b)
+
+
+def _check_names(weights: Mapping[str, keras.Variable], rows: Mapping[str, Row]) -> None:
+    """Refuse a model unless the table has exactly one row for each of its weights."""
     if weights.keys() != rows.keys():
         raise ValueError(
             "The format cannot express this model: the two differ in "
-            f"{first(weights.keys() ^ rows.keys())}."
+            f"{first_few(weights.keys() ^ rows.keys())}."
         )
 
 
-def _missing_parts(
-    rows: Mapping[str, Row], shapes: Mapping[str, tuple[int, ...]], source: str
-) -> list[str]:
+def _missing_parts(rows: Mapping[str, Row], arrays: NamedArrays) -> list[str]:
     missing = []
     for part in PARTS:
         names = [row.theirs for ours, row in rows.items() if part_of(ours) == part]
-        absent = [name for name in names if name not in shapes]
-        if absent and len(absent) == len(names) and part not in _NEEDED:
+        absent = [name for name in names if name not in arrays.shapes]
+        if absent and len(absent) == len(names) and part not in _REQUIRED:
             missing.append(part)
         elif absent:
             raise ValueError(
-                f"{source!r} lacks weights of the model: {first(absent)}. The file is of another "
-                "model, or not whole: copy it again."
+                f"{arrays.source!r} lacks weights of the model: {first_few(absent)}. The file "
+                "belongs to another model or is incomplete. Copy it again."
             )
     return missing
 
 
 def _check_shapes(
-    weights: Mapping[str, keras.Variable],
-    rows: Mapping[str, Row],
-    shapes: Mapping[str, tuple[int, ...]],
-    source: str,
+    weights: Mapping[str, keras.Variable], rows: Mapping[str, Row], arrays: NamedArrays
 ) -> None:
     wrong = []
     for ours, row in rows.items():
-        # An array of one number seen in the weight's shape: the layout moves no memory.
+        # A broadcast scalar has the weight's shape but takes no memory.
         like = np.broadcast_to(np.float32(0), tuple(weights[ours].shape))
-        expected = row.layout.to_theirs(like).shape
-        if shapes[row.theirs] != expected:
-            wrong.append(f"{row.theirs} is {shapes[row.theirs]} instead of {expected}")
+        expected, found = row.layout.to_theirs(like).shape, arrays.shapes[row.theirs]
+        if found != expected:
+            wrong.append(f"{row.theirs} is {found} instead of {expected}")
     if wrong:
-        raise ValueError(f"{source!r} does not fit its configuration: {first(wrong)}.")
-
-
-def first(names: Iterable[str]) -> str:
-    """Returns the first few of some names, and how many more there are."""
-    names = sorted(names)
-    more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-    return ", ".join(names[:_NUM_NAMED]) + more
+        raise ValueError(f"{arrays.source!r} does not fit its configuration: {first_few(wrong)}.")

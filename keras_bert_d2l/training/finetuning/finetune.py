@@ -182,7 +182,7 @@ def finetune(
     metrics = _write_metrics(run, state, settings, facts)
     if state.best_epoch != len(state.history) or resume:
         best = native.describe(run / BEST)
-        load_weights(model, best.table, best.tensors)
+        load_weights(model, best.table, best.arrays)
     return FinetuningResult(model, metrics)
 
 

@@ -67,7 +67,7 @@ def random_model(config=CONFIG):
 def loaded(path, num_heads=None):
     checkpoint = book.describe(path, num_heads)
     model = BERTModel.from_bert_config(checkpoint.config)
-    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    assert load_weights(model, checkpoint.table, checkpoint.arrays) == []
     return model
 
 
@@ -133,7 +133,7 @@ def test_the_vocabulary_is_the_list_of_tokens(folder):
 
 
 def test_what_is_written_is_read_to_the_bit(folder):
-    assert book.recognises(folder)
+    assert book.recognizes(folder)
     checkpoint = book.describe(folder)
     assert checkpoint.config == CONFIG
     assert checkpoint.vocab == VOCAB
@@ -191,7 +191,7 @@ def test_a_single_npz_file_is_read(folder, tmp_path, prefix):
     others = {"tokens": np.ones((2, 3), "int32")} if prefix else {}
     arrays = {prefix + name: weight for name, weight in weights.items()}
     np.savez(tmp_path / "net.npz", num_heads=3, **arrays, **others)
-    assert book.recognises(tmp_path / "net.npz")
+    assert book.recognizes(tmp_path / "net.npz")
     assert_same_weights(loaded(tmp_path / "net.npz"), random_model())
 
 
@@ -211,9 +211,9 @@ def test_safetensors_goes_before_npz_and_a_pickle_beside_them_is_left_alone(fold
 def test_other_folders_and_files_are_not_the_books(tmp_path):
     np.savez(tmp_path / "net.npz", weights=np.ones(3, "float32"))
     (tmp_path / "vocab.json").write_text("[]")
-    assert not book.recognises(tmp_path)
-    assert not book.recognises(tmp_path / "net.npz")
-    assert not book.recognises(tmp_path / "model.ckpt")
+    assert not book.recognizes(tmp_path)
+    assert not book.recognizes(tmp_path / "net.npz")
+    assert not book.recognizes(tmp_path / "model.ckpt")
 
 
 @pytest.mark.parametrize(("metadata", "num_heads"), [({}, 3), ({"num_heads": "3"}, None)])
@@ -247,7 +247,7 @@ def test_a_number_of_heads_that_cannot_be_is_refused(folder, metadata, num_heads
 @pytest.mark.parametrize("path", ["pretrained.params", "."])
 def test_a_pickle_is_refused_with_the_way_to_safetensors(tmp_path, path):
     (tmp_path / "pretrained.params").write_bytes(b"\x80\x02}q\x00.")
-    assert book.recognises(tmp_path / path)
+    assert book.recognizes(tmp_path / path)
     with pytest.raises(
         ValueError, match=r"is a pickle.*may run code.*safetensors\.torch\.save_file.*num_heads"
     ):
@@ -269,7 +269,7 @@ def test_a_truncated_file_is_named(folder, tmp_path, kept):
     for file in files:
         content = file.read_bytes()
         file.write_bytes(content[: int(kept * len(content))])
-        with pytest.raises(ValueError, match=f"{file.name}' is no whole"):
+        with pytest.raises(ValueError, match=f"{file.name}' is not a complete"):
             book.describe(file.parent)
 
 
@@ -279,7 +279,7 @@ def test_numbers_that_are_damaged_inside_an_npz_are_noticed(folder):
     content = file.read_bytes()
     assert number in content
     file.write_bytes(content.replace(number, bytes(4)))
-    with pytest.raises(ValueError, match=r"npz' is no whole npz file.*CRC"):
+    with pytest.raises(ValueError, match=r"npz' is not a complete npz file.*CRC"):
         loaded(folder)
 
 
@@ -292,7 +292,9 @@ def test_arrays_of_python_objects_are_not_unpickled(folder):
 
 def test_a_number_of_heads_of_python_objects_is_not_unpickled(folder):
     as_npz(folder, num_heads={})
-    with pytest.raises(ValueError, match="no whole npz file of plain arrays.*allow_pickle=False"):
+    with pytest.raises(
+        ValueError, match="not a complete npz file of numeric arrays.*allow_pickle=False"
+    ):
         loaded(folder)
 
 
@@ -303,7 +305,7 @@ def test_a_number_of_heads_of_python_objects_is_not_unpickled(folder):
         ("encoder.pos_embedding", np.zeros((7, 6), "float32"), "must have 3 axes.*(7, 6)"),
         ("encoder.blks.1.ffn.dense2.bias", None, "lacks weights of the model: encoder.blks.1.ffn"),
         ("hidden.0.weight", np.zeros((6, 5), "float32"), r"hidden.0.weight is \(6, 5\) instead"),
-        ("encoder.final.weight", np.zeros(6, "float32"), "has not: encoder.final.weight"),
+        ("encoder.final.weight", np.zeros(6, "float32"), "does not have: encoder.final.weight"),
         ("mlm.mlp.3.bias", np.full(8, np.nan, "float32"), "not finite in 'mlm.mlp.3.bias'"),
     ],
 )
@@ -316,7 +318,7 @@ def test_a_head_that_is_missing_as_a_whole_is_reported(folder):
     names = ("nsp.output.weight", "nsp.output.bias")
     checkpoint = book.describe(rewritten(folder, **dict.fromkeys(names)))
     model = BERTModel.from_bert_config(checkpoint.config)
-    assert load_weights(model, checkpoint.table, checkpoint.tensors) == ["nsp"]
+    assert load_weights(model, checkpoint.table, checkpoint.arrays) == ["nsp"]
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,9 @@ def test_a_head_that_is_missing_as_a_whole_is_reported(folder):
 )
 def test_a_file_that_is_no_vocabulary_is_refused(folder, content, message):
     (folder / "vocab.json").write_bytes(content)
-    with pytest.raises(ValueError, match=f"vocab.json' is no vocabulary of the book: .*{message}"):
+    with pytest.raises(
+        ValueError, match=f"vocab.json' is not a vocabulary of the book: .*{message}"
+    ):
         book.describe(folder)
 
 

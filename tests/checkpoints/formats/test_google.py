@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, Vocab, WarmupLinearDecay
 from keras_bert_d2l.checkpoints.formats import google
+from keras_bert_d2l.checkpoints.formats.google.config import config_from_json, config_to_json
+from keras_bert_d2l.checkpoints.formats.google.folder import table
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
@@ -40,7 +42,7 @@ def random_model(config=CONFIG, seed=0):
 def load(path):
     checkpoint = google.describe(path)
     model = BERTModel.from_bert_config(without_dropout(checkpoint.config))
-    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    assert load_weights(model, checkpoint.table, checkpoint.arrays) == []
     return model
 
 
@@ -210,7 +212,7 @@ def test_a_checkpoint_of_googles_comes_back_bit_for_bit(data_dir, tmp_path):
     folder = data_dir / "golden/google_tf1"
     checkpoint = google.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
-    load_weights(model, checkpoint.table, checkpoint.tensors)
+    load_weights(model, checkpoint.table, checkpoint.arrays)
     google.write(model, tmp_path, None, {})
     expected = dict(np.load(folder / "weights.npz"))
     written = arrays(tmp_path / "bert_model.ckpt")
@@ -227,7 +229,7 @@ def test_a_file_of_googles_own_code_loads(data_dir):
     assert checkpoint.vocab == Vocab.from_file(folder / "vocab.txt")
     assert checkpoint.tokenizer_options == {"lowercase": True}
     model = BERTModel.from_bert_config(checkpoint.config)
-    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    assert load_weights(model, checkpoint.table, checkpoint.arrays) == []
     words = arrays(folder / "bert_model.ckpt")[WORDS]
     np.testing.assert_array_equal(model.encoder.token_embedding.embeddings, words)
     model.compile(BERTAdamW(bias_correction=False))
@@ -303,7 +305,7 @@ def test_a_model_comes_back_bit_for_bit_with_all_that_belongs_to_it(folder):
     assert checkpoint.vocab == VOCAB
     assert checkpoint.tokenizer_options == LOWERED
     model, original = BERTModel.from_bert_config(checkpoint.config), random_model()
-    assert load_weights(model, checkpoint.table, checkpoint.tensors) == []
+    assert load_weights(model, checkpoint.table, checkpoint.arrays) == []
     for weight, expected in zip(model.weights, original.weights, strict=True):
         np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
 
@@ -365,7 +367,7 @@ def test_what_the_format_cannot_express_is_refused_by_name(tmp_path, field, valu
 def test_a_dropout_that_is_not_kept_is_told(tmp_path, name):
     config = dataclasses.replace(CONFIG, **{name: 0.3})
     with pytest.warns(UserWarning, match=f"does not keep {name}=0.3"):
-        google.config_to_json(config, tmp_path / "bert_config.json")
+        config_to_json(config, tmp_path / "bert_config.json")
 
 
 def test_a_case_that_the_vocabulary_does_not_show_is_told(tmp_path):
@@ -386,18 +388,18 @@ def write_config(path, **fields):
 @pytest.mark.parametrize("name", ["tiny", "base", "large", "L-12_H-128"])
 def test_a_configuration_comes_back(tmp_path, name):
     config = BERTConfig.preset(name, attention_dropout=0.2)
-    google.config_to_json(config, tmp_path / "bert_config.json")
-    assert google.config_from_json(tmp_path / "bert_config.json") == config
+    config_to_json(config, tmp_path / "bert_config.json")
+    assert config_from_json(tmp_path / "bert_config.json") == config
 
 
 def test_how_weights_start_is_of_no_account(tmp_path):
     config = dataclasses.replace(CONFIG, initializer="book")
-    google.config_to_json(config, tmp_path / "bert_config.json")
-    assert google.config_from_json(tmp_path / "bert_config.json") == CONFIG
+    config_to_json(config, tmp_path / "bert_config.json")
+    assert config_from_json(tmp_path / "bert_config.json") == CONFIG
 
 
 def test_missing_fields_have_the_values_of_googles_code(tmp_path):
-    config = google.config_from_json(write_config(tmp_path / "c.json", vocab_size=30522))
+    config = config_from_json(write_config(tmp_path / "c.json", vocab_size=30522))
     assert config == BERTConfig.preset("base", num_segments=16)
 
 
@@ -412,7 +414,7 @@ def test_fields_of_the_multilingual_models_are_known(tmp_path):
         pooler_size_per_head=128,
         pooler_type="first_token_transform",
     )
-    assert google.config_from_json(path).vocab_size == 9
+    assert config_from_json(path).vocab_size == 9
 
 
 @pytest.mark.parametrize(
@@ -420,13 +422,13 @@ def test_fields_of_the_multilingual_models_are_known(tmp_path):
 )
 def test_gelu_is_the_tanh_form(tmp_path, theirs, ours):
     path = write_config(tmp_path / "c.json", vocab_size=9, hidden_act=theirs)
-    assert google.config_from_json(path).activation == ours
+    assert config_from_json(path).activation == ours
 
 
 def test_another_spread_of_the_first_weights_is_a_warning(tmp_path):
     path = write_config(tmp_path / "c.json", vocab_size=9, initializer_range=0.01)
     with pytest.warns(UserWarning, match="initializer_range=0.01"):
-        google.config_from_json(path)
+        config_from_json(path)
 
 
 @pytest.mark.parametrize(
@@ -447,24 +449,24 @@ def test_a_wrong_configuration_is_refused_with_file_and_field(tmp_path, content,
     path = tmp_path / "bert_config.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=f"bert_config.json.*{message}"):
-        google.config_from_json(path)
+        config_from_json(path)
 
 
 # Which files
 
 
 def test_a_folder_and_a_prefix_are_recognised(folder, tmp_path):
-    assert google.recognises(folder)
-    assert google.recognises(folder / "bert_model.ckpt")
-    assert not google.recognises(folder / "model.ckpt")
-    assert not google.recognises(tmp_path)
-    assert not google.recognises(tmp_path / "nothing" / "here")
+    assert google.recognizes(folder)
+    assert google.recognizes(folder / "bert_model.ckpt")
+    assert not google.recognizes(folder / "model.ckpt")
+    assert not google.recognizes(tmp_path)
+    assert not google.recognizes(tmp_path / "nothing" / "here")
 
 
 def test_of_a_folder_that_holds_more_the_checkpoint_at_the_top_is_taken(folder):
     shutil.copytree(folder, folder / "step5")
     np.savez(folder / "weights.npz", x=np.zeros(2))
-    assert google.describe(folder).tensors.source == str(folder / "bert_model.ckpt")
+    assert google.describe(folder).arrays.source == str(folder / "bert_model.ckpt")
 
 
 def test_of_several_checkpoints_the_one_that_the_file_checkpoint_names_is_taken(folder):
@@ -472,9 +474,9 @@ def test_of_several_checkpoints_the_one_that_the_file_checkpoint_names_is_taken(
         shutil.copy(file, folder / file.name.replace("bert_model.ckpt", "model.ckpt-20"))
     state = folder / "checkpoint"
     state.write_text('model_checkpoint_path: "/elsewhere/model.ckpt-20"\n')
-    assert google.describe(folder).tensors.source == str(folder / "model.ckpt-20")
+    assert google.describe(folder).arrays.source == str(folder / "model.ckpt-20")
     first = folder / "bert_model.ckpt"
-    assert google.describe(first).tensors.source == str(first)
+    assert google.describe(first).arrays.source == str(first)
     state.unlink()
     with pytest.raises(ValueError, match="2 checkpoints and no file `checkpoint`"):
         google.describe(folder)
@@ -487,7 +489,7 @@ def test_a_step_of_a_run_has_its_configuration_in_the_folder_above(folder):
         file.rename(step / file.name.replace("bert_model.ckpt", "model.ckpt-5"))
     for path in (step, step / "model.ckpt-5"):
         checkpoint = google.describe(path)
-        assert checkpoint.tensors.source == str(step / "model.ckpt-5")
+        assert checkpoint.arrays.source == str(step / "model.ckpt-5")
         assert (checkpoint.config, checkpoint.vocab) == (CONFIG, VOCAB)
 
 
@@ -504,7 +506,7 @@ def test_heads_may_be_missing_as_a_whole(folder):
     save_arrays(folder / "bert_model.ckpt", kept)
     checkpoint = google.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
-    missing = load_weights(model, checkpoint.table, checkpoint.tensors)
+    missing = load_weights(model, checkpoint.table, checkpoint.arrays)
     assert missing == ["hidden", "mlm", "nsp"]
 
 
@@ -533,9 +535,7 @@ def test_the_case_of_googles_vocabularies(data_dir, folder):
 
 def read_all(path):
     checkpoint = google.describe(path)
-    load_weights(
-        BERTModel.from_bert_config(checkpoint.config), checkpoint.table, checkpoint.tensors
-    )
+    load_weights(BERTModel.from_bert_config(checkpoint.config), checkpoint.table, checkpoint.arrays)
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def read_all(path):
 )
 def test_a_missing_file_is_named(folder, missing, error, message):
     (folder / missing).unlink()
-    assert google.recognises(folder)
+    assert google.recognizes(folder)
     with pytest.raises(error, match=message):
         read_all(folder)
 
@@ -578,11 +578,11 @@ def test_a_damaged_file_is_an_error_that_says_so(folder, name, damage):
         ({"num_hiddens": 10}, r"does not fit.* is \(.*8.*\) instead of \(.*10.*\)"),
         ({"max_len": 9}, r"position_embeddings is \(7, 8\) instead of \(9, 8\)"),
         ({"num_blks": 3}, "lacks weights.*bert/encoder/layer_2"),
-        ({"num_blks": 1}, "the model of its configuration has not: bert/encoder/layer_1"),
+        ({"num_blks": 1}, "the model of its configuration does not have: bert/encoder/layer_1"),
     ],
 )
 def test_weights_that_do_not_fit_the_configuration_are_named(folder, change, message):
-    google.config_to_json(dataclasses.replace(CONFIG, **change), folder / "bert_config.json")
+    config_to_json(dataclasses.replace(CONFIG, **change), folder / "bert_config.json")
     with pytest.raises(ValueError, match=message):
         read_all(folder)
 
@@ -634,10 +634,10 @@ def training_folder(tmp_path_factory):
     """A checkpoint after two steps, with the state of the optimiser named as google's code does."""
     folder = tmp_path_factory.mktemp("trained")
     model = trained_model(steps=2)
-    google.config_to_json(model.bert_config, folder / "bert_config.json")
+    config_to_json(model.bert_config, folder / "bert_config.json")
     states = {variable.name: variable for variable in model.optimizer.variables}
     tensors = {"global_step": np.int64(2)}
-    for ours, theirs, layout in google.table(CONFIG):
+    for ours, theirs, layout in table(CONFIG):
         weight = named_weights(model)[ours]
         name = weight.path.replace("/", "_")
         tensors[theirs] = layout.to_theirs(weight.numpy())
@@ -649,10 +649,10 @@ def training_folder(tmp_path_factory):
 
 def test_the_state_of_the_optimiser_is_no_weight(training_folder):
     checkpoint = google.describe(training_folder)
-    assert "with the state of its optimiser" in checkpoint.description
+    assert "with the state of its optimizer" in checkpoint.description
     names = {row.theirs for row in checkpoint.table}
-    assert checkpoint.tensors.shapes().keys() == names
-    assert checkpoint.tensors.dtypes() == dict.fromkeys(names, "float32")
+    assert checkpoint.arrays.shapes.keys() == names
+    assert checkpoint.arrays.dtypes == dict.fromkeys(names, "float32")
     assert load(training_folder)
 
 
@@ -679,7 +679,7 @@ def test_a_state_that_is_not_there_or_of_another_model_is_refused(training_folde
     with pytest.raises(ValueError, match=r"slot '.*intermediate.*' must have the shape.*Found"):
         google.restore_optimizer(training_folder, wide)
     assert int(wide.optimizer.iterations) == 0
-    with pytest.raises(ValueError, match="no state of an optimiser"):
+    with pytest.raises(ValueError, match="no state of an optimizer"):
         google.restore_optimizer(folder, trained_model(steps=0))
 
 

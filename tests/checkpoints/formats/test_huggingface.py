@@ -44,7 +44,7 @@ def read(folder):
     """The model of a folder and the parts that the folder does not have."""
     checkpoint = huggingface.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
-    return model, load_weights(model, checkpoint.table, checkpoint.tensors)
+    return model, load_weights(model, checkpoint.table, checkpoint.arrays)
 
 
 def values(model):
@@ -277,7 +277,7 @@ def test_without_a_vocabulary_there_is_none(folder):
     (folder / "tokenizer.json").write_text("{}")
     checkpoint = huggingface.describe(folder)
     assert checkpoint.vocab is None
-    assert "tokenizer.json is not read" in checkpoint.description
+    assert "tokenizer.json cannot be read" in checkpoint.description
 
 
 @pytest.mark.parametrize(
@@ -319,28 +319,28 @@ def test_a_missing_tokenizer_config_means_lowercase(folder):
 
 def test_safetensors_are_taken_where_pickles_lie_beside(folder, expected):
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
-    assert huggingface.recognises(folder)
+    assert huggingface.recognizes(folder)
     model, _ = read(folder)
     assert_has_weights(model, expected)
 
 
 def test_its_folders_are_told_from_others(folder, tmp_path):
-    assert huggingface.recognises(folder)
+    assert huggingface.recognizes(folder)
     other = tmp_path / "other"
     other.mkdir()
-    assert not huggingface.recognises(other)
-    assert not huggingface.recognises(other / "missing")
+    assert not huggingface.recognizes(other)
+    assert not huggingface.recognizes(other / "missing")
     (other / "config.json").write_text('{"format": "keras_bert_d2l", "vocab_size": 3}')
-    assert not huggingface.recognises(other)
+    assert not huggingface.recognizes(other)
     (other / "config.json").write_text('{"model_type": "roberta"}')
-    assert huggingface.recognises(other)
+    assert huggingface.recognizes(other)
 
 
 def test_a_tf1_checkpoint_goes_before_pickles_and_after_safetensors(folder):
     (folder / "bert_model.ckpt.index").touch()
-    assert huggingface.recognises(folder)
+    assert huggingface.recognizes(folder)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert not huggingface.recognises(folder)
+    assert not huggingface.recognizes(folder)
 
 
 def test_a_config_of_another_model_is_refused_by_its_field(folder):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from keras_bert_d2l import BERTConfig
-from keras_bert_d2l.checkpoints.formats.huggingface_config import config_from_json, config_to_dict
+from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json, config_to_dict
 
 BASE = BERTConfig.preset("huggingface")
 

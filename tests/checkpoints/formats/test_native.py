@@ -11,7 +11,7 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
@@ -101,15 +101,16 @@ def test_the_table_has_every_weight_of_every_architecture(options):
 def test_the_configuration_file_holds_the_fields_of_model_and_tokenizer(checkpoint):
     fields = json.loads((checkpoint / CONFIG_FILE).read_text())
     tokenizer = Tokenizer(VOCAB)
-    options = {name: getattr(tokenizer, name) for name in native.tokenizer_option_names()}
+    options = tokenizer.options
     assert options["lowercase"] is True
+    assert options.keys() == TokenizerOptions.__annotations__.keys()
     extra = {"format": "keras_bert_d2l", "format_version": 1}
     assert fields == extra | options | BOOK.to_dict()
 
 
 def test_an_older_file_without_the_newer_options_of_the_tokenizer_is_read(checkpoint):
     fields = json.loads((checkpoint / CONFIG_FILE).read_text())
-    for name in native.tokenizer_option_names():
+    for name in TokenizerOptions.__annotations__:
         if name != "lowercase":
             del fields[name]
     (checkpoint / CONFIG_FILE).write_text(json.dumps(fields))
@@ -157,7 +158,9 @@ def test_an_unknown_option_of_the_tokenizer_is_told_with_the_folder(checkpoint):
 
 def test_missing_weights_are_named_as_a_missing_file(checkpoint):
     (checkpoint / WEIGHTS_FILE).unlink()
-    with pytest.raises(FileNotFoundError, match="checkpoint' is no whole.*no 'model.safetensors'"):
+    with pytest.raises(
+        FileNotFoundError, match="checkpoint' is an incomplete.*no 'model.safetensors'"
+    ):
         load_pretrained(checkpoint)
 
 
@@ -178,7 +181,7 @@ def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(checkpoint):
 )
 def test_a_wrong_field_of_the_configuration_is_named(changes, message, checkpoint):
     rewrite_config(checkpoint, **changes)
-    with pytest.raises(ValueError, match=f"config.json' is no configuration.*{message}"):
+    with pytest.raises(ValueError, match=f"config.json' is not a valid configuration.*{message}"):
         load_pretrained(checkpoint)
 
 
@@ -199,11 +202,13 @@ def test_a_truncated_file_of_weights_is_refused(kept, checkpoint):
     file = checkpoint / WEIGHTS_FILE
     content = file.read_bytes()
     file.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(ValueError, match="model.safetensors' is no whole safetensors file.*again"):
+    with pytest.raises(
+        ValueError, match="model.safetensors' is not a complete safetensors file.*again"
+    ):
         load_pretrained(checkpoint)
 
 
 def test_left_over_weights_are_named(checkpoint):
     rewrite_weights(checkpoint, lambda weights: weights.update(extra=np.zeros(3, "float32")))
-    with pytest.raises(ValueError, match="holds weights that the model of.*has not: extra"):
+    with pytest.raises(ValueError, match="holds weights that the model of.*does not have: extra"):
         load_pretrained(checkpoint)

@@ -94,10 +94,10 @@ def saved(weights, path, num_heads=N):
 
 
 def loaded(path, num_heads=None):
-    assert notebook.recognises(path)
+    assert notebook.recognizes(path)
     checkpoint = notebook.describe(path, num_heads)
     model = BERTModel.from_bert_config(checkpoint.config)
-    return model, load_weights(model, checkpoint.table, checkpoint.tensors)
+    return model, load_weights(model, checkpoint.table, checkpoint.arrays)
 
 
 # The notebook
@@ -289,10 +289,10 @@ def test_each_state_dict_is_recognised_by_its_own_module_alone(
 ):
     for weights in (of_the_notebook, of_the_blog):
         path = saved(weights, tmp_path / "bert.npz")
-        assert (notebook.recognises(path), book.recognises(path)) == (True, False)
+        assert (notebook.recognizes(path), book.recognizes(path)) == (True, False)
     path = saved({"encoder.blks.0.addnorm1.ln.weight": np.ones(D, "float32")}, path)
-    assert (notebook.recognises(path), book.recognises(path)) == (False, True)
-    assert not notebook.recognises(tmp_path)
+    assert (notebook.recognizes(path), book.recognizes(path)) == (False, True)
+    assert not notebook.recognizes(tmp_path)
     with pytest.raises(ValueError, match="no model of the notebook or the blog"):
         notebook.describe(path)
 
@@ -315,8 +315,8 @@ def test_the_number_of_heads_has_to_be_known_and_to_fit(of_the_blog, tmp_path):
         ({"nsp.fc.weight": np.zeros((3, 6), "float32")}, r"nsp.fc.weight is \(3, 6\) instead of"),
         ({"nsp.fc.bias": np.full(2, np.inf, "float32")}, "not finite in 'nsp.fc.bias'"),
         ({"blks.2.norm_1.bias": np.zeros(6, "float32")}, "lacks weights of the model: blks.2"),
-        ({"decoder.weight": np.zeros(6, "float32")}, "has not: decoder.weight"),
-        ({"input": np.zeros((2, 3), "int32")}, "has not: input"),
+        ({"decoder.weight": np.zeros(6, "float32")}, "does not have: decoder.weight"),
+        ({"input": np.zeros((2, 3), "int32")}, "does not have: input"),
     ],
 )
 def test_weights_that_do_not_fit_are_named(of_the_blog, tmp_path, change, message):

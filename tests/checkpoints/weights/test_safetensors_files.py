@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights.safetensors_files import SafetensorsFiles, write_safetensors
+from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors, write_safetensors
 
 ARRAY = np.array([[1.5, -2.0, 3e-3], [0.0, 65504.0, -1e-7]], "float32")
 EIGHT = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
@@ -19,15 +19,15 @@ def write_raw(file, header, data):
 @pytest.fixture
 def file(tmp_path):
     file = tmp_path / "model.safetensors"
-    write_safetensors(file, {"a": ARRAY, "scalar": np.array(2.0, "float32")}, "keras")
+    write_safetensors(file, {"a": ARRAY, "scalar": np.array(2.0, "float32")}, {"format": "keras"})
     return file
 
 
 def test_names_and_shapes_are_those_that_were_written(file):
-    tensors = SafetensorsFiles([file])
+    tensors = open_safetensors([file])
     assert tensors.source == str(file)
-    assert tensors.shapes() == {"a": (2, 3), "scalar": ()}
-    assert tensors.dtypes() == {"a": "F32", "scalar": "F32"}
+    assert tensors.shapes == {"a": (2, 3), "scalar": ()}
+    assert tensors.dtypes == {"a": "F32", "scalar": "F32"}
     np.testing.assert_array_equal(tensors.read("a"), ARRAY)
     assert tensors.read("scalar") == 2
 
@@ -35,22 +35,22 @@ def test_names_and_shapes_are_those_that_were_written(file):
 @pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16])
 def test_every_float_is_read_as_float32_without_loss(dtype, file):
     stored = ARRAY.astype(dtype)
-    write_safetensors(file, {"a": stored}, "keras")
-    value = SafetensorsFiles([file]).read("a")
+    write_safetensors(file, {"a": stored}, {"format": "keras"})
+    value = open_safetensors([file]).read("a")
     assert value.dtype == np.float32
     np.testing.assert_array_equal(value, stored.astype("float32"))
 
 
 def test_an_array_without_numbers_is_read(file):
-    write_safetensors(file, {"a": np.zeros((0, 3), "float32")}, "keras")
-    assert SafetensorsFiles([file]).read("a").shape == (0, 3)
+    write_safetensors(file, {"a": np.zeros((0, 3), "float32")}, {"format": "keras"})
+    assert open_safetensors([file]).read("a").shape == (0, 3)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64", "bool"])
 def test_other_dtypes_are_listed_but_not_read(dtype, file):
-    write_safetensors(file, {"ids": ARRAY.astype(dtype), "a": ARRAY}, "keras")
-    tensors = SafetensorsFiles([file])
-    assert tensors.shapes()["ids"] == (2, 3)
+    write_safetensors(file, {"ids": ARRAY.astype(dtype), "a": ARRAY}, {"format": "keras"})
+    tensors = open_safetensors([file])
+    assert tensors.shapes["ids"] == (2, 3)
     np.testing.assert_array_equal(tensors.read("a"), ARRAY)
     with pytest.raises(ValueError, match="model.safetensors': weights must be F32.*'ids' in"):
         tensors.read("ids")
@@ -58,31 +58,31 @@ def test_other_dtypes_are_listed_but_not_read(dtype, file):
 
 def test_a_model_may_be_divided_into_files(file):
     other = file.with_name("other.safetensors")
-    write_safetensors(other, {"b": -ARRAY}, "keras")
-    tensors = SafetensorsFiles([file, other])
+    write_safetensors(other, {"b": -ARRAY}, {"format": "keras"})
+    tensors = open_safetensors([file, other])
     assert tensors.source == str(file.parent)
-    assert set(tensors.shapes()) == {"a", "b", "scalar"}
+    assert set(tensors.shapes) == {"a", "b", "scalar"}
     np.testing.assert_array_equal(tensors.read("a"), ARRAY)
     np.testing.assert_array_equal(tensors.read("b"), -ARRAY)
 
 
 def test_a_name_in_two_files_is_refused(file):
     other = file.with_name("other.safetensors")
-    write_safetensors(other, {"a": ARRAY}, "keras")
+    write_safetensors(other, {"a": ARRAY}, {"format": "keras"})
     with pytest.raises(ValueError, match="model.*and.*other.safetensors' both hold 'a'"):
-        SafetensorsFiles([file, other])
+        open_safetensors([file, other])
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no-such.safetensors"):
-        SafetensorsFiles([tmp_path / "no-such.safetensors"])
+        open_safetensors([tmp_path / "no-such.safetensors"])
 
 
 @pytest.mark.parametrize("kept", [0, 4, 8, 60, -1])
 def test_a_truncated_file_is_refused(kept, file):
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="model.safetensors' is no whole.*copy it again"):
-        SafetensorsFiles([file])
+    with pytest.raises(ValueError, match="model.safetensors' is not a complete.*copy it again"):
+        open_safetensors([file])
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_truncated_file_is_refused(kept, file):
 )
 def test_a_header_that_does_not_fit_the_numbers_is_refused(header, num_bytes, file):
     write_raw(file, header, bytes(num_bytes))
-    with pytest.raises(ValueError, match="model.safetensors' is no whole safetensors file"):
-        SafetensorsFiles([file])
+    with pytest.raises(ValueError, match="model.safetensors' is not a complete safetensors file"):
+        open_safetensors([file])
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_refused(file):
-    tensors = SafetensorsFiles([file])
+    tensors = open_safetensors([file])
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(ValueError, match="became shorter while it was read"):
-        [tensors.read(name) for name in tensors.shapes()]
+        [tensors.read(name) for name in tensors.shapes]

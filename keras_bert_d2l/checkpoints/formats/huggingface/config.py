@@ -1,26 +1,30 @@
-"""Hugging Face: its `config.json` to a `BERTConfig` and back.
+"""Hugging Face's `config.json`, read and written.
 
 Source: github.com/huggingface/transformers, `models/bert/configuration_bert.py`.
 """
 
-import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from keras_bert_d2l.checkpoints.formats.lost_fields import check_kept
+from keras_bert_d2l.checkpoints.formats.foreign_config import (
+    FieldTable,
+    check_kept,
+    our_fields,
+    read_config,
+    their_fields,
+)
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import read_json_object
 
 CONFIG_FILE = "config.json"
-ARCHITECTURES = {  # by the heads: whether there is one for MLM, and one for the next sentence
+ARCHITECTURES = {  # by whether there is an MLM head and a next-sentence head
     (True, True): "BertForPreTraining",
     (True, False): "BertForMaskedLM",
     (False, True): "BertForNextSentencePrediction",
     (False, False): "BertModel",
 }
 
-# Their field: ours, and the value of a file that leaves it out.
-_FIELDS: dict[str, tuple[str, Any]] = {
+_FIELDS: FieldTable = {
     "vocab_size": ("vocab_size", 30522),
     "hidden_size": ("num_hiddens", 768),
     "intermediate_size": ("ffn_num_hiddens", 3072),
@@ -41,8 +45,8 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _FIXED = {"model_type": "bert", "position_embedding_type": "absolute"}
-# These say where the file comes from, how to start, train or generate, what a task's labels are
-# called, or what to return: none changes what the encoder and the pretraining heads compute.
+# These fields describe where the file comes from, how to initialize, train or generate, how the
+# labels of a task are called, or what to return. None changes what the model computes.
 _WITHOUT_EFFECT = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures
@@ -61,34 +65,28 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-def config_from_json(path: str | os.PathLike[str]) -> BERTConfig:
-    """Reads Hugging Face's `config.json`.
+def config_from_json(path: pathlib.Path) -> BERTConfig:
+    """Read Hugging Face's `config.json`.
 
-    Fields that are left out have transformers' defaults. Whether there is a pooler and a
-    next-sentence head is not in the file, as the weights tell; here both are there.
+    A missing field gets the default of transformers. The file does not record whether there is a
+    pooler and a next-sentence head. Both are assumed here; the weights tell.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is no JSON, a field asks for what BERT is not, is unknown, or is out
-            of its range.
+        ValueError: The file is not JSON, or a field is unknown, is out of its range, or asks for
+            something that BERT does not have.
     """
-    fields = read_json_object(path)
-    try:
-        return _from_fields(fields)
-    except ValueError as error:
-        names = [f"{o} is {t!r} there" for t, (o, _) in _FIELDS.items() if f"`{o}`" in str(error)]
-        note = f" ({', '.join(names)})" if names else ""
-        raise ValueError(f"{os.fspath(path)!r}: {error}{note}") from error
+    return read_config(path, _FIELDS, _from_fields)
 
 
 def config_to_dict(config: BERTConfig) -> dict[str, Any]:
-    """Returns the fields of Hugging Face's `config.json`.
+    """Return the fields of Hugging Face's `config.json`.
 
-    Warns of a dropout that is not kept, which does not change the outputs. The `initializer` is
-    of no account, as the weights have their values.
+    A warning is issued if a dropout rate is not kept. The outputs do not depend on it, and trained
+    weights do not depend on the `initializer`.
 
     Raises:
-        ValueError: Hugging Face's BERT cannot express the architecture; the message names the
+        ValueError: Hugging Face's BERT cannot express the architecture. The message names the
             field.
     """
     if config.pooler != config.next_sentence:
@@ -98,13 +96,9 @@ def config_to_dict(config: BERTConfig) -> dict[str, Any]:
             f"{config.next_sentence}. Choose another format, or build the model with both or "
             "neither."
         )
-    ours = config.to_dict()
-    if config.attention_dropout is None:
-        ours["attention_dropout"] = config.dropout
-    fields = {theirs: ours[name] for theirs, (name, _) in _FIELDS.items()}
     theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-    fields["hidden_act"] = theirs_of[config.activation]
-    check_kept(config, _from_fields(fields), "Hugging Face", untold=("pooler", "next_sentence"))
+    fields = {**their_fields(config, _FIELDS), "hidden_act": theirs_of[config.activation]}
+    check_kept(config, _from_fields(fields), "Hugging Face", ignored=("pooler", "next_sentence"))
     return {
         "architectures": [ARCHITECTURES[True, config.next_sentence]],
         "model_type": "bert",
@@ -118,30 +112,23 @@ def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
     for name, expected in _FIXED.items():
         if fields.get(name) not in (None, expected):
             raise ValueError(
-                f'`{name}` must be "{expected}". Received: {fields[name]!r}; that is another '
-                "architecture than BERT's."
+                f'`{name}` must be "{expected}". Received: {fields[name]!r}, which is another '
+                "architecture than BERT."
             )
-    # A field that is null, false, zero or empty asks for nothing.
+    # A field that is null, false, zero or empty has no effect.
     unknown = {name for name, value in fields.items() if value}
     unknown -= _FIELDS.keys() | _FIXED.keys() | _WITHOUT_EFFECT
     if unknown:
         name = min(unknown)
         raise ValueError(
-            f"`{name}` is not supported, and may change what the model computes. Received: "
-            f"{fields[name]!r:.80}. If it does not change that, take it out of the file."
+            f"`{name}` is not supported and may change what the model computes. Received: "
+            f"{fields[name]!r:.80}. If it does not change that, remove it from the file."
         )
-    values = {ours: fields.get(theirs, default) for theirs, (ours, default) in _FIELDS.items()}
+    values = our_fields(fields, _FIELDS)
     activation = values["activation"]
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ValueError(
             f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {activation!r}."
         )
     values["activation"] = _ACTIVATIONS[activation]
-    if values["attention_dropout"] == values["dropout"]:
-        values["attention_dropout"] = None
-    return BERTConfig(
-        **values,
-        embedding_dropout=values["dropout"],
-        embedding_norm=True,
-        initializer="truncated_normal",
-    )
+    return BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")

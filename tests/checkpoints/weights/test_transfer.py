@@ -2,14 +2,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights.transfer import (
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.tables import (
     POSITIONS,
     SAME,
     SWAPPED,
     SWAPPED_TRANSPOSED,
     TRANSPOSED,
-    Arrays,
     Row,
+)
+from keras_bert_d2l.checkpoints.weights.transfer import (
     load_weights,
     named_weights,
     stored_weights,
@@ -50,7 +52,13 @@ def arrays(model, table):
 
 
 def load(model, table, arrays):
-    return load_weights(model, table, Arrays(arrays, "file"))
+    file = NamedArrays(
+        source="file",
+        shapes={name: array.shape for name, array in arrays.items()},
+        dtypes={name: array.dtype.name for name, array in arrays.items()},
+        read=lambda name: arrays[name].astype("float32"),
+    )
+    return load_weights(model, table, file)
 
 
 def test_names_do_not_depend_on_the_model_s_name_or_scope(model):
@@ -89,7 +97,7 @@ def test_other_floats_are_read(dtype, model, table, arrays):
 
 def test_a_weight_that_is_missing_is_named(model, table, arrays):
     del arrays["ENCODER/BLK_0/FFN/DENSE1/BIAS"], arrays[TOKENS.upper()]
-    with pytest.raises(ValueError, match="'file' lacks weights.*BLK_0/FFN.*TOKEN_EMB.*not whole"):
+    with pytest.raises(ValueError, match="'file' lacks weights.*BLK_0/FFN.*TOKEN_EMB.*incomplete"):
         load(model, table, arrays)
 
 
@@ -101,7 +109,7 @@ def test_a_head_of_which_a_part_is_missing_is_refused(model, table, arrays):
 
 def test_weights_that_are_left_over_are_named_but_not_all(model, table, arrays):
     arrays |= {f"EXTRA/{number}": np.zeros(3, "float32") for number in range(5)}
-    message = "'file' holds weights.*has not: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more"
+    message = "'file' holds weights.*does not have: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more"
     with pytest.raises(ValueError, match=message):
         load(model, table, arrays)
 

@@ -1,4 +1,4 @@
-"""Hugging Face's BERTs with the head of a task: what `config.json` says of it, in and out.
+"""The fields of Hugging Face's `config.json` that describe the head of a task.
 
 Source: github.com/huggingface/transformers, `models/bert/modeling_bert.py` and
 `configuration_utils.py`.
@@ -7,10 +7,10 @@ Source: github.com/huggingface/transformers, `models/bert/modeling_bert.py` and
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_bert_d2l.checkpoints.formats.state_dicts import dense
-from keras_bert_d2l.checkpoints.weights.transfer import Row, first
+from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
+from keras_bert_d2l.checkpoints.weights.tables import first_few
 
-_HEADS = {  # by the architecture, and what its head is called
+_HEADS = {  # the name of the head in each architecture
     "BertForSequenceClassification": "classifier",
     "BertForTokenClassification": "classifier",
     "BertForQuestionAnswering": "qa_outputs",
@@ -26,16 +26,16 @@ _REGRESSION = "regression"
 _DEFAULT_NUM_LABELS = 2
 
 
-def task_of(fields: Mapping[str, Any], names: Iterable[str], source: str) -> dict[str, Any] | None:
-    """Returns the task of a folder, as `task_fields` has it, or `None` for a BERT without one.
+def task_of(fields: Mapping[str, Any], names: Iterable[str], source: str) -> TaskFields | None:
+    """Return the task of a folder, or `None` for a BERT without one.
 
     Args:
-        fields: What `config.json` holds.
+        fields: The fields of `config.json`.
         names: The names of the weights.
-        source: The file of the weights, for people.
+        source: The file of the weights, as messages name it.
 
     Raises:
-        ValueError: The head is of a task that is not read, or a field is damaged.
+        ValueError: The task of the head is not supported, or a field is damaged.
     """
     heads = [name for name in names if name.partition(".")[0] in _HEADS.values()]
     if not heads:
@@ -43,9 +43,9 @@ def task_of(fields: Mapping[str, Any], names: Iterable[str], source: str) -> dic
     architecture = next(iter(fields.get("architectures") or []), "")
     if {name.partition(".")[0] for name in heads} != {_HEADS.get(architecture)}:
         raise ValueError(
-            f"{source!r} is a BERT with the head of a task, {first(heads)}, which is not read for "
-            f"architectures={fields.get('architectures')!r}; those of {tuple(_HEADS)} are. Its "
-            "encoder is, when transformers has saved it alone: "
+            f"{source!r} is a BERT with the head of a task, {first_few(heads)}, which cannot be "
+            f"read for architectures={fields.get('architectures')!r}. Supported: {tuple(_HEADS)}. "
+            "To load the encoder alone, save it with transformers: "
             "`BertModel.from_pretrained(folder).save_pretrained(other_folder)`."
         )
     if architecture == "BertForQuestionAnswering":
@@ -53,26 +53,22 @@ def task_of(fields: Mapping[str, Any], names: Iterable[str], source: str) -> dic
     dropout = fields.get("classifier_dropout")
     if dropout is None:
         dropout = fields.get("hidden_dropout_prob", 0.1)
-    task = {"labels": _labels(fields), "dropout": dropout}
+    labels = _labels(fields)
     if architecture == "BertForTokenClassification":
-        return {"kind": "TokenClassifier", **task}
-    problem = fields.get("problem_type")
-    if (
-        problem is None
-    ):  # as transformers decides at the first batch, but for labels that are floats
-        problem = _REGRESSION if len(task["labels"]) == 1 else _SINGLE
-    if problem not in (_SINGLE, _MULTI, _REGRESSION):
-        raise ValueError(
-            f"`problem_type` must be one of {(_SINGLE, _MULTI, _REGRESSION)}. Received: "
-            f"{problem!r:.80}."
-        )
+        return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
+    problem = _problem_type(fields, len(labels))
     if problem == _REGRESSION:
-        return {"kind": "SequenceRegressor", **task}
-    return {"kind": "SequenceClassifier", **task, "multi_label": problem == _MULTI}
+        return {"kind": "SequenceRegressor", "labels": labels, "dropout": dropout}
+    return {
+        "kind": "SequenceClassifier",
+        "labels": labels,
+        "dropout": dropout,
+        "multi_label": problem == _MULTI,
+    }
 
 
-def config_fields(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of `config.json` that say what a model is for.
+def config_fields(task: TaskFields) -> dict[str, Any]:
+    """Return the fields of `config.json` that describe a task.
 
     Raises:
         ValueError: Hugging Face's BERT has no such task.
@@ -80,8 +76,8 @@ def config_fields(task: Mapping[str, Any]) -> dict[str, Any]:
     kind = task["kind"]
     if kind not in _ARCHITECTURES:
         raise ValueError(
-            f"Hugging Face's BERT has no model that is a {kind}, but {tuple(_ARCHITECTURES)}. Save "
-            'it with format="native", or the BERT that it was made of.'
+            f"Hugging Face's BERT has no model that is a {kind}, only {tuple(_ARCHITECTURES)}. "
+            'Save it with format="native", or save the BERT that it was fine-tuned from.'
         )
     fields: dict[str, Any] = {"architectures": [_ARCHITECTURES[kind]]}
     if "labels" in task:
@@ -95,13 +91,25 @@ def config_fields(task: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def head_rows(task: Mapping[str, Any]) -> list[Row]:
-    """Returns the rows of a task's head."""
-    return dense("head", _HEADS[_ARCHITECTURES[task["kind"]]])
+def head_name(task: TaskFields) -> str:
+    """Return Hugging Face's name of the head of a task."""
+    return _HEADS[_ARCHITECTURES[task["kind"]]]
+
+
+def _problem_type(fields: Mapping[str, Any], num_labels: int) -> str:
+    problem = fields.get("problem_type")
+    if problem is None:  # decided as transformers does at the first batch of integer labels
+        return _REGRESSION if num_labels == 1 else _SINGLE
+    if problem not in (_SINGLE, _MULTI, _REGRESSION):
+        raise ValueError(
+            f"`problem_type` must be one of {(_SINGLE, _MULTI, _REGRESSION)}. Received: "
+            f"{problem!r:.80}."
+        )
+    return str(problem)
 
 
 def _labels(fields: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the labels in the order of their ids."""
+    """Return the names of the labels in the order of their ids."""
     id2label = fields.get("id2label")
     if id2label is None:
         number = fields.get("num_labels", _DEFAULT_NUM_LABELS)

@@ -1,0 +1,64 @@
+"""What every format finds in a folder, and the functions that every format has."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.tables import Row
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+
+class Checkpoint(NamedTuple):
+    """Everything in a checkpoint but the numbers of its weights.
+
+    Attributes:
+        description: The format and the kind of model, as a summary names them.
+        config: The architecture.
+        table: A row for every weight of that architecture.
+        arrays: The weights, which are not read yet.
+        vocab: The vocabulary, or `None` if the folder has none.
+        tokenizer_options: The tokenizer that goes with the vocabulary.
+        task: The task of the model, or `None` for a `BERTModel`.
+    """
+
+    description: str
+    config: BERTConfig
+    table: Sequence[Row]
+    arrays: NamedArrays
+    vocab: Vocab | None
+    tokenizer_options: TokenizerOptions
+    task: TaskFields | None = None
+
+
+class CheckpointFormat(Protocol):
+    """A format that can be read."""
+
+    def recognizes(self, path: pathlib.Path) -> bool:
+        """Return whether a folder or file has this format."""
+
+    def describe(self, path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+        """Read everything but the weights.
+
+        `num_heads` is needed by formats that do not record the number of attention heads.
+        """
+
+
+class WritableFormat(Protocol):
+    """A format that can be written."""
+
+    def write(
+        self,
+        model: BERTModel,
+        folder: pathlib.Path,
+        vocab: Vocab | None,
+        tokenizer_options: TokenizerOptions,
+    ) -> None:
+        """Write a checkpoint to an empty folder.
+
+        A format for tasks too takes a `TaskModel` as well.
+        """

@@ -1,0 +1,105 @@
+"""Configuration files of other programs: their fields to `BERTConfig`'s and back."""
+
+import os
+import pathlib
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import read_json_object
+
+# Fields that affect only training, not the outputs of trained weights.
+_TRAINING_FIELDS = (
+    "dropout",
+    "attention_dropout",
+    "embedding_dropout",
+    "ffn_dropout",
+    "block_dropout",
+)
+
+# A field of the other program, mapped to ours and to the value of a file that omits it.
+FieldTable = Mapping[str, tuple[str, object]]
+
+
+def read_config(
+    path: pathlib.Path, table: FieldTable, parse: Callable[[Mapping[str, Any]], BERTConfig]
+) -> BERTConfig:
+    """Read another program's configuration file.
+
+    Args:
+        path: The JSON file.
+        table: The fields, so that an error about one of ours also names theirs.
+        parse: Function that makes a configuration of the file's fields.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a JSON object, or `parse` refuses it.
+    """
+    fields = read_json_object(path)
+    try:
+        return parse(fields)
+    except ValueError as error:
+        names = [
+            f"`{ours}` is {theirs!r} there"
+            for theirs, (ours, _) in table.items()
+            if f"`{ours}`" in str(error) and theirs != ours
+        ]
+        note = f" ({', '.join(names)})" if names else ""
+        raise ValueError(f"{os.fspath(path)!r} cannot be read: {error}{note}") from error
+
+
+def our_fields(fields: Mapping[str, Any], table: FieldTable) -> dict[str, Any]:
+    """Return the fields of a `BERTConfig` for those of another program's file."""
+    ours = {ours: fields.get(theirs, default) for theirs, (ours, default) in table.items()}
+    if ours["attention_dropout"] == ours["dropout"]:
+        ours["attention_dropout"] = None  # which means the same in a BERTConfig
+    return {**ours, "embedding_dropout": ours["dropout"]}
+
+
+def their_fields(config: BERTConfig, table: FieldTable) -> dict[str, Any]:
+    """Return the fields of another program's file for those of a `BERTConfig`."""
+    ours = config.to_dict()
+    if config.attention_dropout is None:
+        ours["attention_dropout"] = config.dropout
+    return {theirs: ours[name] for theirs, (name, _) in table.items()}
+
+
+def check_kept(
+    config: BERTConfig, read_back: BERTConfig, program: str, ignored: Collection[str] = ()
+) -> None:
+    """Compare a configuration with what is read back from another program's file.
+
+    The `initializer` is not compared, because trained weights do not depend on it.
+
+    Args:
+        config: The configuration.
+        read_back: The configuration that is read from the file.
+        program: The program whose file it is, as messages name it.
+        ignored: Fields that are read from the weights instead of the file.
+
+    Raises:
+        ValueError: The two differ in more than dropout. Where only dropout differs, which changes
+            no output, a warning is issued instead.
+    """
+    ours, theirs = config.to_dict(), read_back.to_dict()
+    if config.attention_dropout == config.dropout:
+        ours["attention_dropout"] = None
+    lost = [n for n in ours if ours[n] != theirs[n] and n not in ("initializer", *ignored)]
+    refused = [name for name in lost if name not in _TRAINING_FIELDS]
+    if refused:
+        raise ValueError(
+            f"The format of {program} cannot express this model. It supports only "
+            f"{_listed(refused, theirs)}. Received: {_listed(refused, ours)}. Choose another "
+            "format, or build the model with these values."
+        )
+    if lost:
+        warnings.warn(
+            f"The format of {program} does not keep {_listed(lost, ours)}: the model that is read "
+            f"back has {_listed(lost, theirs)}. Its outputs are the same until it is trained.",
+            stacklevel=4,
+        )
+
+
+def _listed(names: Iterable[str], values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={values[name]!r}" for name in names)

@@ -1,0 +1,100 @@
+"""google-research/bert's `bert_config.json`, read and written.
+
+Source: github.com/google-research/bert, modeling.py, `BertConfig`.
+"""
+
+import json
+import pathlib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bert_d2l.checkpoints.formats.foreign_config import (
+    FieldTable,
+    check_kept,
+    our_fields,
+    read_config,
+    their_fields,
+)
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import write_text
+
+CONFIG_FILE = "bert_config.json"
+
+_FIELDS: FieldTable = {
+    "vocab_size": ("vocab_size", None),
+    "hidden_size": ("num_hiddens", 768),
+    "intermediate_size": ("ffn_num_hiddens", 3072),
+    "num_attention_heads": ("num_heads", 12),
+    "num_hidden_layers": ("num_blks", 12),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "max_position_embeddings": ("max_len", 512),
+    "type_vocab_size": ("num_segments", 16),
+}
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
+_INITIALIZER_RANGE = 0.02
+# Fields of the multilingual and Chinese models that modeling.py does not read.
+_IGNORED = (
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+)
+
+
+def config_from_json(path: pathlib.Path) -> BERTConfig:
+    """Read a `bert_config.json`.
+
+    A missing field gets the default of google's code. Google's activation `"gelu"` is the tanh
+    approximation.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of its
+            range.
+    """
+    return read_config(path, _FIELDS, _from_fields)
+
+
+def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
+    """Write a `bert_config.json`.
+
+    A warning is issued if a dropout rate is not kept. The outputs do not depend on it.
+
+    Raises:
+        ValueError: The format cannot express the architecture. The message names the field.
+    """
+    fields = {
+        **their_fields(config, _FIELDS),
+        "hidden_act": "relu" if config.activation == "relu" else "gelu",
+        "initializer_range": _INITIALIZER_RANGE,
+    }
+    check_kept(config, _from_fields(fields), "google-research/bert")
+    write_text(path, json.dumps(fields, indent=2, sort_keys=True) + "\n")
+
+
+def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
+    known = {*_FIELDS, "hidden_act", "initializer_range", *_IGNORED}
+    unknown = sorted(fields.keys() - known)
+    if unknown:
+        raise ValueError(f"the field {unknown[0]!r} is unknown. Known fields: {sorted(known)}.")
+    if "vocab_size" not in fields:
+        raise ValueError(f"the field 'vocab_size' is missing. Received: {sorted(fields)}.")
+    activation = fields.get("hidden_act", "gelu")
+    if str(activation).lower() not in _ACTIVATIONS:
+        raise ValueError(
+            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {activation!r}."
+        )
+    spread = fields.get("initializer_range", _INITIALIZER_RANGE)
+    if spread != _INITIALIZER_RANGE:
+        warnings.warn(
+            f"initializer_range={spread!r} of {CONFIG_FILE} is not kept: weights that the "
+            f"checkpoint lacks are initialized with {_INITIALIZER_RANGE}. Outputs are the same.",
+            stacklevel=4,
+        )
+    return BERTConfig.preset(
+        "google", **our_fields(fields, _FIELDS), activation=_ACTIVATIONS[activation.lower()]
+    )

@@ -1,0 +1,214 @@
+"""Folders of google-research/bert, read and written.
+
+A folder holds
+
+- `bert_config.json`: the architecture, in the fields of `modeling.BertConfig`;
+- `vocab.txt`: one token per line;
+- `bert_model.ckpt.index` and `bert_model.ckpt.data-00000-of-00001`, under this prefix or another:
+  the variables by their names in `modeling.py` and `run_pretraining.py`, and in checkpoints of a
+  training run also the state of the optimizer;
+- often `checkpoint`, which names the latest prefix.
+
+The files do not record the graph, the case of the vocabulary or the kind of model.
+
+Source: github.com/google-research/bert, modeling.py and run_pretraining.py.
+"""
+
+import os
+import pathlib
+import unicodedata
+import warnings
+
+import tensorflow as tf
+
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.formats.google.config import (
+    CONFIG_FILE,
+    config_from_json,
+    config_to_json,
+)
+from keras_bert_d2l.checkpoints.weights.tables import (
+    POSITIONS,
+    SWAPPED,
+    SWAPPED_TRANSPOSED,
+    TENSORFLOW_ENDINGS,
+    Names,
+    Row,
+    expand,
+    first_few,
+)
+from keras_bert_d2l.checkpoints.weights.tf1_files import open_tf1, write_tf1
+from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import write_text
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
+
+# Dense kernels have the shape (in, out), as here, except the kernel of the next-sentence head. Its
+# column 0 is "is next".
+_NAMES: Names = {
+    "encoder/token_embedding": "bert/embeddings/word_embeddings",
+    "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
+    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", POSITIONS),
+    "encoder/embedding_ln": "bert/embeddings/LayerNorm",
+    "encoder/blk_{}/attention/W_q": "bert/encoder/layer_{}/attention/self/query",
+    "encoder/blk_{}/attention/W_k": "bert/encoder/layer_{}/attention/self/key",
+    "encoder/blk_{}/attention/W_v": "bert/encoder/layer_{}/attention/self/value",
+    "encoder/blk_{}/attention/W_o": "bert/encoder/layer_{}/attention/output/dense",
+    "encoder/blk_{}/addnorm1/ln": "bert/encoder/layer_{}/attention/output/LayerNorm",
+    "encoder/blk_{}/ffn/dense1": "bert/encoder/layer_{}/intermediate/dense",
+    "encoder/blk_{}/ffn/dense2": "bert/encoder/layer_{}/output/dense",
+    "encoder/blk_{}/addnorm2/ln": "bert/encoder/layer_{}/output/LayerNorm",
+    "hidden": "bert/pooler/dense",
+    "mlm/mlp/dense": "cls/predictions/transform/dense",
+    "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
+    "mlm/bias": "cls/predictions/output_bias",
+    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls/seq_relationship/output_bias", SWAPPED),
+}
+
+# The optimizer state: two slots for every variable, by the names that `BERTAdamW` gives them, and
+# the number of steps.
+SLOTS = {"first_moment": "adam_m", "second_moment": "adam_v"}
+STEP = "global_step"
+
+# Lowercasing changes 29 % of the pieces of google's cased vocabulary and none of the uncased one.
+# Users replace unused pieces by a few words of their own, which may be in upper case.
+_LEAST_CASED = 0.05
+
+
+def recognizes(path: pathlib.Path) -> bool:
+    """Return whether a folder, or the prefix of a checkpoint, looks like google's."""
+    if path.is_dir():
+        return (path / CONFIG_FILE).is_file() or bool(_prefixes(path))
+    data_files = (file.name for file in path.parent.glob("*.data-*"))
+    return path in _prefixes(path.parent) or any(
+        name.startswith(f"{path.name}.data-") for name in data_files
+    )
+
+
+def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+    """Find the parts of a checkpoint and read everything but the weights.
+
+    No file records whether the vocabulary is in lower case, so this is inferred from the tokens.
+
+    Args:
+        path: The folder, whose top-level checkpoint is used, or a prefix such as
+            `.../bert_model.ckpt`. The configuration and the vocabulary may also lie in the parent
+            folder, as they do for the steps of a training run.
+        num_heads: Not used. The configuration records it.
+
+    Raises:
+        FileNotFoundError: The checkpoint or `bert_config.json` is missing.
+        ValueError: A file is damaged.
+    """
+    prefix = find_prefix(path)
+    config_file = _find_config(prefix)
+    config = config_from_json(config_file)
+    vocab_file = config_file.with_name(VOCAB_FILE)
+    vocab = Vocab.from_file(vocab_file) if vocab_file.is_file() else None
+    arrays = open_tf1(prefix)
+    slots = [name for name in arrays.shapes if name.rpartition("/")[2] in SLOTS.values()]
+    weights = arrays.shapes.keys() - {STEP, *slots}
+    state = ", with the state of its optimizer" if slots else ""
+    return Checkpoint(
+        description=f"google-research/bert, TF1 checkpoint{state}",
+        config=config,
+        table=table(config),
+        arrays=arrays.select({name: name for name in weights}),
+        vocab=vocab,
+        tokenizer_options={} if vocab is None else {"lowercase": _is_lowercase(vocab)},
+    )
+
+
+def write(
+    model: BERTModel,
+    folder: pathlib.Path,
+    vocab: Vocab | None,
+    tokenizer_options: TokenizerOptions,
+) -> None:
+    """Write a model as google's own code would save it, without the state of an optimizer.
+
+    The same model gives the same bytes. The format has no place for the options of a tokenizer.
+    `lowercase` is google's flag `--do_lower_case`.
+
+    Raises:
+        ValueError: The format cannot express the model.
+    """
+    config_to_json(model.bert_config, folder / CONFIG_FILE)
+    write_tf1(folder / PREFIX, stored_weights(model, table(model.bert_config)))
+    state = f'model_checkpoint_path: "{PREFIX}"\nall_model_checkpoint_paths: "{PREFIX}"\n'
+    write_text(folder / "checkpoint", state)
+    if vocab is not None:
+        vocab.to_file(folder / VOCAB_FILE)
+        lowercase = tokenizer_options.get("lowercase", True)
+        if lowercase != _is_lowercase(vocab):
+            warnings.warn(
+                f"The tokenizer has lowercase={lowercase}, which this format does not record and "
+                "which cannot be inferred from the vocabulary. Whoever reads the checkpoint needs "
+                f"to set it (google's flag: --do_lower_case={lowercase}).",
+                stacklevel=2,
+            )
+
+
+def table(config: BERTConfig) -> list[Row]:
+    """Return google's name and layout of every weight."""
+    return expand(config, _NAMES, TENSORFLOW_ENDINGS)
+
+
+def find_prefix(path: pathlib.Path) -> pathlib.Path:
+    """Return the prefix of the checkpoint at a path, in a folder that of the latest one."""
+    if not path.is_dir():
+        if path not in _prefixes(path.parent):
+            raise FileNotFoundError(
+                f"There is no checkpoint {os.fspath(path)!r}: {path.name + '.index'!r} is missing "
+                "beside it."
+            )
+        return path
+    prefixes = _prefixes(path)
+    if len(prefixes) == 1:
+        return prefixes[0]
+    # Only the name is compared: the path in the file may be one on the machine of the training.
+    state = tf.train.get_checkpoint_state(os.fspath(path))
+    latest = None if state is None else pathlib.PurePath(state.model_checkpoint_path).name
+    for prefix in prefixes:
+        if prefix.name == latest:
+            return prefix
+    if not prefixes:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
+            f"{PREFIX}.data-00000-of-00001 are missing beside it."
+        )
+    raise ValueError(
+        f"{os.fspath(path)!r} holds {len(prefixes)} checkpoints and no file `checkpoint` that "
+        f"names one of them. Give one: {first_few(os.fspath(prefix) for prefix in prefixes)}."
+    )
+
+
+def _prefixes(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the prefixes of all checkpoints in a folder."""
+    return sorted(file.with_suffix("") for file in folder.glob("*.index"))
+
+
+def _find_config(prefix: pathlib.Path) -> pathlib.Path:
+    for folder in (prefix.parent, prefix.parent.parent):
+        if (folder / CONFIG_FILE).is_file():
+            return folder / CONFIG_FILE
+    raise FileNotFoundError(
+        f"There is no {CONFIG_FILE} beside the checkpoint {os.fspath(prefix)!r} or in its parent "
+        "folder. It describes the architecture: get it from where the weights come from."
+    )
+
+
+def _is_lowercase(vocab: Vocab) -> bool:
+    """Return whether a vocabulary consists of lowercase words without accents."""
+    changed = 0
+    for token in vocab:
+        special = token.startswith("[") and token.endswith("]")
+        decomposed = unicodedata.normalize("NFD", token.lower())
+        plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        changed += plain != token and not special
+    return changed < _LEAST_CASED * len(vocab)

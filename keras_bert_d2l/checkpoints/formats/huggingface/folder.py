@@ -1,0 +1,166 @@
+"""Hugging Face's folders of `config.json`, safetensors and `vocab.txt`, read and written.
+
+The architectures that are read are `BertModel`, `BertForMaskedLM`,
+`BertForNextSentencePrediction`, `BertForPreTraining`, and those with the head of a task. A task
+model is written as its architecture there. A `BERTModel` is written as a `BertForPreTraining`, or
+as a `BertForMaskedLM` if it has neither a pooler nor a next-sentence head.
+
+Source: github.com/huggingface/transformers, `models/bert`.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import warnings
+
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.formats.huggingface.config import (
+    ARCHITECTURES,
+    CONFIG_FILE,
+    config_from_json,
+    config_to_dict,
+)
+from keras_bert_d2l.checkpoints.formats.huggingface.tasks import config_fields, task_of
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
+    VOCAB_FILE,
+    read_tokenizer,
+    write_tokenizer,
+)
+from keras_bert_d2l.checkpoints.formats.huggingface.weights import (
+    DECODER_BIAS,
+    INDEX_FILE,
+    MLM_BIAS,
+    WEIGHTS_FILE,
+    Weights,
+    open_weights,
+    table,
+)
+from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields, parts_of, task_fields
+from keras_bert_d2l.checkpoints.weights.safetensors_files import write_safetensors
+from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import read_json_object
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.vocab.vocab import Vocab
+
+_TOKENIZER_JSON = "tokenizer.json"
+_TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def recognizes(path: pathlib.Path) -> bool:
+    """Return whether a folder looks like one of Hugging Face's, of BERT or another model."""
+    has_safetensors = (path / WEIGHTS_FILE).is_file() or (path / INDEX_FILE).is_file()
+    if not has_safetensors and any(path.glob("*.ckpt.index")):
+        return False  # a TF1 checkpoint beside pickles: the checkpoint can be read
+    if any((path / name).is_file() for name in (INDEX_FILE, *_TORCH_FILES)):
+        return True
+    try:
+        fields = read_json_object(path / CONFIG_FILE)
+    except (OSError, ValueError):
+        return False
+    return "format" not in fields and not {"model_type", "hidden_size"}.isdisjoint(fields)
+
+
+def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+    """Read everything in a folder but its weights.
+
+    A file with an MLM head but neither a pooler nor a next-sentence head (`BertForMaskedLM`) gives
+    a model without these two. Everything else that a file lacks is initialized at random.
+
+    Args:
+        path: The folder. Weights are read from `model.safetensors`, or from the files that
+            `model.safetensors.index.json` names. PyTorch's pickles beside them are ignored.
+        num_heads: Not used. The configuration records it.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file is damaged, all weights are pickled, or the folder holds another model
+            than a BERT or a BERT with the head of an unknown task.
+    """
+    weights = Weights(open_weights(path))
+    file = path / CONFIG_FILE
+    config = config_from_json(file)
+    task = _task(file, weights)
+    has_mlm, has_nsp = weights.has("cls.predictions."), weights.has("cls.seq_relationship.")
+    is_masked_lm = has_mlm and not has_nsp and not weights.has("bert.pooler.")
+    if is_masked_lm or (task is not None and "hidden" not in parts_of(task)):
+        config = dataclasses.replace(config, pooler=False, next_sentence=False)
+    if config.tie_embeddings and not weights.discard_tied_copy():
+        config = _untied(config, file)
+    architecture = ARCHITECTURES[has_mlm, has_nsp]
+    if task is not None:
+        (architecture,) = config_fields(task)["architectures"]
+    vocab, tokenizer_options = read_tokenizer(path)
+    only_json = vocab is None and (path / _TOKENIZER_JSON).is_file()
+    note = f" ({_TOKENIZER_JSON} cannot be read, only a {VOCAB_FILE})" if only_json else ""
+    return Checkpoint(
+        description=f"Hugging Face {architecture}{note}",
+        config=config,
+        table=[row._replace(theirs=weights.spelled(row.theirs)) for row in table(config, task)],
+        arrays=weights.arrays,
+        vocab=vocab,
+        tokenizer_options=tokenizer_options,
+        task=task,
+    )
+
+
+def write(
+    model: BERTModel | TaskModel,
+    folder: pathlib.Path,
+    vocab: Vocab | None,
+    tokenizer_options: TokenizerOptions,
+) -> None:
+    """Write a folder that transformers loads without missing or unexpected weights.
+
+    KerasHub's `BertBackbone.from_preset` reads it too, but takes only the sizes from the
+    configuration: its outputs are equal for `activation="gelu_tanh"`, `layer_norm_epsilon=1e-12`
+    and two segments, and it needs a pooler.
+
+    The tokenizer's option `compat` is not kept: programs that read the folder tokenize like
+    Hugging Face, which differs from google on rare characters (see `Tokenizer`).
+
+    Args:
+        model: The model.
+        folder: A folder that nobody reads yet.
+        vocab: The vocabulary, or `None`.
+        tokenizer_options: The options of the tokenizer.
+
+    Raises:
+        ValueError: Hugging Face's BERT cannot express the model. The message names the field.
+    """
+    config, task = model.bert_config, task_fields(model)
+    if task is None:
+        fields = config_to_dict(config)
+    else:  # a task model has no pretraining heads, so any choice for them can be expressed
+        config = dataclasses.replace(
+            config, pooler=True, next_sentence=True, mlm_head="mlp", tie_embeddings=True
+        )
+        fields = config_to_dict(config) | config_fields(task)
+    weights = stored_weights(model, table(config, task))
+    if not config.tie_embeddings:  # transformers expects the bias of an untied head twice
+        weights[MLM_BIAS] = weights[DECODER_BIAS]
+    if vocab is not None:
+        fields["pad_token_id"] = vocab.pad_id
+        write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
+    (folder / CONFIG_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})
+
+
+def _task(file: pathlib.Path, weights: Weights) -> TaskFields | None:
+    try:
+        return task_of(read_json_object(file), weights.arrays.shapes, weights.arrays.source)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(file)!r}: {error}") from error
+
+
+def _untied(config: BERTConfig, file: pathlib.Path) -> BERTConfig:
+    warnings.warn(
+        f"{os.fspath(file)!r} says that the MLM head shares the token embedding, but the weights "
+        "hold different numbers in 'cls.predictions.decoder.weight'. These are used, as in "
+        "transformers 5. Version 4 used the token embedding.",
+        stacklevel=3,
+    )
+    return dataclasses.replace(config, tie_embeddings=False)
