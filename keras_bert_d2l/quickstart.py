@@ -19,6 +19,7 @@ from keras_bert_d2l.text.vocab.learning import learn_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.callbacks import Progress, Throughput
 from keras_bert_d2l.training.optimizers import BERTAdamW
+from keras_bert_d2l.training.option_records import Precision
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
@@ -171,7 +172,7 @@ def _vocab(corpus: Corpus, path: pathlib.Path) -> Vocab:
     return vocab
 
 
-def _precision() -> str:
+def _precision() -> Precision:
     try:
         flags = set(pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     except OSError:
@@ -180,7 +181,7 @@ def _precision() -> str:
 
 
 def _affordable_steps(
-    corpus: Corpus, tokenizer: Tokenizer, config: BERTConfig, precision: str, seconds: float
+    corpus: Corpus, tokenizer: Tokenizer, config: BERTConfig, precision: Precision, seconds: float
 ) -> int:
     """Measures some steps of a model that is then thrown away."""
     model = BERTModel.from_bert_config(config, dtype=precision)

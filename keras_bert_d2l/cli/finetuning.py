@@ -33,7 +33,7 @@ from keras_bert_d2l.cli.task_options import (
 from keras_bert_d2l.data.tasks.peek import peek
 from keras_bert_d2l.training.finetuning.data import row_len
 from keras_bert_d2l.training.finetuning.files import finetune_files, read_data
-from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions, read_task_options
+from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions
 from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 _TRAINED = "What is trained"
@@ -214,7 +214,7 @@ def run_finetuning(
     given.pop("show_peek")
     if "class_weight" in given:
         given["class_weights"] = _class_weights(given.pop("class_weight"))
-    from_file = read_task_options(given.pop("config")) if config else {}
+    from_file = TaskRunOptions.read_yaml(given.pop("config")) if config else {}
     options = {**from_file, **given}
     if show_peek:
         _peek(TaskRunOptions.from_dict(options))

@@ -12,7 +12,8 @@ import typer
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.loading import HEADS, Pretrained, load_pretrained
 from keras_bert_d2l.text.corpus.corpus import Corpus
-from keras_bert_d2l.training.pretraining.options import Layout, Precision
+from keras_bert_d2l.training.option_records import Precision
+from keras_bert_d2l.training.pretraining.options import Layout
 from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
 
 # Groups of options on a page of help.

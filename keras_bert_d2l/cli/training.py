@@ -24,9 +24,9 @@ from keras_bert_d2l.cli.options import (
 from keras_bert_d2l.training.pretraining.options import (
     MaskingName,
     Objective,
+    PretrainingOptions,
     Rows,
     Strategy,
-    read_options,
 )
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 
@@ -245,6 +245,6 @@ def run_pretraining(
     folder = folder_of_run(given.pop("run_dir", None), given.pop("resume", None))
     if "texts" in given:
         given["corpus"] = one_or_many(given.pop("texts"))
-    from_file = read_options(given.pop("config")) if config else {}
+    from_file = PretrainingOptions.read_yaml(given.pop("config")) if config else {}
     options = {"corpus": None, **from_file, **given}
     pretrain(run_dir=folder, resume=resume is not None, **options)

@@ -1,65 +1,48 @@
-"""What the records of options have in common: a YAML file or values in, checked ones out."""
+"""Records of options: one typed definition for Python, the command line and YAML.
+
+A record is a frozen dataclass. The annotation of a field says which values it takes, its default
+is the default everywhere, and its entry in the class docstring is the help text of the command.
+This module imports neither TensorFlow nor Keras, so that `--help` answers at once.
+"""
 
 import dataclasses
+import functools
 import math
 import os
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import yaml
 
+from keras_bert_d2l.files import write_text
+from keras_bert_d2l.types import PathLike
 
-def check_known(options: Iterable[str], record: type[Any]) -> None:
-    """Raises `ValueError` for the name of an option that a record does not have."""
-    known = [field.name for field in dataclasses.fields(record)]
-    for name in options:
-        if name not in known:
-            raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
+Check = Callable[[str, object], object]
+"""Takes the name and the value of an option; returns the value as the record keeps it."""
 
 
-def read_yaml(path: str | os.PathLike[str], record: type[Any]) -> dict[str, Any]:
-    """Reads some or all options of a record from a YAML file; values are not checked yet.
-
-    Args:
-        path: The file.
-        record: The class of the record.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is not YAML, is no mapping, or has an unknown option.
-    """
-    name = os.fspath(path)
-    try:
-        options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
-    if options is None:  # nothing but comments
-        return {}
-    if not isinstance(options, dict):
-        raise ValueError(
-            f"{name!r} must hold options, one `name: value` a line. Received: {options!r:.80}."
-        )
-    try:
-        check_known(options, record)
-    except ValueError as error:
-        raise ValueError(f"{name!r}: {error}") from error
-    return options
-
-
-def out_of_range(name: str, value: Any, expected: str) -> ValueError:
-    """Returns the error on an option that is not what it has to be."""
+def out_of_range(name: str, value: object, expected: str) -> ValueError:
+    """Return the error for an option with an unsuitable value."""
     return ValueError(f"`{name}` must be {expected}. Received: {name}={value!r:.120}.")
 
 
-def number(name: str, value: Any) -> float:
-    """Returns the value of an option as a float.
+def at_least(minimum: int) -> Check:
+    """Return the check of an integer option."""
 
-    Raises:
-        ValueError: It is no finite number.
-    """
-    try:  # YAML 1.1 takes 1e-3, which has no point, for a text
+    def check(name: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise out_of_range(name, value, f"an integer of at least {minimum}")
+        return value
+
+    return check
+
+
+def number(name: str, value: object) -> float:
+    """Return the value of an option as a float, or raise `ValueError` if it is not finite."""
+    try:  # YAML 1.1 reads 1e-3, which has no point, as a string
         found = float(value) if isinstance(value, str) else value
     except ValueError:
         found = None
@@ -68,18 +51,165 @@ def number(name: str, value: Any) -> float:
     return float(found)
 
 
-def check_integer(name: str, value: Any, smallest: int) -> None:
-    """Raises `ValueError` for the value of an option that is no whole number, or too small."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
-        raise out_of_range(name, value, f"a whole number, at least {smallest}")
+def in_range(expected: str, fits: Callable[[float], bool]) -> Check:
+    """Return the check of a number that has to be in a range, which `expected` describes."""
+
+    def check(name: str, value: object) -> float:
+        found = number(name, value)
+        if not fits(found):
+            raise out_of_range(name, found, expected)
+        return found
+
+    return check
 
 
-def absolute_path(name: str, value: Any) -> str:
-    """Returns the value of an option as a path that is the same from any folder.
-
-    Raises:
-        ValueError: It is no path, or an empty one.
-    """
+def absolute_path(name: str, value: object) -> str:
+    """Return a path that means the same file in any working directory."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise out_of_range(name, value, "a path")
     return os.path.abspath(os.path.expanduser(value))
+
+
+def required(what: str, check: Check) -> Check:
+    """Return a check whose error says `what` is missing if there is no value."""
+
+    def check_given(name: str, value: object) -> object:
+        if value is None:
+            raise ValueError(f"`{name}` is missing: name {what}.")
+        return check(name, value)
+
+    return check_given
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise out_of_range(name, value, "a string")
+    return value
+
+
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise out_of_range(name, value, "true or false")
+    return value
+
+
+def _choice(allowed: tuple[object, ...], name: str, value: object) -> object:
+    if value not in allowed:
+        raise out_of_range(name, value, f"one of {allowed}")
+    return value
+
+
+# The types of fields that several records have.
+FilePath = Annotated[str, absolute_path]
+Text = Annotated[str, _text]
+Switch = Annotated[bool, _switch]
+Positive = Annotated[float, in_range("above 0", lambda x: x > 0)]
+NotNegative = Annotated[float, in_range("at least 0", lambda x: x >= 0)]
+ShareOfData = Annotated[float, in_range("in (0, 1)", lambda x: 0 < x < 1)]
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptionRecord:
+    """Base class of the records: checks its fields, reads and writes YAML."""
+
+    command: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            self._set(field.name, self.normal_form(field.name, getattr(self, field.name)))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # a frozen record completes itself
+
+    @classmethod
+    def normal_form(cls, name: str, value: object) -> object:
+        """Return the value of an option as the record keeps it: paths absolute, numbers floats.
+
+        Raises:
+            ValueError: The option does not take such a value.
+        """
+        cls.check_known([name])
+        is_optional, check = _checks(cls)[name]  # type: ignore[arg-type]
+        return None if is_optional and value is None else check(name, value)
+
+    @classmethod
+    def check_known(cls, options: Iterable[str]) -> None:
+        """Raise `ValueError` for the name of an option that the record does not have."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Self:
+        """Return the record of a dictionary of options.
+
+        Raises:
+            ValueError: An option is unknown, missing, or has an unsuitable value.
+        """
+        cls.check_known(options)
+        missing = dict.fromkeys(
+            field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING
+        )
+        return cls(**{**missing, **options})
+
+    @classmethod
+    def read_yaml(cls, path: PathLike) -> dict[str, Any]:
+        """Read some or all options from a YAML file, without checking their values.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+            ValueError: The file is not YAML, is not a mapping, or has an unknown option.
+        """
+        name = os.fspath(path)
+        try:
+            options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
+        if options is None:  # nothing but comments
+            return {}
+        if not isinstance(options, dict):
+            raise ValueError(
+                f"{name!r} must hold options, one `name: value` per line. "
+                f"Received: {options!r:.80}."
+            )
+        try:
+            cls.check_known(options)
+        except ValueError as error:
+            raise ValueError(f"{name!r}: {error}") from error
+        return options
+
+    def to_yaml(self, path: PathLike) -> None:
+        """Write all options to a YAML file, atomically."""
+        header = (
+            f"# The options of this run, as `keras-bert-d2l {self.command} --config` reads them.\n"
+        )
+        fields = dataclasses.asdict(self)
+        own_first = {name: fields[name] for name in type(self).__annotations__ if name in fields}
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in {**own_first, **fields}.items()
+        }
+        write_text(path, header + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+@functools.cache
+def _checks(record: type[OptionRecord]) -> dict[str, tuple[bool, Check]]:
+    """Return, for each field, whether it may be `None`, and the check of other values."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    return {field.name: _check(hints[field.name]) for field in dataclasses.fields(record)}
+
+
+def _check(hint: Any) -> tuple[bool, Check]:
+    kinds = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
+    [kind] = [kind for kind in kinds if kind is not types.NoneType]
+    if typing.get_origin(kind) is Literal:
+        check: Check = functools.partial(_choice, typing.get_args(kind))
+    else:
+        [check] = kind.__metadata__
+    return len(kinds) > 1, check
+
+
+_UNIONS = (typing.Union, types.UnionType)

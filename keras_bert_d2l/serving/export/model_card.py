@@ -17,8 +17,8 @@ from keras_bert_d2l.serving.export.audit import read_saved_model
 from keras_bert_d2l.serving.protocol.interface import Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import METRICS_JSON
-from keras_bert_d2l.training.finetuning.options import read_task_options
-from keras_bert_d2l.training.pretraining.options import read_options
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
@@ -126,8 +126,9 @@ def _training(run_dir: PathLike) -> dict[str, object]:
     metrics_file = run.path / METRICS_JSON
     if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
         metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
-        is_from_files = run.options_file.is_file()
-        options = read_task_options(run.options_file) if is_from_files else metrics["options"]
+        options = metrics["options"]
+        if run.options_file.is_file():
+            options = TaskRunOptions.read_yaml(run.options_file)
         return {"options": options, "best": metrics["best"]}
     if not run.options_file.is_file():
         raise FileNotFoundError(
@@ -137,4 +138,4 @@ def _training(run_dir: PathLike) -> dict[str, object]:
     best = min(measured, key=operator.itemgetter(_HELD_OUT_LOSS), default=None)
     if best is not None:
         best = {name: value if math.isfinite(value) else None for name, value in best.items()}
-    return {"options": read_options(run.options_file), "best": best}
+    return {"options": PretrainingOptions.read_yaml(run.options_file), "best": best}

@@ -6,7 +6,7 @@ import os
 import pathlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -27,9 +27,8 @@ from keras_bert_d2l.training.finetuning.finetune import (
 )
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
+    TaskRunArguments,
     TaskRunOptions,
-    normal_form,
-    read_task_options,
 )
 from keras_bert_d2l.training.finetuning.state import has_state
 from keras_bert_d2l.training.pretraining.run_folder import (
@@ -48,7 +47,7 @@ def finetune_files(
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
-    **options: Any,
+    **options: Unpack[TaskRunArguments],
 ) -> FinetuningResult:
     """Reads the data of a task and a checkpoint, and calls `finetune`.
 
@@ -81,7 +80,7 @@ def finetune_files(
     """
     run, say = pathlib.Path(run_dir), printer(verbose)
     if resume:
-        settings = _options_of(run, options)
+        settings = _options_of(run, dict(options))
     else:
         check_new(run)
         settings = TaskRunOptions.from_dict(options)
@@ -216,9 +215,9 @@ def _options_of(run: pathlib.Path, given: dict[str, Any]) -> TaskRunOptions:
             f"{os.fspath(run)!r} is a run of pretraining: go on with it by `keras-bert-d2l "
             f"pretrain --resume {run}`, or fine-tune its model with --model {run} --run-dir FOLDER."
         )
-    settings = TaskRunOptions.from_dict(read_task_options(file))
+    settings = TaskRunOptions.from_dict(TaskRunOptions.read_yaml(file))
     for name, value in given.items():
-        if normal_form(name, value) != getattr(settings, name):
+        if settings.normal_form(name, value) != getattr(settings, name):
             raise ValueError(
                 f"The run {os.fspath(run)!r} has {name}={getattr(settings, name)!r} and goes on "
                 f"with its own options. Received: {name}={value!r}; leave it out, or begin a new "

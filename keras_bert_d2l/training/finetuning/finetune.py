@@ -10,7 +10,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import keras
 import tensorflow as tf
@@ -24,7 +24,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import Progress, RunLog, TrainingInterrupted, interruptible
 from keras_bert_d2l.training.finetuning.curves import draw_curves, new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, TaskData, batches_of, prepare
-from keras_bert_d2l.training.finetuning.options import FinetuningOptions
+from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
 from keras_bert_d2l.training.finetuning.state import (
     TaskState,
     restore_metrics,
@@ -32,7 +32,6 @@ from keras_bert_d2l.training.finetuning.state import (
     save_state,
 )
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
-from keras_bert_d2l.training.option_records import check_known
 from keras_bert_d2l.training.pretraining.run_folder import BEST, OPTIONS_FILE
 from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
 
@@ -66,7 +65,7 @@ def finetune(
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
-    **options: Any,
+    **options: Unpack[FinetuningArguments],
 ) -> FinetuningResult:
     """Trains the model of a task, and keeps the epoch that does best on development data.
 
@@ -98,12 +97,9 @@ def finetune(
             `resume` goes on with the next one. `EarlyStopping` counts the epochs of one call:
             take `patience`.
         verbose: As in `keras.Model.fit`.
-        **options: The fields of `FinetuningOptions`: `epochs`, `learning_rate`, `warmup`,
-            `weight_decay`, `layer_decay`, `batch_size`, `max_len`, `seed`, `class_weights`,
-            `monitor`, `patience`, `jit`. `monitor` is the figure by which an epoch is the best,
-            for instance `"val_f1"`; higher is better unless it ends in loss, entropy or error,
-            and of equal ones that with the lower `val_loss`. `None`: that of the task,
-            `val_accuracy`, or `val_loss`.
+        **options: The fields of `FinetuningOptions`. Of `monitor`, a higher value is better unless
+            the name ends in loss, entropy or error; ties go to the lower `val_loss`. Without data
+            that have a metric of their own, `monitor` defaults to `val_accuracy`, or `val_loss`.
 
     Returns: the model and the figures.
 
@@ -124,8 +120,8 @@ def finetune(
     finetune(model, train, dev, "runs/reviews", learning_rate=5e-5, layer_decay=0.9)
     ```
     """
-    check_known(options, FinetuningOptions)
-    settings, run, say = FinetuningOptions(**options), pathlib.Path(run_dir), printer(verbose)
+    settings = FinetuningOptions.from_dict(options)
+    run, say = pathlib.Path(run_dir), printer(verbose)
     if not resume:
         check_new(run)
     try:

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import keras
 
@@ -15,8 +15,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.option_records import check_known
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions, normal_form
+from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 from keras_bert_d2l.training.pretraining.run_folder import RunFolder
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.pretraining.trainer import Trainer
@@ -46,7 +45,7 @@ def pretrain(
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
-    **options: Any,
+    **options: Unpack[PretrainingArguments],
 ) -> PretrainingResult:
     """Trains a BERT on the masked tokens and next sentences of a text.
 
@@ -68,11 +67,8 @@ def pretrain(
         callbacks: Further Keras callbacks for `fit`.
         verbose: As in `keras.Model.fit`: `"auto"`, 0 (silent), 1 (progress bar) or 2 (a line for
             each evaluation).
-        **options: The fields of `PretrainingOptions`: `vocab` (also a `Vocab`), `vocab_size`,
-            `lowercase`, `preset`, `bert_config` (also a `BERTConfig`), `init`, `layout`, `steps`,
-            `batch_size`, `max_len`, `short_steps`, `short_len`, `objective`, `masking`, `rows`,
-            `short_seq_prob`, `learning_rate`, `warmup_steps`, `weight_decay`, `seed`, `precision`,
-            `jit`, `strategy`, `tpu`, `held_out`, `evaluate_every`, `cache_dir`.
+        **options: The fields of `PretrainingOptions`. `vocab` may also be a `Vocab`, and
+            `bert_config` a `BERTConfig`.
 
     Returns: the model, its tokenizer and the figures.
 
@@ -92,9 +88,9 @@ def pretrain(
     fill_mask(result.model, result.tokenizer, "paris is the [MASK] of france")
     ```
     """
-    check_known(options, PretrainingOptions)
+    PretrainingOptions.check_known(options)
     run, say = RunFolder(run_dir), printer(verbose)
-    given = _plain(corpus, options, run)
+    given = _plain(corpus, dict(options), run)
     objects: dict[str, Any] = {
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
@@ -151,7 +147,9 @@ def _check_same(
 ) -> None:
     """Raises `ValueError` for an option that is not the one of the run to be resumed."""
     given = {name: value for name, value in given.items() if value is not None}
-    different = {k: v for k, v in given.items() if normal_form(k, v) != getattr(settings, k)}
+    different = {
+        k: v for k, v in given.items() if settings.normal_form(k, v) != getattr(settings, k)
+    }
     vocab, config = objects.get("vocab"), objects.get("bert_config")
     if vocab is not None and vocab != Vocab.from_file(run.vocab_file):
         different["vocab"] = vocab

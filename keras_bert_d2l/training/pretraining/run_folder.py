@@ -23,7 +23,7 @@ from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import METRICS_FILE, Progress
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions, read_options
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.variables import (
     assign,
     damaged,
@@ -102,7 +102,7 @@ class RunFolder:
                 f"{os.fspath(self.path)!r} holds no run that could be resumed: it must have the "
                 f"{OPTIONS_FILE} and the {CONFIG_FILE} that `pretrain` writes."
             )
-        options = read_options(self.options_file)
+        options = PretrainingOptions.read_yaml(self.options_file)
         for folder in (self.best, self.last):
             mend(folder)
         try:

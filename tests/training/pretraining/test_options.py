@@ -10,7 +10,6 @@ from keras_bert_d2l.training.pretraining.options import (
     Objective,
     PretrainingOptions,
     Rows,
-    read_options,
 )
 
 
@@ -28,7 +27,9 @@ def test_evaluations_of_a_long_run_are_500_steps_apart():
 def test_a_file_gives_back_the_options_that_were_written(tmp_path):
     written = PretrainingOptions(corpus=["a.txt", "docstrings"], steps=7, learning_rate=1e-5)
     written.to_yaml(tmp_path / "run.yaml")
-    assert PretrainingOptions.from_dict(read_options(tmp_path / "run.yaml")) == written
+    assert (
+        PretrainingOptions.from_dict(PretrainingOptions.read_yaml(tmp_path / "run.yaml")) == written
+    )
 
 
 def test_paths_become_absolute(tmp_path, monkeypatch):
@@ -40,19 +41,24 @@ def test_paths_become_absolute(tmp_path, monkeypatch):
 
 def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path):
     (tmp_path / "run.yaml").write_text("corpus: docstrings\nlearning_rate: 1e-3\n")
-    assert PretrainingOptions.from_dict(read_options(tmp_path / "run.yaml")).learning_rate == 1e-3
+    assert (
+        PretrainingOptions.from_dict(
+            PretrainingOptions.read_yaml(tmp_path / "run.yaml")
+        ).learning_rate
+        == 1e-3
+    )
 
 
 def test_an_empty_file_sets_nothing(tmp_path):
     (tmp_path / "run.yaml").write_text("# nothing yet\n")
-    assert read_options(tmp_path / "run.yaml") == {}
+    assert PretrainingOptions.read_yaml(tmp_path / "run.yaml") == {}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("stepps: 3\n", r"run\.yaml.*'stepps'.*steps"),
-        ("- steps\n", r"one `name: value` a line"),
+        ("- steps\n", r"one `name: value` per line"),
         ("steps: [\n", r"not a YAML file"),
         (b"steps: \xff\n", r"not a YAML file"),
     ],
@@ -61,7 +67,7 @@ def test_a_bad_file_is_refused_by_name(content, message, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message):
-        read_options(path)
+        PretrainingOptions.read_yaml(path)
 
 
 @pytest.mark.parametrize(

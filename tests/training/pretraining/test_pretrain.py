@@ -18,7 +18,7 @@ from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
-from keras_bert_d2l.training.pretraining.options import read_options
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 
 STATE = ("model.safetensors", "optimizer.safetensors", "training_state.json")
@@ -81,7 +81,7 @@ def test_the_run_folder_tells_vocabulary_architecture_and_options(finished, opti
     run, _ = finished
     assert Vocab.from_file(run / "vocab.txt") == options["vocab"]
     assert BERTConfig.from_json(run / "config.json") == options["bert_config"]
-    recorded = read_options(run / "run.yaml")
+    recorded = PretrainingOptions.read_yaml(run / "run.yaml")
     assert recorded["steps"] == 7
     assert recorded["warmup_steps"] == 0
     assert recorded["vocab"] == str(run / "vocab.txt")

@@ -1,0 +1,141 @@
+"""What the records of options promise to Python, to the command line and to run folders."""
+
+import dataclasses
+
+import pytest
+
+from keras_bert_d2l.training.finetuning.options import (
+    FinetuningArguments,
+    FinetuningOptions,
+    TaskRunArguments,
+    TaskRunOptions,
+)
+from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
+
+RECORDS = {
+    PretrainingOptions: PretrainingArguments,
+    FinetuningOptions: FinetuningArguments,
+    TaskRunOptions: TaskRunArguments,
+}
+# Run folders of version 0.1.0 have these files.
+PRETRAINING_YAML = """\
+# The options of this run, as `keras-bert-d2l pretrain --config` reads them.
+corpus:
+- /data/a.txt
+- docstrings
+layout: auto
+vocab: null
+vocab_size: 8000
+lowercase: true
+preset: mini
+bert_config: null
+init: null
+steps: 1000
+batch_size: 64
+max_len: 128
+short_steps: 100
+short_len: 16
+objective: null
+masking: token
+rows: padded
+short_seq_prob: 0.0
+learning_rate: 1.0e-05
+warmup_steps: 100
+weight_decay: 0.01
+seed: 0
+precision: float32
+jit: false
+strategy: mirrored
+tpu: null
+held_out: 0.05
+evaluate_every: 50
+cache_dir: null
+"""
+FINETUNING_YAML = """\
+# The options of this run, as `keras-bert-d2l finetune --config` reads them.
+task: classify
+model: /data/bert
+train: /data/r.tsv
+dev: null
+epochs: 3
+learning_rate: 5.0e-05
+warmup: 0.1
+weight_decay: 0.01
+layer_decay: 1.0
+batch_size: 32
+max_len: null
+seed: 0
+class_weights:
+  a: 2.0
+monitor: null
+patience: null
+jit: false
+held_out: 0.1
+text: 2
+text_b: null
+label: a,b
+id: null
+header: null
+multi_label: true
+separator: ','
+freeze_encoder: false
+freeze_blocks: null
+lora: 4
+precision: float32
+"""
+
+
+@pytest.mark.parametrize(
+    ("record", "content"),
+    [(PretrainingOptions, PRETRAINING_YAML), (TaskRunOptions, FINETUNING_YAML)],
+)
+def test_the_options_file_of_version_0_1_0_is_read_and_written_again(record, content, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(content)
+    options = record.read_yaml(file)
+    record.from_dict(options).to_yaml(file)
+    assert record.read_yaml(file) == options
+    assert set(options) == {field.name for field in dataclasses.fields(record)}
+
+
+@pytest.mark.parametrize(("record", "arguments"), RECORDS.items())
+def test_the_keyword_arguments_of_a_function_are_the_fields_of_its_record(record, arguments):
+    fields = {field.name for field in dataclasses.fields(record)}
+    assert arguments.__annotations__.keys() == fields - {"corpus"}  # a positional argument
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_resumed_run_refuses_an_unknown_option_by_name(record):
+    with pytest.raises(ValueError, match="Unknown option 'step'"):
+        record.normal_form("step", 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("epochs", 0),
+        ("learning_rate", 0),
+        ("warmup", 1),
+        ("weight_decay", -1),
+        ("layer_decay", 0),
+        ("batch_size", 2.0),
+        ("max_len", 4),
+        ("class_weights", ["a"]),
+        ("class_weights", {"a": "heavy"}),
+        ("monitor", 3),
+        ("patience", 0),
+        ("task", "translate"),
+        ("model", None),
+        ("train", ""),
+        ("held_out", 0),
+        ("text", True),
+        ("header", "yes"),
+        ("multi_label", None),
+        ("separator", None),
+        ("lora", 0),
+        ("precision", "float64"),
+    ],
+)
+def test_an_unsuitable_value_is_refused_by_the_name_of_its_option(option, value):
+    with pytest.raises(ValueError, match=f"`{option}`"):
+        TaskRunOptions(**{"task": "tag", "model": "a", "train": "b", option: value})
