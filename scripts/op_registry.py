@@ -1,9 +1,9 @@
-"""Writes the allow-list of the audit: `keras_bert_d2l/serving/export/known_ops.txt`.
+"""Write the allow-list of the audit: `keras_bert_d2l/serving/export/known_ops.txt`.
 
-TensorFlow Serving's binary has the ops of a TensorFlow release and those of tensorflow-text 2.12.1.
-Known are therefore the ops that the registry of TensorFlow 2.12.1 has and that of the release in
-use still has, and those of tensorflow-text 2.12.1; the others of the release in use are listed with
-it, so that a finding can say where an op comes from.
+TF Serving's binary supports the ops of its TensorFlow release and of tensorflow-text 2.12.1. The
+audit therefore allows the ops that both TensorFlow 2.12.1 and the installed release have, and the
+ops of tensorflow-text 2.12.1. The file also lists the other ops of the installed release, so that
+the audit can report where an op comes from.
 
     python3.11 -m venv .venv-tf212
     .venv-tf212/bin/pip install tensorflow==2.12.1 tensorflow-text==2.12.1
@@ -19,10 +19,10 @@ import textwrap
 
 FILE = pathlib.Path(__file__).parents[1] / "keras_bert_d2l" / "serving" / "export" / "known_ops.txt"
 _HEADER = """\
-# Ops by release, of which the audit allows the [known]. Written by scripts/op_registry.py.
+# Ops by release. The audit allows the sections [known: ...]. Written by scripts/op_registry.py.
 """
 
-# Runs under each interpreter: an op is tensorflow-text's where it is registered by its import.
+# Runs in each interpreter. The ops that `import tensorflow_text` registers are tensorflow-text's.
 _LIST = """
 import json, os
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
@@ -45,7 +45,7 @@ print(json.dumps({
 
 
 def main() -> None:
-    """Asks both interpreters and writes the file."""
+    """Query both interpreters and write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("older", help="an interpreter with tensorflow and tensorflow-text 2.12.1")
     (core, in_core), (text, in_text) = _registry(parser.parse_args().older)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _registry(python: str) -> list[tuple[str, set[str]]]:
-    """The releases of TensorFlow and of tensorflow-text of an interpreter, each with its ops."""
+    """Return the releases of TensorFlow and tensorflow-text of an interpreter with their ops."""
     result = subprocess.run([python, "-c", _LIST], stdout=subprocess.PIPE, check=True)
     return [(release, set(ops)) for release, ops in json.loads(result.stdout).items()]
 

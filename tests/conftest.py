@@ -1,4 +1,7 @@
-"""What every test stands on: two CPU devices, a clean Keras, the data folder, a fresh process."""
+"""Fixtures and settings for all tests.
+
+Fixtures that only one room needs are in the `conftest.py` of its folder.
+"""
 
 import gc
 import importlib.util
@@ -9,28 +12,28 @@ import sys
 import textwrap
 from pathlib import Path
 
-# Read when TensorFlow and Keras start: they have to be set before the imports below.
+# TensorFlow and Keras read these variables when they are imported below.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # the expected numbers are those of a CPU
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # the expected numbers were computed on a CPU
 
 import keras
 import pytest
 import tensorflow as tf
 
-# Two devices on one CPU, for MirroredStrategy; possible only before TensorFlow first runs an op.
+# Two logical devices for MirroredStrategy. They must be set before TensorFlow runs its first op.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-# Tests press Ctrl-C, which a shell has its background jobs ignore, and they their children.
+# Some tests send SIGINT, which background jobs of a shell and their children ignore by default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FRESH_PROCESS_SECONDS = 300
 
 
 def pytest_collection_finish():
-    """Keeps the garbage collector, a twelfth of the time, from what the imports have made."""
+    """Exclude imported objects from garbage collection, which saves a twelfth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -38,7 +41,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of corpora, checkpoints and golden files that do not travel with the project."""
+    """Return the folder of corpora, checkpoints and golden files outside the repository."""
     folder = os.environ.get("KERAS_BERT_D2L_DATA")
     if not folder:
         pytest.skip("needs the data folder: set KERAS_BERT_D2L_DATA to its path")
@@ -47,7 +50,7 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_dir(data_dir, tmp_path_factory) -> Path:
-    """The folder of all-MiniLM-L6-v2 as Hugging Face has it, with its real weights."""
+    """Return a folder with Hugging Face's checkpoint of all-MiniLM-L6-v2."""
     folder = tmp_path_factory.mktemp("minilm")
     script = data_dir / "checkpoints/all-MiniLM-L6-v2/get.sh"
     result = subprocess.run(["bash", script, folder], capture_output=True, text=True, timeout=300)
@@ -58,7 +61,7 @@ def minilm_dir(data_dir, tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def clean_keras():
-    """Seeds every generator before a test and takes back what a test set for the whole process."""
+    """Seed all generators before each test, and reset global settings after it."""
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")
@@ -67,11 +70,11 @@ def clean_keras():
 
 @pytest.fixture
 def fresh_process(tmp_path):
-    """A function that runs Python code in an interpreter of its own and returns what it prints.
+    """Return a function that runs Python code in a new interpreter and returns its output.
 
-    `run(code, *arguments, **environment)`: the code stands in an empty folder, finds `arguments` in
-    `sys.argv[1:]` and sees `environment` beside the variables of this process. The test fails with
-    the whole of stderr if the code does.
+    `run(code, *arguments, **environment)` runs the code in an empty folder, with `arguments` in
+    `sys.argv[1:]` and with `environment` added to the environment variables of this process. If the
+    code fails, the test fails and shows stderr.
     """
     package = importlib.util.find_spec("keras_bert_d2l")
     package_parent = str(Path(package.submodule_search_locations[0]).parent)
@@ -86,7 +89,7 @@ def fresh_process(tmp_path):
             timeout=FRESH_PROCESS_SECONDS,
         )
         if result.returncode:
-            pytest.fail(f"the fresh process ended with {result.returncode}:\n{result.stderr}")
+            pytest.fail(f"the new process exited with {result.returncode}:\n{result.stderr}")
         return result.stdout
 
     return run

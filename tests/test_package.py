@@ -1,4 +1,4 @@
-"""The package as a thing to install: its version, its names, its dependencies, its files."""
+"""The installed package: its version, public names, dependencies and files."""
 
 import configparser
 import importlib.metadata
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import keras_bert_d2l
@@ -30,6 +31,8 @@ def requirements(setup_cfg):
 
 def test_the_version_matches_the_installed_distribution():
     assert keras_bert_d2l.__version__ == importlib.metadata.version("keras-bert-d2l")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == keras_bert_d2l.__version__
 
 
 def test_every_public_name_exists_and_is_listed_once():

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Build a wheel, check its files, install it in an empty environment, and run it from there.
+# Usage: scripts/check_wheel.sh [PYTHON], an interpreter that has the package `build`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=${1:-python3}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+rm -rf build # files of earlier builds would end up in the wheel
+"$python" -m build --wheel --outdir "$scratch"
+wheel=$(echo "$scratch"/*.whl)
+
+"$python" - "$wheel" <<'PYTHON'
+import pathlib, sys, zipfile
+
+packed = {name for name in zipfile.ZipFile(sys.argv[1]).namelist() if ".dist-info/" not in name}
+source = {
+    path.as_posix()
+    for path in pathlib.Path("keras_bert_d2l").rglob("*")
+    if path.is_file() and path.suffix != ".pyc"
+}
+if packed != source:
+    sys.exit(f"missing in the wheel: {source - packed or None}; surplus: {packed - source or None}")
+print(f"{len(packed)} files, the same as in the source tree")
+PYTHON
+
+"$python" -m venv "$scratch/venv"
+"$scratch/venv/bin/pip" install --quiet "$wheel"
+cd "$scratch" # where Python does not find the source tree
+venv/bin/python -c 'import keras_bert_d2l as kb; print(kb.__file__, kb.__version__, kb.Tokenizer)'
+venv/bin/keras-bert-d2l --help
