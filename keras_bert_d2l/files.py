@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, by a temporary file, fsync and rename; reading JSON."""
+"""Atomic writing of files and folders (temporary file, fsync, rename), and reading of JSON."""
 
 import contextlib
 import json
@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import Any
+
+from keras_bert_d2l.types import PathLike
 
 
 def _sync_folder(path: pathlib.Path) -> None:
@@ -21,10 +23,10 @@ def _sync_folder(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields a temporary path; what is written there replaces `path` when the block ends well.
+def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
+    """Yield a temporary path, which replaces the file `path` if the block succeeds.
 
-    A reader sees the old file or the new one, never a part. The parent folder is created.
+    Readers see the old file or the complete new one. Missing parent folders are created.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,18 +41,17 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a UTF-8 text file, whole or not at all."""
+def write_text(path: PathLike, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
     with replacing_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def replacing_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields a temporary folder; it replaces the folder `path` when the block ends well.
+def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
+    """Yield a temporary folder, which replaces the folder `path` if the block succeeds.
 
-    Where `path` exists it is moved aside first and removed last, so that at no moment the only
-    whole copy is gone.
+    An existing folder is first moved aside and removed last, so a complete copy always exists.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     )
     try:
         yield temporary
-        temporary.chmod(0o755)  # mkdtemp's folders are for their owner alone
+        temporary.chmod(0o755)  # mkdtemp creates folders that only their owner can read
         for file in temporary.rglob("*"):
             if file.is_file():
                 with open(file, "rb+") as opened:
@@ -74,17 +75,19 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a JSON file that holds an object.
+def read_json_object(path: PathLike) -> dict[str, Any]:
+    """Read a JSON file that contains an object.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is no JSON, or holds something else.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not JSON, or contains something other than an object.
     """
     try:
         fields = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
     if not isinstance(fields, dict):
-        raise ValueError(f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}.")
+        raise ValueError(
+            f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}."
+        )
     return fields
