@@ -87,7 +87,5 @@ def read_json_object(path: PathLike) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
     if not isinstance(fields, dict):
-        raise ValueError(
-            f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}."
-        )
+        raise ValueError(f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}.")
     return fields
