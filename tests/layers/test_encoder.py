@@ -71,6 +71,7 @@ def test_a_segment_without_an_embedding_is_refused():
         small_encoder()(np.array([[1]]), np.array([[2]]))
 
 
+@pytest.mark.slow
 def test_batch_and_length_may_be_unknown_when_traced():
     encoder = small_encoder()
     spec = tf.TensorSpec((None, None), tf.int32)

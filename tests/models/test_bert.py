@@ -68,6 +68,7 @@ def test_weights_exist_before_the_first_call(make_model):
     )
 
 
+@pytest.mark.slow
 # google-research/bert, README (base and large in Devlin et al. 2019 as 110 M and 340 M); the
 # notebook's summary prints the sizes of its layers, of which this is the sum.
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, publ
     assert count(1) + (config.num_blks - 1) * one_block + pooler == published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
 def test_an_untrained_model_is_as_good_as_a_guess(make_batch, options):
     model = BERTModel(60, 128, 128, 2, 2, 0.0, 16, **options)
@@ -98,6 +100,7 @@ def test_an_untrained_model_is_as_good_as_a_guess(make_batch, options):
     assert log["loss"] == pytest.approx(math.log(60) + math.log(2), rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
 def test_one_batch_is_learned_by_heart(make_model, make_batch, options):
     model = make_model(**{**options, "embedding_dropout": 0.0})
@@ -133,6 +136,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 def test_every_variant_starts_as_a_guess_and_learns_one_batch_by_heart(
     make_model, make_batch, options
@@ -156,6 +160,7 @@ def test_every_variant_survives_keras_format(make_model, make_batch, tmp_path, o
         np.testing.assert_array_equal(loaded(features)[name], logits)
 
 
+@pytest.mark.slow
 def test_without_next_sentence_there_is_one_output_one_loss_and_no_third_of_the_tuple(
     make_model, make_batch
 ):
@@ -172,6 +177,7 @@ def test_without_next_sentence_there_is_one_output_one_loss_and_no_third_of_the_
         model(features)
 
 
+@pytest.mark.slow
 def test_training_a_pooler_that_no_loss_reaches_is_no_silent_matter(make_model, make_batch):
     features, labels, weights = make_batch()
     model = make_model(next_sentence=False)
@@ -216,6 +222,7 @@ def test_examples_packed_in_one_row_give_the_logits_of_their_own_rows(make_model
         np.testing.assert_allclose(got["nsp"][0, index], nsp[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_metrics_are_exact_over_the_data_set_whatever_the_batches(make_model, make_batch):
     features, labels, weights = make_batch(10)
     model = make_model()
@@ -243,6 +250,7 @@ def test_summary_lists_the_parts_with_their_shapes(make_model):
         assert words in summary
 
 
+@pytest.mark.slow
 def test_predict_returns_both_logits(make_model, make_batch):
     outputs = make_model().predict(make_batch()[0], batch_size=3, verbose=0)
     assert {name: value.shape for name, value in outputs.items()} == {
@@ -291,6 +299,7 @@ def test_a_fresh_process_loads_the_keras_file_and_trains_on(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains_with_float32_weights(make_model, make_batch, policy):
     keras.config.set_dtype_policy(policy)
@@ -357,6 +366,7 @@ def test_padding_does_not_change_a_row_whatever_the_batch(make_model, make_batch
         np.testing.assert_allclose(alone[name][0], expected[name][3], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_keras_exports_integer_inputs_with_the_names_of_a_batch(make_model, make_batch, tmp_path):
     model = make_model()
     model.export(tmp_path / "saved", verbose=False)
@@ -372,6 +382,7 @@ def test_keras_exports_integer_inputs_with_the_names_of_a_batch(make_model, make
     np.testing.assert_allclose(outputs["mlm"], expected["mlm"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_layers_assemble_from_keras_inputs(make_batch, tmp_path):
     inputs = {
         "tokens": keras.Input((None,), dtype="int32", name="tokens"),

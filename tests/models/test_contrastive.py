@@ -59,6 +59,7 @@ def test_it_survives_its_config():
         ContrastiveLoss(0)
 
 
+@pytest.mark.slow
 def test_an_embedder_learns_to_tell_groups_by_their_names():
     bert = BERTModel(20, 16, 24, 2, 1, 0.0, 8)
     embedder = TextEmbedder(bert)

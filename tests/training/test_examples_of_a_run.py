@@ -53,6 +53,7 @@ class Fail(keras.callbacks.Callback):
             raise ConnectionError("the power went")
 
 
+@pytest.mark.slow
 def test_a_store_gives_the_run_that_its_text_gives(first, store, text, options, tmp_path):
     run, result = first
     pretrain(text, tmp_path / "text", **{**options, "steps": 1})
@@ -60,6 +61,7 @@ def test_a_store_gives_the_run_that_its_text_gives(first, store, text, options, 
     assert result.tokenizer.options == store.tokenizer_options
 
 
+@pytest.mark.slow
 def test_the_options_of_a_run_on_a_store_are_those_of_another(first, store, tmp_path):
     run, _ = first
     recorded = yaml.safe_load((run / "run.yaml").read_text())
@@ -109,6 +111,7 @@ def test_a_packed_run_that_fails_and_is_resumed_ends_as_if_undisturbed(store, of
     assert resumed.metrics[-1]["val_loss"] == whole.metrics[-1]["val_loss"]
 
 
+@pytest.mark.slow
 def test_a_run_on_masked_tokens_alone_has_no_second_head(store, of_store, tmp_path):
     result = pretrain(store, tmp_path / "run", **of_store, objective="none", rows="bucketed")
     assert (result.model.hidden, result.model.nsp) == (None, None)
@@ -116,6 +119,7 @@ def test_a_run_on_masked_tokens_alone_has_no_second_head(store, of_store, tmp_pa
     assert "tokens/s" not in result.metrics[-1]
 
 
+@pytest.mark.slow
 def test_a_model_goes_on_without_its_second_head(first, store, of_store, tmp_path):
     run, before = first
     on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}

@@ -66,6 +66,7 @@ def unpacked(features, labels, weights):
     return stacked, new_labels, new_weights, rows
 
 
+@pytest.mark.slow
 def test_packed_and_unpacked_give_the_same_logits_and_loss(packed_batch):
     features, *_ = packed_batch
     separate = unpacked(*packed_batch)

@@ -21,6 +21,7 @@ def test_a_batch_must_divide_by_the_devices():
         check_batch_size(5, strategy)
 
 
+@pytest.mark.slow
 def test_a_tpu_that_is_not_there_is_an_error_of_one_line():
     with pytest.raises(RuntimeError, match=r"^The TPU 'local' cannot be used: .*TPU VM") as error:
         make_strategy("tpu")

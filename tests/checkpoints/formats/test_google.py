@@ -96,6 +96,7 @@ def example_losses(log_probs, labels):
     return -np.take_along_axis(np.asarray(log_probs), labels.reshape(-1, 1), 1)[:, 0]
 
 
+@pytest.mark.slow
 def test_every_output_is_googles(data_dir, golden):
     model = load(data_dir / "golden/google_tf1")
     features, labels, weights = batch(golden, 0)

@@ -201,6 +201,7 @@ def test_the_same_text_is_masked_anew_in_every_epoch(make_store):
     assert len(positions) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [3, None])
 def test_a_later_first_step_goes_on_as_if_it_had_run_from_the_start(dataset, epochs):
     steps = int(dataset().cardinality())
@@ -433,6 +434,7 @@ def row_digests(batches, first_step=0):
     return digests
 
 
+@pytest.mark.slow
 @every_kind
 def test_shards_side_by_side_are_the_stream_of_one_worker(dataset, kind):
     expected = row_digests(dataset(batch_size=8, epochs=2, **KINDS[kind]))
@@ -447,6 +449,7 @@ def test_shards_side_by_side_are_the_stream_of_one_worker(dataset, kind):
         assert found == expected
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_shard_goes_on_at_any_step(dataset, kind):
     settings = {"batch_size": 2, "epochs": 3, "shard": (1, 2), **KINDS[kind]}
@@ -464,6 +467,7 @@ def test_the_size_of_batches_changes_no_row(dataset):
         assert number >= 78 or many[key] == flat[number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_shards_have_equally_many_steps(dataset, drop_remainder):
     settings = {"batch_size": 3, "drop_remainder": drop_remainder}

@@ -57,6 +57,7 @@ def test_the_new_names_and_files_without_next_sentences_are_read(tmp_path):
     assert labels.keys() == weights.keys() == {"mlm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"split": "train", "held_out": 0.3, "num_predictions": 2}])
 def test_what_is_written_is_what_the_pipeline_makes(make_store, tmp_path, options):
     text = make_store([[5, 7, 3, 9, 4]] * 30)

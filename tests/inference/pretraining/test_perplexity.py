@@ -29,6 +29,7 @@ def slow_perplexity(model, tokenizer, text):
     return Perplexity(pytest.approx(math.exp(-np.mean(logs)), rel=1e-5), len(logs))
 
 
+@pytest.mark.slow
 def test_it_equals_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
     expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
     for batch_size in (1, 3, 32):

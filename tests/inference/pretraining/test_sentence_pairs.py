@@ -8,6 +8,7 @@ A = ["the cat sat", "good", "the dog ran on the rug", "bad"]
 B = ["on the mat", "bad dogs", "good", "the cat sat on the rug"]
 
 
+@pytest.mark.slow
 def test_a_score_is_the_second_softmax_of_the_head_whatever_the_batch(words_bert, words_tokenizer):
     expected = []
     for a, b in zip(A, B, strict=True):

@@ -89,6 +89,7 @@ def test_outputs_have_the_shape_of_the_task_and_padding_has_no_part_in_them(kind
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_default_loss_learns_a_batch_and_the_file_holds_all_of_it(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(), make_labels(kind)
@@ -323,6 +324,7 @@ def test_the_encoder_stays_frozen_under_lora():
             call()
 
 
+@pytest.mark.slow
 def test_lora_trains_its_additions_and_the_head_and_the_file_has_them_in_the_kernels(tmp_path):
     model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
     before = model.predict(batch, verbose=0)
@@ -345,6 +347,7 @@ def test_lora_trains_its_additions_and_the_head_and_the_file_has_them_in_the_ker
     assert not loaded.compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "SequenceRegressor"])
 def test_strings_are_as_good_as_the_tokens_made_of_them(kind, tokenizer):
     labels = NAMES if kind == "SequenceClassifier" else [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
@@ -386,6 +389,7 @@ def test_a_text_that_is_too_long_loses_its_end(tokenizer):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_label_of_a_word_is_that_of_its_first_token(tokenizer):
     model = make_task("TokenClassifier", labels=["N", "V", "O"], tokenizer=tokenizer)
     words, labels = [["films", "is", "it"], ["goods"]], [["N", "V", "O"], ["O"]]
@@ -432,6 +436,7 @@ def test_vectors_are_pooled_over_the_tokens_of_the_text(pooling, normalize):
     np.testing.assert_allclose(model(batch), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_exported_inputs_are_integers_and_the_tokenizer_is_not_in_it(tokenizer, tmp_path):
     model, batch = make_task("QuestionAnswerer", tokenizer=tokenizer), make_batch()
     model.export(tmp_path / "saved", verbose=False)
@@ -487,6 +492,7 @@ def test_several_labels_that_are_neither_names_nor_numbers_are_refused(tokenizer
     np.testing.assert_array_equal(single.label_ids([0, 1]), [0, 1])
 
 
+@pytest.mark.slow
 def test_weights_of_texts_may_be_a_list(tokenizer):
     model = make_task("SequenceClassifier", labels=["bad", "good"], tokenizer=tokenizer)
     compile_eagerly(model)

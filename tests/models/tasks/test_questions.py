@@ -91,6 +91,7 @@ def test_questions_that_are_strings_are_learnt(make_answerer, windows):
     assert [one.text for [one] in found] == ["ada", "good film", "", "ada wrote"]
 
 
+@pytest.mark.slow
 def test_strings_are_as_good_as_the_windows_made_of_them(make_answerer, windows):
     model, rows = make_answerer(), windows["rows"].numpy()
     assert len(rows) > len(QUESTIONS)
@@ -103,6 +104,7 @@ def test_strings_are_as_good_as_the_windows_made_of_them(make_answerer, windows)
     assert figures[0] == pytest.approx(figures[1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_predictions_have_a_row_for_each_window_in_order(make_answerer, tokenizer, windows):
     model = make_answerer()
     assert model.window_sizes == (MAX_LEN, OVERLAP)
@@ -117,6 +119,7 @@ def test_predictions_have_a_row_for_each_window_in_order(make_answerer, tokenize
     assert model.predict(one, verbose=0)["start"].shape == (1, 9)  # as long as the longest
 
 
+@pytest.mark.slow
 def test_a_data_set_of_strings_is_as_good(make_answerer, windows):
     model, answers = make_answerer(), answer_tensors(ANSWERS)
     dataset = tf.data.Dataset.from_tensor_slices((X, answers)).batch(4)

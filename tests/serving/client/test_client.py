@@ -155,12 +155,14 @@ def answers(served):
     return {signature: served(signature, **inputs) for signature, inputs in REQUESTS.items()}
 
 
+@pytest.mark.slow
 def test_every_signature_is_answered_as_the_model_does(client, answers):
     assert REQUESTS.keys() == client.metadata().signatures.keys()
     for signature, inputs in REQUESTS.items():
         assert_same(client.predict(inputs, signature), answers[signature])
 
 
+@pytest.mark.slow
 def test_what_is_split_is_answered_as_a_whole(connect, answers):
     with connect(batch_size=2) as client:
         for signature, inputs in REQUESTS.items():
@@ -224,6 +226,7 @@ def test_a_model_of_another_task_is_refused(client):
             ask("red")
 
 
+@pytest.mark.slow
 def test_fill_mask_gives_predictions_for_each_mask(connect, served):
     texts = ["red [MASK]", "no mask", "[MASK] blue [MASK] [MASK]"]
     right = served("fill_mask", text=[text.encode() for text in texts])
@@ -239,6 +242,7 @@ def test_fill_mask_gives_predictions_for_each_mask(connect, served):
             assert [one.score for one in predictions] == pytest.approx(scores, abs=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_vectors_and_pairs_come_singly_and_in_lists(client, served):
     right = served("embed", text=[b"red", b"blue"])["embedding"]
     np.testing.assert_allclose(client.embed(["red", "blue"]), right, rtol=0, atol=TOLERANCE)
@@ -338,6 +342,7 @@ def test_arguments_are_checked(arguments, message):
         ServingClient(**arguments)
 
 
+@pytest.mark.slow
 def test_hostile_values_get_an_answer_or_a_clear_error(connect):
     """And a request as any other is answered as before."""
     draw = random.Random(0)

@@ -55,6 +55,7 @@ def assert_same(given, right):
             np.testing.assert_array_equal(values, array)
 
 
+@pytest.mark.slow
 def test_rows_and_columns_are_answered_as_the_model_does(url, http, served):
     for signature, columns in REQUESTS.items():
         right = served(signature, **columns)
@@ -66,6 +67,7 @@ def test_rows_and_columns_are_answered_as_the_model_does(url, http, served):
         assert_same({name: [row[name] for row in answers] for name in right}, right)
 
 
+@pytest.mark.slow
 def test_no_texts_are_answered_by_nothing(url, http, served):
     right = served("fill_mask", text=tf.constant([], tf.string))
     body = {"signature_name": "fill_mask", "inputs": {"text": []}}
@@ -138,6 +140,7 @@ def test_the_models_own_message_is_told(url, http):
     assert "Graph execution" not in answer["error"]
 
 
+@pytest.mark.slow
 def test_requests_from_many_threads_are_answered_alike(url, http, served):
     texts = [f"red {'green ' * number}[MASK]" for number in range(8)]
     asked = [{"signature_name": "fill_mask", "inputs": [text]} for text in texts] * 10
@@ -191,6 +194,7 @@ def export_method(folder, kind):
     updater.save()
 
 
+@pytest.mark.slow
 def test_a_new_version_takes_over_while_the_server_answers(exported, http, tmp_path, capfd):
     path = tmp_path / "demo"
     shutil.copytree(exported, path / "3")

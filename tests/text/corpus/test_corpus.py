@@ -172,6 +172,7 @@ def test_a_very_long_line_is_split(write):
     assert " ".join(pieces).split() == words.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["lines", "prose"])
 @pytest.mark.parametrize("separator", [" ", "\n"])
 def test_memory_does_not_grow_with_the_file(write, layout, separator):

@@ -52,6 +52,7 @@ def test_offsets_of_special_tokens_work_in_either_spelling():
     assert slices(tokenizer, "a<mask> b[UNK]") == ["a", "<mask>", "b", "[UNK]"]
 
 
+@pytest.mark.slow
 def test_offsets_do_not_depend_on_the_batch(tokenizer):
     draw = random.Random(0)
     alphabet = [*LETTERS, *"ÀÉ東가 .", "\u0301", "\u200b", "[MASK]", "𝒜", "  "]
@@ -69,6 +70,7 @@ def test_offsets_do_not_depend_on_the_batch(tokenizer):
             ]
 
 
+@pytest.mark.slow
 def test_a_graph_gives_the_same_result(tokenizer):
     texts = tf.constant(["ab É [MASK]", "", "x" * 300])
     traced = tf.function(tokenizer.with_offsets, input_signature=[tf.TensorSpec(None, tf.string)])

@@ -240,6 +240,7 @@ def test_the_longer_text_of_a_pair_is_truncated_first(tokenizer, lengths, room, 
     assert batch["valid_lens"].numpy().tolist() == [sum(kept) + 3, 5]
 
 
+@pytest.mark.slow
 def test_eager_graph_and_dataset_give_the_same_result(tokenizer):
     texts, texts_b = ["the cat.", "unaffable [MASK]", ""], ["sat", "the", "!"]
     expected = tokenizer(texts, texts_b, max_len=8)
@@ -289,6 +290,7 @@ def test_a_saved_model_needs_only_tensorflow_text(tokenizer, tmp_path, fresh_pro
     assert printed.strip() == str(dict(sorted(expected.items())))
 
 
+@pytest.mark.slow
 def test_the_graph_has_only_ops_of_stock_tf_serving(tokenizer):
     service = Service(tokenizer)
     graph = service.serve.get_concrete_function().graph.as_graph_def()
@@ -421,6 +423,7 @@ def test_words_are_aligned_as_by_hugging_face(bert_base, data_dir):
         assert batch["word_ids"][i, :length].numpy().tolist() == word_ids
 
 
+@pytest.mark.slow
 def test_truncated_pairs_match_hugging_face(bert_base, data_dir):
     name, tokenizer = bert_base
     key = {"uncased": "input_ids", "cased": "input_ids_cased"}[name]

@@ -77,6 +77,7 @@ def test_an_answer_may_begin_and_end_with_characters_of_no_token(tail, tokenizer
     ]
 
 
+@pytest.mark.slow
 def test_a_graph_gives_the_same_result(tokenizer):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
     def windows(questions, contexts):
@@ -110,6 +111,7 @@ def test_different_numbers_of_questions_and_contexts_are_rejected(tokenizer):
         tokenizer.windows(["a"], ["a", "b"], 8)
 
 
+@pytest.mark.slow
 def test_windows_of_squad_match_hugging_face(data_dir):
     vocab = Vocab.from_file(data_dir / "vocab" / "bert-base-uncased-vocab.txt")
     tokenizer = Tokenizer(vocab, compat="huggingface")

@@ -56,6 +56,7 @@ def weights_of(model):
     return [weight.numpy() for weight in model.weights]
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     values = iter([0.1, 0.5, 0.9, 0.7])  # the first before the training: is there an f1?
     seen = []
@@ -86,6 +87,7 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     np.testing.assert_array_equal(best(batch), model(batch))
 
 
+@pytest.mark.slow
 def test_without_matplotlib_a_run_says_so_once_and_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, "verbose": 2})
@@ -94,6 +96,7 @@ def test_without_matplotlib_a_run_says_so_once_and_goes_on(tmp_path, monkeypatch
     assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_ends_where_it_would_have_ended(tmp_path):
     finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
 
@@ -158,6 +161,7 @@ def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_en
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_path, monkeypatch):
     options = {**OPTIONS, "epochs": 2}
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
@@ -175,6 +179,7 @@ def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_pat
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_stands_for_its_best_epoch_and_has_none_before_the_first(tmp_path):
     run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
     with pytest.raises(TrainingInterrupted):
@@ -199,6 +204,7 @@ def test_the_threshold_of_no_answer_is_that_of_the_best_epoch(tmp_path):
         assert tuned_null_threshold(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     options = {**OPTIONS, "callbacks": [PressCtrlC(8)]}
     with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3, and saved. Go on with"):
@@ -207,6 +213,7 @@ def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     assert (saved["batch"], len(saved["history"])) == (0, 1)
 
 
+@pytest.mark.slow
 def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
     errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])
@@ -236,6 +243,7 @@ def test_a_figure_that_there_is_not_is_refused_before_anything_is_trained(score,
     assert seen == [0]  # to count its batches
 
 
+@pytest.mark.slow
 def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):
     model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
     data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
@@ -263,6 +271,7 @@ class StopTraining(keras.callbacks.Callback):
         self.model.stop_training = self.model.stop_training or self.place == (epoch, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("callback", "steps", "resumed"),
     [(StopTraining(0, 1), [2], [2, 10, 18]), (StopTraining(1), [8, 16], [8, 16, 24])],

@@ -133,6 +133,7 @@ def test_the_best_checkpoint_has_the_lowest_held_out_loss(finished):
     assert (weights[0] == weights[1]) == is_last
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(finished, text, options, tmp_path):
     run, _ = finished
     keras.utils.set_random_seed(1)  # of no account: the seed is an option
@@ -140,6 +141,7 @@ def test_the_same_seed_gives_the_same_weights(finished, text, options, tmp_path)
     assert digests(tmp_path / "again") == digests(run)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_weights(finished, text, options, tmp_path):
     run, _ = finished
     pretrain(text, tmp_path / "other", **{**options, "steps": 1, "seed": 1})
@@ -156,6 +158,7 @@ def test_training_learns_from_text(text, options, tmp_path):
     assert after["val_mlm_cross_entropy"] < math.log(8) + 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
 def test_a_run_that_fails_and_is_resumed_ends_as_if_undisturbed(
     precision, finished, text, options, tmp_path
@@ -173,6 +176,7 @@ def test_a_run_that_fails_and_is_resumed_ends_as_if_undisturbed(
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_after_the_step_and_the_run_goes_on_from_there(
     finished, text, options, tmp_path
 ):
@@ -245,6 +249,7 @@ def test_a_run_of_another_text_is_not_resumed(copy, tmp_path):
         pretrain(tmp_path / "other.txt", copy, resume=True, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_run_whose_text_has_changed_is_not_resumed(text, options, tmp_path):
     changing = shutil.copy(text, tmp_path / "changing.txt")
     run = tmp_path / "run"
@@ -255,6 +260,7 @@ def test_a_run_whose_text_has_changed_is_not_resumed(text, options, tmp_path):
         pretrain(None, run, resume=True, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_run_whose_store_was_built_with_other_options_is_not_resumed(text, options, tmp_path):
     twice = tmp_path / "twice.txt"
     twice.write_text("\n".join([text.read_text()] * 2))
@@ -286,6 +292,7 @@ def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
         pretrain(None, tmp_path, resume=True)
 
 
+@pytest.mark.slow
 def test_going_on_from_a_checkpoint_begins_with_its_weights(finished, text, options, tmp_path):
     run, result = finished
     ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
@@ -298,6 +305,7 @@ def test_going_on_from_a_checkpoint_begins_with_its_weights(finished, text, opti
     )
 
 
+@pytest.mark.slow
 def test_going_on_from_a_run_means_from_its_best_checkpoint(finished, text, options, tmp_path):
     run, result = finished
     ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
@@ -307,6 +315,7 @@ def test_going_on_from_a_run_means_from_its_best_checkpoint(finished, text, opti
     assert first["val_mlm_cross_entropy"] + first["val_nsp_cross_entropy"] == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_is_learned_where_none_is_given(text, options, tmp_path):
     ours = {k: v for k, v in options.items() if k != "vocab"}
     result = pretrain(text, tmp_path / "run", **{**ours, "steps": 1}, vocab_size=40)
@@ -319,6 +328,7 @@ def test_rows_longer_than_the_model_allows_are_refused_before_the_work(text, opt
         pretrain(text, tmp_path / "run", **{**options, "max_len": 25})
 
 
+@pytest.mark.slow
 def test_the_process_is_left_as_it_was(text, options, tmp_path):
     random.seed(5)
     expected = random.Random(5).random()
@@ -329,6 +339,7 @@ def test_the_process_is_left_as_it_was(text, options, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_it_says_what_it_does(text, options, tmp_path, capsys):
     pretrain(text, tmp_path / "run", **{**options, "steps": 2, "verbose": 2})
     out = capsys.readouterr().out
@@ -339,6 +350,7 @@ def test_it_says_what_it_does(text, options, tmp_path, capsys):
     assert "tokens/s" in out
 
 
+@pytest.mark.slow
 def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, options, tmp_path):
     class Stop(keras.callbacks.Callback):
         def __init__(self, step):
@@ -368,6 +380,7 @@ def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, optio
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_callback_that_has_seen_enough_ends_the_run(text, options, tmp_path):
     class Enough(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
