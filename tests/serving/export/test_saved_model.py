@@ -111,6 +111,7 @@ def test_half_precision_answers_in_float32(make_model, tokenizer, tmp_path):
     np.testing.assert_allclose(scores[0, 0], expected, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_may_be_the_book_s(model):
     words = ("red", "green", "blue", "##ish")
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *words]))
@@ -121,6 +122,7 @@ def test_the_vocabulary_may_be_the_book_s(model):
     assert tokens == [prediction.token for prediction in expected]
 
 
+@pytest.mark.slow
 def test_without_a_tokenizer_the_model_answers_token_ids_alone(model, tmp_path):
     folder = export_saved_model(model, tmp_path)
     loaded = tf.saved_model.load(str(folder))
@@ -158,6 +160,7 @@ def test_what_is_not_there_is_not_answered_as_zeros(changes, message, served):
         served("tokens", **request | changes)
 
 
+@pytest.mark.slow
 def test_a_pair_needs_both_texts(served):
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="must be equally many, one pair per row"
@@ -224,6 +227,7 @@ def test_the_card_tells_of_the_training(model, tmp_path):
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["1"]
 
 
+@pytest.mark.slow
 def test_the_server_warms_up_with_a_request_for_each_signature(exported, served):
     pytest.importorskip("tensorflow_serving", reason="needs tensorflow-serving-api")
     from tensorflow_serving.apis import prediction_log_pb2

@@ -76,6 +76,7 @@ def test_the_card_tells_of_the_task(task_folders, task_models):
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_no_text_gets_an_answer_that_is_no_number(name, ask):
     hostile = ["", "\0", "[MASK]" * 9, "\ufffd", "é" * 300, "red " * 300, " \n\t", "\u202e😀"]
@@ -109,6 +110,7 @@ def test_of_a_megabyte_of_text_the_beginning_is_read(ask):
         np.testing.assert_array_equal(array[0], array[1])
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_utf_8_are_replaced(ask):
     answers = ask("tagger", text=[b"red \xff\xfe blue"])
     assert answers["words"].tolist() == [[b"red", "\ufffd\ufffd".encode(), b"blue"]]
@@ -117,6 +119,7 @@ def test_bytes_that_are_not_utf_8_are_replaced(ask):
     assert text.decode() == "\ufffd"
 
 
+@pytest.mark.slow
 def test_a_context_of_any_length_is_searched_whole(ask, task_models):
     context = " ".join(np.random.default_rng(0).choice(["red", "green", "blueish", ","], 500))
     answers = ask("answerer", question=["green", "red"], context=[context, "blue"])
