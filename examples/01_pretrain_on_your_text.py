@@ -1,9 +1,9 @@
-"""Raw text to a BERT of your own: a vocabulary, some minutes of training, a hidden word found.
+"""Pretrain a small BERT on your own text in a few minutes, and let it fill in a masked word.
 
-    python examples/01_pretrain_on_your_text.py                        # docstrings at hand
-    python examples/01_pretrain_on_your_text.py my_text/ runs/mine     # your text files
+    python examples/01_pretrain_on_your_text.py                      # installed docstrings
+    python examples/01_pretrain_on_your_text.py my_text/ runs/mine   # your text files
 
-A run that was stopped goes on when the same line is given again.
+Run the same command again to resume an interrupted run.
 """
 
 import pathlib
@@ -18,21 +18,21 @@ result = kb.pretrain(
     source,
     run_dir,
     resume=pathlib.Path(run_dir, "run.yaml").exists(),
-    vocab_size=4000,  # more for more text: 8,000 for 10 MB, 30,000 for 1 GB
-    preset="mini",  # the options are those of `keras-bert-d2l pretrain --help`
+    vocab_size=4000,  # use more for more text: 8,000 for 10 MB, 30,000 for 1 GB
+    preset="mini",  # `keras-bert-d2l pretrain --help` describes all options
     steps=600,
     batch_size=32,
     max_len=64,
-    short_steps=400,  # on short rows first, from which word order is learned sooner
+    short_steps=400,  # start with short rows: word order is learned faster from them
     short_len=16,
 )
 before, after = result.metrics[0], result.metrics[-1]
 print(
-    f"held-out loss of the masked words: {before['val_mlm_cross_entropy']:.2f} before, "
+    f"Loss of the masked words on held-out text: {before['val_mlm_cross_entropy']:.2f} before, "
     f"{after['val_mlm_cross_entropy']:.2f} after"
 )
 
 print(question)
 for prediction in kb.fill_mask(result.model, result.tokenizer, question)[0]:
     print(f"  {prediction.score:.3f}  {prediction.token}")
-print(f"The checkpoint is {run_dir}/best; `kb.load_pretrained` reads it.")
+print(f"Load the checkpoint with `kb.load_pretrained({f'{run_dir}/best'!r})`.")

@@ -1,9 +1,10 @@
-"""Chapters 15.8 to 15.10 of Dive into Deep Learning, in the book's own names.
+"""Run sections 15.8 to 15.10 of Dive into Deep Learning with the book's own function names.
 
-    python examples/02_the_books_chapter.py path/to/wikitext-2     # the book's corpus
-    python examples/02_the_books_chapter.py                        # the docstrings on this machine
+    python examples/02_the_books_chapter.py path/to/wikitext-2   # the book's corpus
+    python examples/02_the_books_chapter.py                      # installed docstrings
 
-Minutes on a laptop's CPU. Every `d2l.` below is a name of the book, with its arguments.
+Takes a few minutes on the CPU of a laptop. Every `d2l.` name below is from the book and takes the
+book's arguments.
 """
 
 import itertools
@@ -20,8 +21,8 @@ from keras_bert_d2l import book as d2l
 
 
 def write_docstrings_as_wikitext(folder: pathlib.Path, num_paragraphs: int = 500) -> None:
-    """Writes a file in WikiText's form: a paragraph on a line, spaces around punctuation."""
-    print("reading docstrings ...", flush=True)
+    """Write docstrings as in WikiText: one paragraph per line, spaces around punctuation."""
+    print("Reading docstrings ...", flush=True)
     with open(folder / "wiki.train.tokens", "w", encoding="utf-8") as file:
         for document in itertools.islice(kb.Corpus.open("docstrings"), num_paragraphs):
             words = [re.findall(r"\w+|[^\w\s]", sentence.rstrip(".")) for sentence in document]
@@ -29,34 +30,34 @@ def write_docstrings_as_wikitext(folder: pathlib.Path, num_paragraphs: int = 500
 
 
 def main(data_dir: pathlib.Path) -> None:
-    # 15.8.4: one input sequence out of two texts
+    # 15.8.4: join two texts into one input sequence
     tokens, segments = d2l.get_tokens_and_segments(["a", "crane", "flies"], ["he", "left"])
     print(tokens, segments, sep="\n")
 
-    # 15.9: pairs, masks, padding
+    # 15.9: sentence pairs, masking, padding
     batch_size, max_len = 128, 64
     train_iter, vocab = d2l.load_data_wiki(batch_size, max_len, data_dir)
-    print("a batch:", *(tensor.shape for tensor in next(iter(train_iter))))
-    print("words in the vocabulary:", len(vocab))
+    print("Shapes of a batch:", *(tensor.shape for tensor in next(iter(train_iter))))
+    print("Vocabulary size:", len(vocab))
 
-    # 15.10.1: the small BERT, 100 steps
+    # 15.10.1: train a small BERT for 100 steps
     net = d2l.BERTModel(
         len(vocab), num_hiddens=128, ffn_num_hiddens=256, num_heads=2, num_blks=2, dropout=0.2
     )
-    optimizer = keras.optimizers.Adam(1e-3)  # the book's 1e-4 learns little in so few steps
+    optimizer = keras.optimizers.Adam(1e-3)  # the book's 1e-4 is too low for 100 steps
     d2l.train_bert(train_iter, net, len(vocab), d2l.try_all_gpus(), 100, optimizer=optimizer)
 
-    # 15.10.2: the same word in two contexts
+    # 15.10.2: encode the same word in two contexts
     encoded_text = d2l.get_bert_encoding(net, ["a", "crane", "is", "flying"], vocab=vocab)
     tokens_a, tokens_b = ["a", "crane", "driver", "came"], ["he", "just", "left"]
     encoded_pair = d2l.get_bert_encoding(net, tokens_a, tokens_b, vocab=vocab)
-    print("shapes:", encoded_text.shape, encoded_pair.shape)
+    print("Shapes:", encoded_text.shape, encoded_pair.shape)
     print("crane, flying: ", encoded_text[0, 2, :3].numpy())
     print("crane, driving:", encoded_pair[0, 2, :3].numpy())
 
-    # What the book's model cannot do: Keras's own training, evaluation and saving.
+    # The book's model cannot be evaluated, trained or saved with Keras. This one can.
     loss = net.evaluate(train_iter.take(5).map(d2l.to_keras_batch), return_dict=True)
-    print("MLM loss of five batches without dropout:", round(loss["mlm_cross_entropy"], 3))
+    print("MLM loss on five batches, without dropout:", round(loss["mlm_cross_entropy"], 3))
 
 
 if __name__ == "__main__":

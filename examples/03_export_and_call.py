@@ -1,10 +1,9 @@
-"""Exports a model as a SavedModel and asks it from a process that does not know this package.
+"""Export a SavedModel, and call it from a process that does not import this package.
 
     python examples/03_export_and_call.py [CHECKPOINT]
 
-CHECKPOINT is a folder that `save_pretrained` wrote, such as `best/` in the folder of a pretraining
-run. Without it a tiny model is pretrained first, on docstrings and for too short a time to know
-much about them.
+CHECKPOINT is a folder written by `save_pretrained`, such as `best/` in a pretraining run folder. By
+default, a tiny model is first pretrained on docstrings, too briefly to give good answers.
 """
 
 import os
@@ -12,7 +11,7 @@ import pathlib
 import subprocess
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # keeps TensorFlow's start-up chatter out
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hide TensorFlow's start-up messages
 
 import keras_bert_d2l as kb
 
@@ -23,11 +22,11 @@ QUESTIONS = (
     "if true , the [MASK] is computed along the last axis .",
 )
 
-# All that a client needs; TensorFlow Serving gives the same answers from the same folder.
+# A complete client. TensorFlow Serving gives the same answers from the same folder.
 CLIENT = """
 import sys
 import tensorflow as tf
-import tensorflow_text  # registers the ops of the tokenizer
+import tensorflow_text  # registers the tokenizer's ops
 
 folder, *questions = sys.argv[1:]
 model = tf.saved_model.load(folder)
@@ -36,11 +35,11 @@ text = tf.constant(questions)
 answer = model.signatures["fill_mask"](text=text)
 for question, tokens, scores in zip(questions, answer["tokens"].numpy(), answer["scores"].numpy()):
     print(question)
-    for token, score in zip(tokens[0], scores[0]):  # of the first mask
+    for token, score in zip(tokens[0], scores[0]):  # predictions for the first mask
         print(f"    {score:.3f}  {token.decode()}")
 
 vectors = tf.math.l2_normalize(model.signatures["serving_default"](text=text)["embedding"], axis=1)
-print(f"cosine of the two texts: {tf.tensordot(vectors[0], vectors[1], 1):.3f}")
+print(f"Cosine similarity of the two texts: {tf.tensordot(vectors[0], vectors[1], 1):.3f}")
 """
 
 
@@ -63,7 +62,7 @@ def main() -> None:
     checkpoint = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else tiny_checkpoint()
     model, tokenizer, _ = kb.load_pretrained(checkpoint)
     version = kb.export_saved_model(model, SAVED_MODELS, tokenizer)
-    print(f"Exported {checkpoint} to {version}. A process without keras_bert_d2l asks it:")
+    print(f"Exported {checkpoint} to {version}. Calling it without keras_bert_d2l:")
     subprocess.run([sys.executable, "-c", CLIENT, version, *QUESTIONS], check=True)
 
 

@@ -1,11 +1,11 @@
-"""Teaches a BERT to tell the labels of texts apart, and asks it.
+"""Fine-tune a BERT to classify texts, and classify two new ones.
 
-    python examples/04_classify_texts.py CHECKPOINT reviews.tsv    # columns "label" and "text"
-    python examples/04_classify_texts.py                           # a toy, in a minute
+    python examples/04_classify_texts.py CHECKPOINT reviews.tsv   # columns "label" and "text"
+    python examples/04_classify_texts.py                          # toy data, in a minute
 
-CHECKPOINT is any that `kb.load_pretrained` reads: a folder of Hugging Face's or google's, or
-`best/` of a pretraining run. Without it both the model and the reviews are made up here, and the
-model has to learn from nothing.
+CHECKPOINT is any folder that `kb.load_pretrained` reads: a Hugging Face or Google checkpoint, or
+`best/` of a pretraining run. Without arguments, the script writes toy reviews and an untrained
+model, and trains it from scratch.
 """
 
 import itertools
@@ -21,7 +21,7 @@ OPINIONS = {"good": ["great", "lovely", "a joy"], "bad": ["dull", "a bore", "awf
 
 
 def make_toy() -> tuple[pathlib.Path, pathlib.Path]:
-    """Writes reviews and a small untrained BERT that knows their words."""
+    """Write toy reviews, and a small untrained BERT with their words in its vocabulary."""
     rows = [
         f"{label}\tthe {thing} {verb} {adverb} {opinion} ."
         for label, opinions in OPINIONS.items()
@@ -43,11 +43,11 @@ is_toy = len(sys.argv) < 3
 checkpoint, file = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:3])
 
 examples = kb.read_examples("classify", file)
-train, dev = kb.split_examples(examples, 0.2)  # by a hash: equal texts are on one side
+train, dev = kb.split_examples(examples, 0.2)  # equal texts end up on the same side
 model = kb.load_task(kb.SequenceClassifier, checkpoint, labels=train.label_names).model
 runs = (pathlib.Path(f"runs/{file.stem}_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
-rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # what is pretrained is changed but a little
+rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # a pretrained model needs small steps
 result = kb.finetune(
     model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=16, monitor="val_loss"
 )
@@ -56,4 +56,4 @@ kb.print_evaluation(kb.evaluate(result.model, dev))
 for text in ("the film was a joy .", "a bore , really ."):
     found = kb.classify(result.model, text)
     print(f"{found.label} {found.score:.3f}  {text}")
-print(f"The model is {run_dir}/best, its learning curves {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, its learning curves are in {run_dir}/curves.png.")

@@ -1,11 +1,11 @@
-"""Teaches a BERT to label every word of a text, and asks it.
+"""Fine-tune a BERT to label every word of a text, and tag a new sentence.
 
     python examples/05_tag_words.py CHECKPOINT train.conllu dev.conllu [COLUMN]
-    python examples/05_tag_words.py                                 # a toy, in a minute
+    python examples/05_tag_words.py                              # toy data, in a minute
 
-The files are CoNLL-U (COLUMN is then UPOS, XPOS ...) or CoNLL: a word and its label in each line,
-a blank line after each sentence. Without them a model that knows nothing learns from made-up
-sentences who is a person and what is a place.
+The files are CoNLL-U (COLUMN is UPOS, XPOS or another column), or CoNLL: one word with its label
+per line, and a blank line after each sentence. Without arguments, an untrained model learns to find
+people and places in toy sentences.
 """
 
 import itertools
@@ -22,13 +22,13 @@ PLACES = ["paris", "new york", "london", "rio de janeiro"]
 
 
 def tagged(words: str, kind: str) -> list[str]:
-    """Lines for the words of a name: B- for the first one, I- for the others."""
+    """Return one line per word of a name, labeled B- for the first word and I- for the others."""
     first, *others = words.split()
     return [f"{first} B-{kind}", *(f"{word} I-{kind}" for word in others)]
 
 
 def make_toy() -> tuple[pathlib.Path, ...]:
-    """Writes sentences, one in five for development, and a BERT that knows their words."""
+    """Write toy sentences, one in five for development, and an untrained BERT for them."""
     sentences = [
         [*tagged(person, "PER"), *(f"{word} O" for word in verb.split()), *tagged(place, "LOC")]
         for person, verb, place in itertools.product(
@@ -59,9 +59,9 @@ train, dev = (kb.read_examples("tag", file, label=column) for file in files)
 model = kb.load_task(kb.TokenClassifier, checkpoint, labels=train.label_names).model
 runs = (pathlib.Path(f"runs/tags_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
-rate = 1e-3 if is_toy else 5e-5  # what has been pretrained is to be changed but a little
+rate = 1e-3 if is_toy else 5e-5  # a pretrained model needs small steps
 result = kb.finetune(model, train, dev, run_dir, epochs=8, learning_rate=rate, batch_size=16)
 
 for word in kb.tag(result.model, "Grace Hopper went to New York"):
     print(f"{word.label:6} {word.score:.3f}  {word.word}")
-print(f"The model is {run_dir}/best, its learning curves {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, its learning curves are in {run_dir}/curves.png.")

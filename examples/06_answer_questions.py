@@ -1,11 +1,11 @@
-"""Teaches a BERT to find the answers to questions in texts, and asks it.
+"""Fine-tune a BERT to answer questions about a text, and ask it three questions.
 
     python examples/06_answer_questions.py CHECKPOINT train-v1.1.json [dev-v1.1.json]
-    python examples/06_answer_questions.py                          # a toy, in some minutes
+    python examples/06_answer_questions.py                       # toy data, in a few minutes
 
-The files are SQuAD's, or JSON lines with "question", "context" and "answers". Without a file of
-development data a fifth of the training data is held out, article by article. Without any, a model
-that knows nothing learns from made-up sentences who went where, and when.
+The files are SQuAD files, or JSON lines with "question", "context" and "answers". Without a
+development file, a fifth of the training articles is held out. Without arguments, an untrained
+model learns from toy sentences who went where, and when.
 """
 
 import itertools
@@ -23,7 +23,7 @@ MONTHS = ["may", "june", "july"]
 
 
 def make_toy() -> list[pathlib.Path]:
-    """Writes three questions on each of many sentences, and a BERT that knows their words."""
+    """Write three questions about each of 60 toy sentences, and an untrained BERT for them."""
     rows = []
     for person, place, month in itertools.product(PEOPLE, PLACES, MONTHS):
         context = f"in {month} {person} went to {place} ."
@@ -58,4 +58,4 @@ context = "in june alan went to rome ."
 for question in ("who went there ?", "where was that ?", "when was that ?"):
     [best] = kb.answer(result.model, question, context)
     print(f"{question} {best.text!r} ({best.score:.3f}), characters {best.start} to {best.end}")
-print(f"The model is {run_dir}/best, its learning curves {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, its learning curves are in {run_dir}/curves.png.")

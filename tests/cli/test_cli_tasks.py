@@ -240,7 +240,7 @@ def test_peek_shows_the_data_and_trains_nothing(run, files):
     out = run("finetune", "classify", "--train", "reviews.tsv", "--model", "bert", "--peek").stdout
     assert "good" in out
     assert "[CLS]" in out
-    assert "in all 48" in " ".join(out.replace("│", " ").split())  # nothing is held out
+    assert "total 48" in " ".join(out.replace("│", " ").split())  # nothing is held out
     asked = run("finetune", "answer", "--train", "questions.jsonl", "--model", "bert", "--peek")
     assert "longer than 24" in asked.stdout
 

@@ -1,1 +1,1 @@
-"""Labeled examples of a task -> batches for its model."""
+"""Task data: from files of labeled examples to batches for a task model."""

@@ -1,126 +1,104 @@
-"""Examples of a task in, the fields of its rows out: token ids without padding, and label ids.
+"""Encoding: token ids without padding, and label ids, for the rows of `TaskRows`.
 
-N: examples, R: rows (windows of a long text are several rows of one example), B: texts that are
-tokenised in one go, T: tokens in a row.
+N: examples, R: rows (a long context gives several rows per example), B: texts tokenized together,
+T: tokens in a row.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
-from keras_bert_d2l.data.tasks.labels import (
-    check_label_names,
-    label_ids,
-)
+from keras_bert_d2l.data.tasks.labels import check_label_names, label_ids
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.windows import answer_spans
 
-IGNORED = -100  # the label of a token or a row that a loss leaves out
+Fields: TypeAlias = dict[str, Any]
+"""Keyword arguments of `TaskRows`."""
+
+_RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
+
+IGNORED = -100  # the label of a token or a row that the loss ignores
 _TEXTS_TOGETHER = 4096
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
-_WORTH_A_GRAPH = 5_000  # questions: one takes seconds to make, and is then five times as fast
+_WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds and makes encoding five times as fast
 _NO_WORD = -1
 _NO_ANSWER = (0, 0)
 
 
 def encoded_texts(
     examples: TextExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
-) -> dict[str, Any]:
-    """Returns the fields of `TaskRows` for texts or pairs."""
-    is_pair = examples.texts_b is not None
-    check_max_len(max_len, 1 + is_pair)
-    names, text_labels = _text_labels(examples, labels)
+) -> Fields:
+    """Encode texts or pairs, one row each."""
     sides = [side for side in (examples.texts, examples.texts_b) if side is not None]
+    check_max_len(max_len, len(sides))
+    names, ids = _names_and_ids(examples, labels)
 
-    def in_part(chosen: slice) -> tuple[Any, ...]:
-        ids = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
-        batch = frame(*ids, vocab=tokenizer.vocab, max_len=max_len)
-        lengths = batch["valid_lens"]
-        full_lengths = tf.add_n([side.row_lengths() for side in ids])
-        full_lengths += ADDED_TO_PAIR if is_pair else ADDED_TO_ONE
-        seconds = lengths - tf.reduce_sum(batch["segments"], axis=1)
-        return _ragged(batch["tokens"], lengths), lengths, seconds, full_lengths
+    def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
+        texts = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
+        batch = frame(*texts, vocab=tokenizer.vocab, max_len=max_len)
+        full_lengths = tf.add_n([side.row_lengths() for side in texts])
+        return (*_unpadded(batch), full_lengths)
 
     tokens, lengths, seconds, full_lengths = _in_parts(in_part, len(examples), _TEXTS_TOGETHER)
-    return {
-        "task": examples.task,
-        "label_names": names,
-        "tokens": tokens,
-        "splits": _splits(lengths),
-        "seconds": seconds,
-        "labels": text_labels,
-        "examples": np.arange(len(examples), dtype=np.int32),
-        "full_lengths": full_lengths.astype(np.int32),
-        "num_truncated": int((full_lengths > lengths).sum()),
-        "pad_id": tokenizer.vocab.pad_id,
-    }
+    full_lengths += ADDED_TO_PAIR if len(sides) == 2 else ADDED_TO_ONE
+    labels_of_rows = {"label_names": names, "labels": ids}
+    return _single_rows(tokens, lengths, full_lengths) | {"seconds": seconds} | labels_of_rows
 
 
 def encoded_words(
     examples: WordExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
-) -> dict[str, Any]:
-    """Returns the fields of `TaskRows` for texts that are words."""
+) -> Fields:
+    """Encode texts that are split into words, one row each; a word's first token is labeled."""
     check_max_len(max_len, 1)
-    names = tuple(labels or ())
-    if examples.labels is not None:
-        names = check_label_names(examples, labels, at_least=2)
+    names, ids = _names_and_ids(examples, labels)
 
-    def in_part(chosen: slice) -> tuple[Any, ...]:
+    def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         words = examples.words[chosen]
         flat = tf.constant([word for text in words for word in text], tf.string)
         num_words = tf.constant([len(text) for text in words], tf.int64)
         batch = tokenizer.from_words(tf.RaggedTensor.from_row_lengths(flat, num_words))
-        lengths = batch["valid_lens"]
-        of_tokens = (_ragged(batch[name], lengths) for name in ("tokens", "word_ids"))
-        return (*of_tokens, lengths)
+        tokens, lengths, _ = _unpadded(batch)
+        return tokens, _ragged(batch["word_ids"], lengths), lengths
 
     tokens, word_ids, full_lengths = _in_parts(in_part, len(examples), _TEXTS_TOGETHER)
     lengths = np.minimum(full_lengths, max_len)
-    position = np.arange(len(tokens)) - np.repeat(_splits(full_lengths)[:-1], full_lengths)
+    position = np.arange(len(tokens)) - np.repeat(splits(full_lengths)[:-1], full_lengths)
     is_kept = position < np.repeat(lengths, full_lengths)
-    tokens, word_ids, splits = tokens[is_kept], word_ids[is_kept], _splits(lengths)
-    last = splits[1:] - 1
+    tokens, word_ids = tokens[is_kept], word_ids[is_kept]
+    last = np.cumsum(lengths) - 1
     tokens[last], word_ids[last] = tokenizer.vocab.sep_id, _NO_WORD
-    before = np.append(_NO_WORD, word_ids[:-1])
-    is_first = (word_ids != _NO_WORD) & (word_ids != before)
+    is_first = (word_ids != _NO_WORD) & (word_ids != np.append(_NO_WORD, word_ids[:-1]))
     num_words = np.array([len(words) for words in examples.words])
     token_labels = None
-    if examples.labels is not None:
-        place = (_splits(num_words)[:-1].repeat(lengths) + word_ids)[is_first]
+    if ids is not None:
+        word = (splits(num_words)[:-1].repeat(lengths) + word_ids)[is_first]
         token_labels = np.full(len(tokens), IGNORED, np.int32)
-        token_labels[is_first] = label_ids(examples, names)[place]
-    return {
-        "task": examples.task,
+        token_labels[is_first] = ids[word]
+    return _single_rows(tokens, lengths, full_lengths) | {
         "label_names": names,
-        "tokens": tokens,
-        "splits": splits,
         "seconds": lengths.astype(np.int32),
         "labels": token_labels,
-        "examples": np.arange(len(examples), dtype=np.int32),
         "word_ids": word_ids,
-        "full_lengths": full_lengths.astype(np.int32),
-        "num_truncated": int((full_lengths > lengths).sum()),
         "num_words_cut": int(num_words.sum() - is_first.sum()),
-        "pad_id": tokenizer.vocab.pad_id,
     }
 
 
 def encoded_questions(
     examples: QuestionExamples, tokenizer: Tokenizer, max_len: int, overlap: int | None
-) -> dict[str, Any]:
-    """Returns the fields of `TaskRows` for questions and the windows of their contexts."""
+) -> Fields:
+    """Encode questions with the windows of their contexts, one row per window."""
     overlap = max_len // 3 if overlap is None else overlap
     question_lengths, fitting, dropped = _question_lengths(examples, tokenizer, max_len, overlap)
+    rows_of_windows: _RowsOfWindows
     rows_of_windows = functools.partial(_rows_of_windows, tokenizer, max_len, overlap)
     if len(fitting) > _WORTH_A_GRAPH:
         rows_of_windows = _windows_graph(tokenizer, max_len, overlap)
 
-    def in_part(chosen: slice) -> tuple[Any, ...]:
+    def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         numbers = fitting[chosen]
         *of_rows, rows = rows_of_windows(
             tf.constant([examples.questions[number] for number in numbers]),
@@ -131,7 +109,7 @@ def encoded_questions(
 
     tokens, lengths, seconds, spans, owners = _in_parts(in_part, len(fitting), _QUESTIONS_TOGETHER)
     num_rows = np.bincount(owners, minlength=len(examples))
-    # Parts of a context have tokens in common, and each row repeats the question.
+    # The rows of one context overlap, and each repeats the question.
     alone = lengths - question_lengths[owners] - ADDED_TO_PAIR - overlap
     full_lengths = np.bincount(owners, alone, len(examples)).astype(np.int32)
     full_lengths += (num_rows > 0) * (question_lengths + ADDED_TO_PAIR + overlap)
@@ -139,38 +117,48 @@ def encoded_questions(
     if examples.answers is not None:
         labels, num_lost = _without_lost_answers(examples, spans, owners)
         if num_lost:
-            dropped["no row has room for the whole answer, which is not learnt"] = num_lost
+            dropped["no row has room for the whole answer, so it is not learned"] = num_lost
     return {
-        "task": examples.task,
         "label_names": (),
         "tokens": tokens,
-        "splits": _splits(lengths),
+        "splits": splits(lengths),
         "seconds": seconds,
         "labels": labels,
         "examples": owners,
         "full_lengths": full_lengths,
         "num_truncated": int((num_rows > 1).sum()),
         "dropped": dropped,
-        "pad_id": tokenizer.vocab.pad_id,
     }
 
 
-def _text_labels(
-    examples: TextExamples, labels: Sequence[str] | None
+def _names_and_ids(
+    examples: TextExamples | WordExamples, labels: Sequence[str] | None
 ) -> tuple[tuple[str, ...], np.ndarray | None]:
+    """Return the label names, and the label ids or the scores; None if they are unknown."""
     if examples.task == "regress":
-        scores = examples.labels
-        return (), None if scores is None else np.asarray(scores, np.float32)
+        return (), None if examples.labels is None else np.asarray(examples.labels, np.float32)
     if examples.labels is None:
         return tuple(labels or ()), None
-    names = check_label_names(examples, labels, at_least=2 - examples.multi_label)
+    is_multi = isinstance(examples, TextExamples) and examples.multi_label
+    names = check_label_names(examples, labels, at_least=1 if is_multi else 2)
     return names, label_ids(examples, names)
+
+
+def _single_rows(tokens: np.ndarray, lengths: np.ndarray, full_lengths: np.ndarray) -> Fields:
+    """Return the fields that follow from the tokens if every example has one row."""
+    return {
+        "tokens": tokens,
+        "splits": splits(lengths),
+        "examples": np.arange(len(lengths), dtype=np.int32),
+        "full_lengths": full_lengths.astype(np.int32),
+        "num_truncated": int((full_lengths > lengths).sum()),
+    }
 
 
 def _question_lengths(
     examples: QuestionExamples, tokenizer: Tokenizer, max_len: int, overlap: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
-    """Tokens of each question, the numbers of those that fit, and how many do not."""
+    """Return the tokens of each question, which questions fit, and how many do not."""
     (lengths,) = _in_parts(
         lambda chosen: (tokenizer.tokenize(tf.constant(examples.questions[chosen])).row_lengths(),),
         len(examples),
@@ -179,9 +167,9 @@ def _question_lengths(
     fitting = np.flatnonzero(max_len - ADDED_TO_PAIR - lengths > overlap)
     if not len(fitting):
         raise ValueError(
-            f"A question must leave more than overlap={overlap} tokens of max_len={max_len} to "
-            f"its context. Received: questions of at least {lengths.min():,} tokens. Raise "
-            "`max_len`, lower `overlap` or shorten the questions."
+            f"A question must leave more than overlap={overlap} tokens of max_len={max_len} for "
+            f"its context. Received: questions of at least {lengths.min():,} tokens. Increase "
+            "`max_len`, decrease `overlap`, or shorten the questions."
         )
     num_long = len(examples) - len(fitting)
     reason = f"question too long for max_len={max_len} and overlap={overlap}"
@@ -196,7 +184,10 @@ def _first_answer(examples: QuestionExamples, number: int) -> tuple[int, int]:
 def _without_lost_answers(
     examples: QuestionExamples, spans: np.ndarray, owners: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Spans to learn, and how many answers are in no row: not to be taken for "no answer"."""
+    """Return the spans to learn, and the number of answers that are in no row.
+
+    The rows of these answers are ignored: they must not be learned as "no answer".
+    """
     has_answer = np.array([bool(answers) for answers in examples.answers or ()])
     is_found = np.bincount(owners, spans[:, 0] > 0, len(examples)) > 0
     is_lost = (has_answer & ~is_found)[owners]
@@ -211,16 +202,16 @@ def _rows_of_windows(
     contexts: tf.Tensor,
     answers: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """What the rows of B questions consist of; answers are characters `(B, 2)`."""
+    """Return the rows of B questions; the answers are characters of the contexts `(B, 2)`."""
     windows = tokenizer.windows(questions, contexts, max_len, overlap)
-    lengths = windows["valid_lens"]
-    spans = answer_spans(windows, answers[:, 0], answers[:, 1])
-    seconds = lengths - tf.reduce_sum(windows["segments"], axis=1)
-    return _ragged(windows["tokens"], lengths), lengths, seconds, spans, windows["rows"]
+    spans = tokenizer.answer_spans(windows, answers[:, 0], answers[:, 1])
+    return (*_unpadded(windows), spans, windows["rows"])
 
 
 @functools.lru_cache(maxsize=4)
-def _windows_graph(tokenizer: Tokenizer, max_len: int, overlap: int) -> Any:
+def _windows_graph(
+    tokenizer: Tokenizer, max_len: int, overlap: int
+) -> Callable[..., tuple[tf.Tensor, ...]]:
     texts, answers = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None, 2), tf.int32)
     return tf.function(
         functools.partial(_rows_of_windows, tokenizer, max_len, overlap),
@@ -231,16 +222,24 @@ def _windows_graph(tokenizer: Tokenizer, max_len: int, overlap: int) -> Any:
 def _in_parts(
     part: Callable[[slice], Sequence[tf.Tensor]], number: int, together: int
 ) -> tuple[np.ndarray, ...]:
-    """Returns the arrays of all parts of `number` texts, end to end."""
+    """Encode `number` texts, `together` at a time, and concatenate the arrays."""
     slices = (slice(first, first + together) for first in range(0, number, together))
     parts = [[tensor.numpy() for tensor in part(chosen)] for chosen in slices]
     return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
+def _unpadded(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return tokens without padding, the length of each row, and where its second text begins."""
+    lengths = batch["valid_lens"]
+    seconds = lengths - tf.reduce_sum(batch["segments"], axis=1)
+    return _ragged(batch["tokens"], lengths), lengths, seconds
+
+
 def _ragged(rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """The values of rows `(B, T)` without their padding, end to end."""
+    """Return the values of rows `(B, T)` without their padding, in one row."""
     return tf.boolean_mask(rows, tf.sequence_mask(lengths, tf.shape(rows)[1]))
 
 
-def _splits(lengths: np.ndarray) -> np.ndarray:
+def splits(lengths: np.ndarray) -> np.ndarray:
+    """Return where rows of the given lengths begin in one row of all, and where the last ends."""
     return np.append(0, np.cumsum(lengths, dtype=np.int64))

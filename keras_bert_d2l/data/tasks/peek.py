@@ -1,13 +1,12 @@
-"""Examples of a task in, a glance at them out: what a terminal shows before a model is trained."""
+"""Peek: what a model will see of the examples of a task, as text for a terminal."""
 
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -18,17 +17,20 @@ from keras_bert_d2l.data.tasks.examples import (
     TextExamples,
     WordExamples,
     how_many,
+    names_of,
 )
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_MEASURED, _MEASURED_QUESTIONS = 200_000, 20_000  # examples at most: of more every n-th
+_Figures: TypeAlias = list[tuple[str | Text, str]]
+
+_MEASURED, _MEASURED_QUESTIONS = 200_000, 20_000  # examples; of more, every n-th is measured
 _SHOWN = 5
 _SHOWN_LABELS = 20
-_LONGEST_SHOWN = 120  # tokens of an example
-_AROUND_ANSWER = 40  # tokens before and after an answer
+_SHOWN_TOKENS = 120
+_AROUND_ANSWER = 40  # tokens shown before and after an answer
 _BAR = 24  # characters
-_STYLES = {"special": "dim", "answer": "bold green", "tag": "cyan", "label": "bold"}
+_FAINT = "dim"
 
 
 def peek(
@@ -39,65 +41,65 @@ def peek(
     overlap: int | None = None,
     batch_size: int = 32,
 ) -> str:
-    """Shows what a model will see: labels, lengths, what is lost, and five examples.
+    """Show what a model will see: labels, lengths, what is lost, and five encoded examples.
 
-    Of more than 200,000 examples (20,000 questions) lengths are those of a part, evenly taken.
+    Lengths are measured on at most 200,000 evenly spaced examples (20,000 questions).
 
     Args:
         examples: The examples.
         tokenizer: The tokenizer of the model.
-        max_len: Tokens in a row at most.
-        overlap: For `"answer"`, as for `TaskRows.encode`.
-        batch_size: Of the batches whose padding is told.
+        max_len: Maximum number of tokens in a row.
+        overlap: For `"answer"`, as in `TaskRows.encode`.
+        batch_size: Batch size for which the padding is reported.
 
-    Returns: text as wide as the terminal, with colours where there is one.
+    Returns:
+        Text as wide as the terminal, with colors if the terminal has them.
 
     Raises:
-        ValueError: As `TaskRows.encode`; but any labels will do.
+        ValueError: As in `TaskRows.encode`, but any labels are accepted.
+
+    Example:
+
+    ```python
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a crane flies".split())
+    examples = kb.TextExamples(texts=["a crane", "flies"], labels=["noun", "verb"])
+    print(kb.peek(examples, kb.Tokenizer(vocab), max_len=8))
+    ```
     """
     is_long = isinstance(examples, QuestionExamples)
     step = -(-len(examples) // (_MEASURED_QUESTIONS if is_long else _MEASURED))
     measured = examples.subset(range(0, len(examples), step)) if step > 1 else examples
-    encoded = measured if is_long else measured.without_labels()  # whatever labels there are
+    encoded = measured if is_long else measured.without_labels()  # any labels will do
     rows = TaskRows.encode(encoded, tokenizer, max_len=max_len, overlap=overlap)
     source = os.path.basename(examples.source) or "the examples"
-    table = Table(title=Text(f"What a model will see of {source}"), show_header=False)
+    table = Table(title=Text(f"What the model will see of {source}"), show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
-    columns: _Figures = [(f"`{role}`", name) for role, name in examples.columns.items()]
-    groups = (
-        ("examples", _sizes(examples)),
-        ("columns", columns),
-        ("labels", _labels(examples)),
-        ("tokens", _lengths(measured, rows, max_len, batch_size, len(examples))),
-        ("dropped", _dropped(examples, rows)),
-    )
-    for title, figures in groups:
-        if figures:
-            table.add_section()
+    groups: dict[str, _Figures] = {
+        "examples": _sizes(examples),
+        "columns": [(f"`{role}`", name) for role, name in examples.columns.items()],
+        "labels": _labels(examples),
+        "tokens": _lengths(measured, rows, max_len, batch_size, len(examples)),
+        "dropped": _dropped(examples, rows),
+    }
+    for title, figures in groups.items():
         for number, (name, value) in enumerate(figures):
-            table.add_row("" if number else title, *map(_as_text, (name, value)))
+            name = name if isinstance(name, Text) else Text(name)  # brackets are not markup
+            table.add_row("" if number else title, name, Text(value))
+        table.add_section()
     console = Console()
     with console.capture() as captured:
-        console.print(Group(table, *_shown_examples(measured, rows, tokenizer)))
+        console.print(Group(table, *_shown_examples(measured, rows, tokenizer, console.width)))
     return captured.get()
 
 
-def _as_text(cell: str | Text) -> Text:
-    return cell if isinstance(cell, Text) else Text(cell)  # brackets are no markup
-
-
-_Figures = list[tuple[str | Text, str]]
-
-
 def _sizes(examples: TaskExamples) -> _Figures:
-    figures: _Figures = [("in all", f"{len(examples):,}")]
+    figures: _Figures = [("total", f"{len(examples):,}")]
     if isinstance(examples, WordExamples):
-        num_words = sum(len(words) for words in examples.words)
-        figures += [("words", f"{num_words:,}")]
+        figures.append(("words", f"{sum(map(len, examples.words)):,}"))
     if isinstance(examples, QuestionExamples):
-        figures += [("different contexts", f"{len(set(examples.contexts)):,}")]
+        figures.append(("different contexts", f"{len(set(examples.contexts)):,}"))
     return figures
 
 
@@ -105,45 +107,42 @@ def _labels(examples: TaskExamples) -> _Figures:
     if not examples.has_labels:
         return [("none", "")]
     if isinstance(examples, QuestionExamples):
-        answers = examples.answers or ()
-        num_without = sum(not own for own in answers)
-        several = sum(len(own) > 1 for own in answers)
+        counts = np.array([len(answers) for answers in examples.answers or ()])
         return [
-            ("with an answer", _share(len(answers) - num_without, len(answers))),
-            ("with several answers", _share(several, len(answers))),
-            ("without an answer", _share(num_without, len(answers))),
+            ("with an answer", _share((counts > 0).sum(), len(counts))),
+            ("with several answers", _share((counts > 1).sum(), len(counts))),
+            ("without an answer", _share((counts == 0).sum(), len(counts))),
         ]
-    if examples.task == "regress" and isinstance(examples, TextExamples):
+    if isinstance(examples, TextExamples) and examples.task == "regress":
         scores = np.array(examples.labels, np.float64)
-        figures = {"least": scores.min(), "mean": scores.mean(), "greatest": scores.max()}
+        figures = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
         figures["standard deviation"] = scores.std()
         return [(name, f"{value:,.3f}") for name, value in figures.items()]
+    return _label_counts(examples)
+
+
+def _label_counts(examples: TaskExamples) -> _Figures:
     counts = examples.label_counts()
     is_multi = isinstance(examples, TextExamples) and examples.multi_label
-    most, total = max(counts.values(), default=1), len(examples) if is_multi else counts.total()
+    total = len(examples) if is_multi else counts.total()
     shown = counts.most_common(_SHOWN_LABELS)
-    width = max((cell_len(label) for label, _ in shown), default=0)
-    rows: _Figures = [
-        (
-            Text.assemble(
-                set_cell_size(label, width + 2), ("█" * max(1, round(_BAR * count / most)), "cyan")
-            ),
-            _share(count, total),
-        )
-        for label, count in shown
-    ]
+    width = max((cell_len(label) for label, _ in shown), default=0) + 2
+    figures: _Figures = []
+    for label, count in shown:
+        bar = "█" * max(1, round(_BAR * count / shown[0][1]))
+        name = Text.assemble(set_cell_size(label, width), (bar, "cyan"))
+        figures.append((name, _share(count, total)))
     if len(counts) > len(shown):
         rest = counts.total() - sum(count for _, count in shown)
-        rows.append(
-            (how_many(len(counts) - len(shown), "more label"), _share(rest, counts.total()))
-        )
+        more = how_many(len(counts) - len(shown), "more label")
+        figures.append((more, _share(rest, counts.total())))
     if is_multi:
         of_columns = examples.columns.get("label", "").split(", ")
-        unset = [name for name in of_columns if name not in counts]
-        if len(of_columns) > 1 and unset:
-            rows.append((f"in no example: {', '.join(unset)}", ""))
-        rows.append(("labels of an example, mean", f"{counts.total() / len(examples):.2f}"))
-    return rows
+        unused = [name for name in of_columns if name not in counts]
+        if len(of_columns) > 1 and unused:
+            figures.append((f"never used: {', '.join(unused)}", ""))
+        figures.append(("mean labels per example", f"{counts.total() / len(examples):.2f}"))
+    return figures
 
 
 def _lengths(
@@ -154,33 +153,33 @@ def _lengths(
     if len(examples) < num_all:
         figures.append(("measured on", f"{len(examples):,} of {num_all:,} examples"))
     figures += [
-        ("median of an example", f"{np.median(lengths):,.0f}"),
-        ("95 % of the examples, at most", f"{np.quantile(lengths, 0.95):,.0f}"),
-        ("the longest", f"{lengths.max():,}"),
+        ("median per example", f"{np.median(lengths):,.0f}"),
+        ("95th percentile", f"{np.quantile(lengths, 0.95):,.0f}"),
+        ("maximum", f"{lengths.max():,}"),
     ]
-    what = f"truncated at {max_len}"
-    if rows.task == "answer":
-        what = f"longer than {max_len}, so in several rows"
+    truncated = f"examples truncated to {max_len} tokens"
+    if isinstance(examples, QuestionExamples):
+        truncated = f"longer than {max_len} tokens, split into rows"
     elif isinstance(examples, TextExamples) and examples.texts_b is not None:
-        what += ", the longer text first"
-    figures.append((what, _share(rows.num_truncated, len(examples))))
-    if rows.task == "answer":
+        truncated += ", longer text first"
+    figures.append((truncated, _share(rows.num_truncated, len(examples))))
+    if isinstance(examples, QuestionExamples):
         figures.append(("rows", f"{len(rows):,}"))
     if isinstance(examples, WordExamples):
-        num_words = sum(len(words) for words in examples.words)
-        figures.append(("words cut off or without a token", _share(rows.num_words_cut, num_words)))
-    padding = rows.padding_share(batch_size)
-    figures.append((f"padding in batches of {batch_size}", f"{padding:.1%}"))
+        num_words = sum(map(len, examples.words))
+        figures.append(
+            ("words truncated or without a token", _share(rows.num_words_cut, num_words))
+        )
+    figures.append((f"padding, batch size {batch_size}", f"{rows.padding_share(batch_size):.1%}"))
     return figures
 
 
 def _dropped(examples: TaskExamples, rows: TaskRows) -> _Figures:
     figures: _Figures = []
-    for reason, count in examples.dropped.items():
+    for reason, count in (*examples.dropped.items(), *rows.dropped.items()):
         place = examples.first_dropped.get(reason)
         figures.append((reason + (f" (first: {place})" if place else ""), f"{count:,}"))
-    figures += [(reason, f"{count:,}") for reason, count in rows.dropped.items()]
-    return figures or [("nothing", "0")]
+    return figures or [("none", "0")]
 
 
 def _share(count: int, total: int) -> str:
@@ -188,111 +187,89 @@ def _share(count: int, total: int) -> str:
 
 
 def _shown_examples(
-    examples: TaskExamples, rows: TaskRows, tokenizer: Tokenizer
+    examples: TaskExamples, rows: TaskRows, tokenizer: Tokenizer, width: int
 ) -> Iterator[RenderableType]:
     owners = np.unique(rows.examples)
     places = np.linspace(0, len(owners) - 1, min(_SHOWN, len(owners))).round().astype(int)
     for number in owners[places].tolist():
-        row = _row_to_show(rows, number)
-        first, end = rows.splits[row], rows.splits[row + 1]
-        tokens = [tokenizer.vocab.tokens[token] for token in rows.tokens[first:end]]
-        label, shown = _shown_row(examples, rows, number, row, tokens)
-        title = Text.assemble(examples.ids[number], "  ", (label, _STYLES["label"]))
+        own = np.flatnonzero(rows.examples == number)
+        row = int(own[0])
+        if rows.task == "answer" and rows.labels is not None:  # the first row with the answer
+            row = int(own[np.argmax(rows.labels[own, 0] > 0)])
+        chosen = slice(rows.splits[row], rows.splits[row + 1])
+        tokens = [tokenizer.vocab.tokens[token] for token in rows.tokens[chosen]]
+        label = ""
+        shown: RenderableType = _joined(tokens)
+        if isinstance(examples, WordExamples):
+            shown = _tagged(tokens, _tags(examples, rows, number, chosen), width - 2)
+        elif isinstance(examples, QuestionExamples):
+            start, end = rows.labels[row].tolist() if rows.labels is not None else (0, 0)
+            shown = _answered(tokens, start, end, int(rows.seconds[row]))
+            if examples.answers is not None:
+                answers = examples.answers[number]
+                label = f"answer: {answers[0].text}" if answers else "no answer"
+        elif isinstance(examples, TextExamples) and examples.labels is not None:
+            found = examples.labels[number]
+            is_score = examples.task == "regress"
+            label = str(found) if is_score else ", ".join(names_of(found)) or "no label"
+        if rows.task != "answer" and len(tokens) < rows.full_lengths[number]:
+            label = f"{label} (truncated)".lstrip()
         yield Text()
-        yield title
+        yield Text.assemble(examples.ids[number], "  ", (label, "bold"))
         yield Padding(shown, (0, 0, 0, 2))
 
 
-def _row_to_show(rows: TaskRows, number: int) -> int:
-    """The first row of an example, or the first that holds its answer."""
-    own = np.flatnonzero(rows.examples == number)
-    if rows.task == "answer" and rows.labels is not None:
-        return int(own[np.argmax(rows.labels[own, 0] > 0)])
-    return int(own[0])
+def _token(token: str, style: str = "") -> tuple[str, str]:
+    """Return a token with its style, which is faint for `[CLS]` and its like."""
+    is_special = token.startswith("[") and token.endswith("]") and len(token) > 2
+    return token, _FAINT if is_special else style
 
 
-def _shown_row(
-    examples: TaskExamples, rows: TaskRows, number: int, row: int, tokens: list[str]
-) -> tuple[str, RenderableType]:
-    """What an example's label is, in words, and its tokens."""
-    cut = len(tokens) < rows.full_lengths[number]
-    if isinstance(examples, WordExamples):
-        first, end = rows.splits[row], rows.splits[row + 1]
-        tags = [""] * len(tokens)
-        if examples.labels is not None and rows.word_ids is not None:
-            before = -1
-            for place, word in enumerate(rows.word_ids[first:end].tolist()):
-                if word not in (-1, before):
-                    tags[place] = examples.labels[number][word]
-                before = word
-        return "(truncated)" if cut else "", _Tagged(tokens, tags)
-    if isinstance(examples, QuestionExamples):
-        start = end = 0
-        label = ""
-        if rows.labels is not None and examples.answers is not None:
-            start, end = rows.labels[row].tolist()
-            own = examples.answers[number]
-            label = f"answer: {own[0].text}" if own else "no answer"
-        second = int(rows.seconds[row])
-        return label, _answered(tokens, start, end, second)
-    label = ""
-    if isinstance(examples, TextExamples) and examples.labels is not None:
-        names = examples.labels[number]
-        label = ", ".join(names) or "no label" if isinstance(names, tuple) else str(names)
-    return f"{label} (truncated)" if cut else label, _joined(tokens[:_LONGEST_SHOWN], len(tokens))
+def _joined(tokens: Sequence[str]) -> Text:
+    shown = [Text.assemble(_token(token)) for token in tokens[:_SHOWN_TOKENS]]
+    return Text(" ").join([*shown, *_more(len(tokens))])
 
 
-def _joined(tokens: Sequence[str], number: int) -> Text:
-    text = Text()
-    for token in tokens:
-        text.append(token, _STYLES["special"] if _is_special(token) else "")
-        text.append(" ")
-    if number > len(tokens):
-        text.append(f"… and {how_many(number - len(tokens), 'more token')}", _STYLES["special"])
-    return text
+def _more(num_tokens: int) -> list[Text]:
+    """Return what is printed after the first tokens of an example, if there are more."""
+    number = num_tokens - _SHOWN_TOKENS
+    return [Text(f"… and {how_many(number, 'more token')}", _FAINT)] if number > 0 else []
 
 
 def _answered(tokens: Sequence[str], start: int, end: int, second: int) -> Text:
-    """The question and the part of the context around the answer."""
+    """Return the question and the part of the context around the answer."""
     middle = start or second
-    from_, to = max(second, middle - _AROUND_ANSWER), max(middle, end) + 1 + _AROUND_ANSWER
-    text = _joined(tokens[:second], second)
-    if from_ > second:
-        text.append(f"… {how_many(from_ - second, 'token')} … ", _STYLES["special"])
-    for place in range(from_, min(to, len(tokens))):
+    first, last = max(second, middle - _AROUND_ANSWER), max(middle, end) + 1 + _AROUND_ANSWER
+    parts = [_token(token) for token in tokens[:second]]
+    if first > second:
+        parts.append((f"… {how_many(first - second, 'token')} …", _FAINT))
+    for place, token in enumerate(tokens[first:last], first):
         is_answer = 0 < start <= place <= end
-        text.append("»" if place == start and is_answer else "")
-        style = _STYLES["answer"] if is_answer else ""
-        text.append(tokens[place], _STYLES["special"] if _is_special(tokens[place]) else style)
-        text.append("« " if place == end and is_answer else " ")
-    if to < len(tokens):
-        text.append(f"… {how_many(len(tokens) - to, 'token')}", _STYLES["special"])
-    return text
+        marked = "»" * (is_answer and place == start) + token + "«" * (is_answer and place == end)
+        parts.append((marked, "bold green") if is_answer else _token(token))
+    if last < len(tokens):
+        parts.append((f"… {how_many(len(tokens) - last, 'token')}", _FAINT))
+    return Text(" ").join(Text.assemble(part) for part in parts)
 
 
-def _is_special(token: str) -> bool:
-    return token.startswith("[") and token.endswith("]") and len(token) > 2
+def _tags(examples: WordExamples, rows: TaskRows, number: int, chosen: slice) -> list[str]:
+    """Return the label of each token: that of its word for a first token, and "" for others."""
+    if examples.labels is None or rows.word_ids is None:
+        return [""] * (chosen.stop - chosen.start)
+    words = rows.word_ids[chosen].tolist()
+    return [
+        examples.labels[number][word] if word not in (-1, before) else ""
+        for before, word in zip([-1, *words], words, strict=False)
+    ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tagged:
-    """Tokens with their tags below them, in as many lines as they need."""
-
-    tokens: list[str]
-    tags: list[str]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Any:
-        above, below = Text(no_wrap=True), Text(no_wrap=True)
-        pairs = list(zip(self.tokens, self.tags, strict=True))[:_LONGEST_SHOWN]
-        for token, tag in pairs:
-            width = max(cell_len(token), cell_len(tag)) + 1
-            if len(above) and above.cell_len + width > options.max_width:
-                yield from (above, below)
-                above, below = Text(no_wrap=True), Text(no_wrap=True)
-            style = _STYLES["special"] if _is_special(token) else ""
-            above.append(set_cell_size(token, width), style)
-            below.append(set_cell_size(tag, width), _STYLES["tag"])
-        yield from (above, below)
-        if len(pairs) < len(self.tokens):
-            rest = how_many(len(self.tokens) - len(pairs), "more token")
-            yield Text(f"… and {rest}", _STYLES["special"])
+def _tagged(tokens: Sequence[str], tags: Sequence[str], width: int) -> RenderableType:
+    """Return tokens with their tags below, in as many lines as they need."""
+    lines = [(Text(), Text())]
+    for token, tag in list(zip(tokens, tags, strict=True))[:_SHOWN_TOKENS]:
+        size = max(cell_len(token), cell_len(tag)) + 1
+        if lines[-1][0] and lines[-1][0].cell_len + size > width:
+            lines.append((Text(), Text()))
+        lines[-1][0].append(set_cell_size(token, size), _token(token)[1])
+        lines[-1][1].append(set_cell_size(tag, size), "cyan")
+    return Group(*(line for pair in lines for line in pair), *_more(len(tokens)))

@@ -1,18 +1,18 @@
-"""Examples of a task in, batches for its model out.
+"""Rows: encoded examples of a task and their batches.
 
-The examples are tokenised once, and kept without padding; an epoch is an order of their rows.
+The examples are tokenized once and kept without padding. Each epoch orders the rows anew.
 
-N: examples, R: rows (windows of a long text are several rows of one example), B: rows of a batch,
+N: examples, R: rows (a long context gives several rows per example), B: rows of a batch,
 T: tokens of its longest row, C: labels.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.encoding import (
     IGNORED,
@@ -31,31 +31,42 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskRows:
-    """Rows of token ids with their labels, made by `encode`.
+    """Token ids and label ids of examples, made by `TaskRows.encode`.
 
-    What belongs to tokens is ragged: row r has the values from `splits[r]` to `splits[r + 1]`.
+    Values of tokens are stored end to end: row r has the values from `splits[r]` to
+    `splits[r + 1]`.
 
     Attributes:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
-        label_names: The names of the C labels, in the order of their ids; none of scores and
-            answers.
+        label_names: Names of the C labels in the order of their ids; empty for scores and answers.
         tokens: Token ids, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, int32 `(splits[-1],)`.
         splits: int64 `(R + 1,)`.
-        seconds: Position in each row at which the second text (segment 1) begins; the length of
-            the row where there is none. int32 `(R,)`.
-        labels: Label ids int32 `(R,)`, 0 and 1 int32 `(R, C)` where a text can have any number of
-            labels, scores float32 `(R,)`, the label of each token int32 `(splits[-1],)`, or the
-            answer's first and last token int32 `(R, 2)`; None: not known. One of -100 is ignored.
-        examples: The number of the example that a row is of, ascending, int32 `(R,)`.
-        full_lengths: Tokens that each example would have in one row without an end, int32 `(N,)`;
-            0 for an example that has no row.
-        word_ids: For `"tag"`: the word that each token is of, -1 for special tokens; int32
+        seconds: Position in each row at which the second text (segment 1) begins, or the length of
+            the row if it has only one text, int32 `(R,)`.
+        labels: None if they are unknown. Otherwise label ids int32 `(R,)`; 1 and 0 int32 `(R, C)`
+            for texts with any number of labels; scores float32 `(R,)`; the label of each token
+            int32 `(splits[-1],)`; or the first and last token of each answer int32 `(R, 2)`. The
+            loss ignores labels of -100.
+        examples: The example that each row belongs to, ascending, int32 `(R,)`.
+        full_lengths: Tokens of each example before truncation, int32 `(N,)`; 0 for an example
+            without a row.
+        word_ids: For `"tag"`, the word that each token belongs to, or -1 for special tokens, int32
             `(splits[-1],)`.
-        num_truncated: Examples that lost tokens; of questions, those with several rows.
-        num_words_cut: For `"tag"`: words without a token in their row, beyond `max_len` or made
+        num_truncated: Number of examples that lost tokens; for questions, that have several rows.
+        num_words_cut: For `"tag"`, the number of words without a token: beyond `max_len`, or made
             of characters that the tokenizer removes.
-        dropped: How many examples have no row, or no label to learn from, by reason.
-        pad_id: The id of padding.
+        dropped: Number of examples without a row or without a label to learn, by reason.
+        pad_id: Token id of the padding.
+
+    Example:
+
+    ```python
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a crane flies".split())
+    examples = kb.TextExamples(texts=["a crane", "flies"], labels=["noun", "verb"])
+    rows = kb.TaskRows.encode(examples, kb.Tokenizer(vocab), max_len=8)
+    features, labels = next(iter(rows.batches(2)))
+    print(features["tokens"].numpy(), labels.numpy())  # [[2 5 6 3] [2 7 3 0]] [0 1]
+    ```
     """
 
     task: str
@@ -82,81 +93,86 @@ class TaskRows:
         max_len: int,
         overlap: int | None = None,
     ) -> "TaskRows":
-        """Tokenises examples.
+        """Tokenize examples.
 
-        Of a pair that is too long the longer text loses tokens at its end, until both are equally
-        long, then both. A long context becomes several rows, each with the whole question; rows
-        that do not hold the whole answer are labeled with the start token, 0, as those of a
-        question without an answer. The answer that is learnt from is the first of several.
+        Pairs are truncated token by token, always at the end of the longer text. A long context
+        gives several rows, each with the whole question; rows that do not hold the whole answer
+        are labeled as having none, with the position 0 of the start token. If a question has
+        several answers, the first one is learned.
 
         Args:
             examples: The examples.
             tokenizer: The tokenizer of the model.
-            labels: The names of the model's labels; None: those of the examples, sorted.
-            max_len: Tokens in a row at most.
-            overlap: For `"answer"`: tokens that two successive rows of a context have in common;
-                None: a third of `max_len`.
+            labels: The label names of the model; by default those of the examples, sorted.
+            max_len: Maximum number of tokens in a row.
+            overlap: For `"answer"`, the number of tokens that successive rows of a context share.
+                Defaults to a third of `max_len`.
 
         Raises:
             ValueError: There is no example, a label is not among `labels`, there are fewer than
-                two labels, or `max_len` has no room.
+                two labels, or `max_len` is too small.
         """
         if not len(examples):
             raise ValueError(f"There is no example to learn from in {examples.source!r}.")
         if isinstance(examples, WordExamples):
-            return cls(**encoded_words(examples, tokenizer, labels, max_len))
-        if isinstance(examples, QuestionExamples):
-            return cls(**encoded_questions(examples, tokenizer, max_len, overlap))
-        if isinstance(examples, TextExamples):
-            return cls(**encoded_texts(examples, tokenizer, labels, max_len))
-        raise ValueError(
-            f"`examples` must be what `read_examples` returns. Received: {type(examples).__name__}."
-        )
+            fields = encoded_words(examples, tokenizer, labels, max_len)
+        elif isinstance(examples, QuestionExamples):
+            fields = encoded_questions(examples, tokenizer, max_len, overlap)
+        elif isinstance(examples, TextExamples):
+            fields = encoded_texts(examples, tokenizer, labels, max_len)
+        else:
+            raise ValueError(
+                "`examples` must be the result of `read_examples`. Received: "
+                f"{type(examples).__name__}."
+            )
+        return cls(task=examples.task, pad_id=tokenizer.vocab.pad_id, **fields)
 
     def __len__(self) -> int:
         return len(self.splits) - 1
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens in each row, int64 `(R,)`."""
+        """Number of tokens in each row, int64 `(R,)`."""
         return np.diff(self.splits)
 
     def lost_in_words(self) -> list[str]:
-        """Says what is not learnt from, a line for each reason."""
-        lines = [f"{count:,} left out: {reason}" for reason, count in self.dropped.items()]
+        """Return one line for each reason for which examples or words are not learned."""
+        lines = [f"{count:,} skipped: {reason}" for reason, count in self.dropped.items()]
         if self.num_words_cut:
-            lines.append(f"{self.num_words_cut:,} words are cut off or give no token")
+            lines.append(f"{self.num_words_cut:,} words are truncated or have no token")
         return lines
 
     def padding_share(self, batch_size: int) -> float:
-        """The share of padding in the batches of an epoch."""
-        order = self._order(batch_size, seed=0, epoch=0)
-        lengths = np.pad(self.lengths[order], (0, -len(order) % batch_size))
-        longest = lengths.reshape(-1, batch_size).max(axis=1)
-        sizes = np.full(len(longest), batch_size)
-        sizes[-1] -= -len(order) % batch_size
-        return 1 - float(lengths.sum() / (longest * sizes).sum())
+        """Return the share of padding in the batches of an epoch."""
+        lengths = self.lengths[self._order(batch_size, seed=0, epoch=0)]
+        first = np.arange(0, len(lengths), batch_size)
+        sizes = np.diff(np.append(first, len(lengths)))
+        return 1 - float(lengths.sum() / (np.maximum.reduceat(lengths, first) * sizes).sum())
 
     def batches(
         self, batch_size: int, *, epoch: int | None = None, seed: int = 0
     ) -> tf.data.Dataset:
-        """Batches as the task's model takes them, each as long as its longest row.
+        """Return batches for the model of the task, each padded to its longest row.
 
         Args:
-            batch_size: B; the last batch has what is left.
-            epoch: None: the rows in their order. A number: in an order that `seed` and `epoch`
-                determine, rows of about one length in a batch.
-            seed: A number of at least 0.
+            batch_size: B. The last batch may be smaller.
+            epoch: None keeps the order of the rows. A number shuffles them, in an order that
+                depends only on `seed` and `epoch`, so that each batch has rows of similar length.
+            seed: Seed of the order, at least 0.
 
-        Returns: a dataset of known cardinality of `(features, labels)`, or where labels are not
-            known of `features` alone: a dictionary of `tokens` and `segments` `(B, T)` and
-            `valid_lens` `(B,)`, int32. Labels are int32 `(B,)`, `(B, C)` or `(B, T)`, float32
-            `(B,)`, or `{"start": (B,), "end": (B,)}`, int32.
+        Returns:
+            A dataset of known cardinality of `(features, labels)`, or of `features` if the labels
+            are unknown. Features are `tokens` and `segments` `(B, T)` and `valid_lens` `(B,)`,
+            int32. Labels are int32 `(B,)`, `(B, C)` or `(B, T)`, float32 `(B,)`, or
+            `{"start": (B,), "end": (B,)}`, int32.
 
         Raises:
-            ValueError: A number is not what it should be.
+            ValueError: A number is not an integer or too small.
         """
-        _check_numbers(batch_size=(batch_size, 1), seed=(seed, 0), epoch=(epoch or 0, 0))
+        check_integer("batch_size", batch_size, 1)
+        check_integer("seed", seed, 0)
+        if epoch is not None:
+            check_integer("epoch", epoch, 0)
         order = np.arange(len(self)) if epoch is None else self._order(batch_size, seed, epoch)
         with tf.device("CPU:0"):  # where the pipeline runs
             batch = self._batch_function()
@@ -172,19 +188,17 @@ class TaskRows:
             order[:full] = order[bucket(lengths, batch_size=batch_size, random=random)]
         return order
 
-    def _batch_function(self) -> Callable[[tf.Tensor], Any]:
-        """Returns what gathers rows, and has no part in Python while it runs."""
+    def _batch_function(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Return a function from row numbers to a batch that runs without Python."""
         splits = tf.constant(self.splits, tf.int64)
         tokens = tf.RaggedTensor.from_row_splits(self.tokens, splits, validate=False)
         seconds = tf.constant(self.seconds)
-        labels = None
-        if self.labels is not None:
-            labels = tf.constant(self.labels)
-            if self.task == "tag":
-                labels = tf.RaggedTensor.from_row_splits(labels, splits, validate=False)
+        labels = None if self.labels is None else tf.constant(self.labels)
+        if labels is not None and self.task == "tag":
+            labels = tf.RaggedTensor.from_row_splits(labels, splits, validate=False)
 
         @tf.autograph.experimental.do_not_convert  # nothing to convert
-        def batch(rows: tf.Tensor) -> Any:
+        def batch(rows: tf.Tensor) -> tf.Tensor:
             chosen = tf.gather(tokens, rows)
             dense = chosen.to_tensor(self.pad_id)
             valid_lens = tf.cast(chosen.row_lengths(), tf.int32)
@@ -203,12 +217,3 @@ class TaskRows:
             return features, of_rows
 
         return batch
-
-
-def _check_numbers(**numbers: tuple[Any, int]) -> None:
-    for name, (value, least) in numbers.items():
-        is_int = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not is_int or value < least:
-            raise ValueError(
-                f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}."
-            )

@@ -20,7 +20,7 @@ def wide_terminal(monkeypatch):
 
 
 def words_of(text):
-    """Text without the lines of tables and what stands between words."""
+    """Return the text without table lines and repeated spaces."""
     return " ".join(text.replace("│", " ").split())
 
 
@@ -34,16 +34,16 @@ def test_texts_are_shown_as_the_model_sees_them(tokenizer):
         first_dropped={"empty text": "line 7"},
     )
     shown = words_of(peek(examples, tokenizer, 10))
-    assert "What a model will see of pairs.tsv" in shown
+    assert "What the model will see of pairs.tsv" in shown
     assert "[yes] ████████████████████████ 1 (50.0%)" in shown
-    assert "truncated at 10, the longer text first 1 (50.0%)" in shown
-    assert "the longest 13" in shown
+    assert "examples truncated to 10 tokens, longer text first 1 (50.0%)" in shown
+    assert "maximum 13" in shown
     assert "empty text (first: line 7) 3" in shown
     assert "[yes] [CLS] fly ##ing [SEP] it is [SEP]" in shown
     assert "no (truncated) [CLS] a crane is fly ##ing [SEP] who ? [SEP]" in shown
 
 
-def test_tags_stand_below_the_first_pieces_of_their_words(tokenizer):
+def test_tags_are_printed_below_the_first_token_of_their_word(tokenizer):
     examples = WordExamples(
         words=(("a", "crane", "flying", "over"),), labels=(("DET", "NOUN", "VERB", "ADP"),)
     )
@@ -52,7 +52,7 @@ def test_tags_stand_below_the_first_pieces_of_their_words(tokenizer):
     place = next(n for n, line in enumerate(lines) if "##ing" in line)
     assert lines[place] == "  [CLS] a   crane fly  ##ing over [SEP]"
     assert lines[place + 1] == "        DET NOUN  VERB       ADP"
-    assert "words cut off or without a token 0 (0.0%)" in words_of(shown)
+    assert "words truncated or without a token 0 (0.0%)" in words_of(shown)
 
 
 def test_answers_are_marked(tokenizer):
@@ -68,7 +68,7 @@ def test_answers_are_marked(tokenizer):
     assert "without an answer 1 (50.0%)" in shown
 
 
-def test_a_long_text_is_shown_in_part(tokenizer):
+def test_long_texts_are_shortened(tokenizer):
     examples = TextExamples(task="regress", texts=("a " * 200,), labels=(0.5,))
     shown = words_of(peek(examples, tokenizer, 512))
     assert "… and 82 more tokens" in shown
@@ -83,13 +83,13 @@ def test_a_long_text_is_shown_in_part(tokenizer):
     assert "… 61 tokens" in shown
 
 
-def test_one_label_or_none_can_be_looked_at(tokenizer):
+def test_examples_with_one_label_or_none_can_be_shown(tokenizer):
     shown = words_of(peek(TextExamples(texts=("a", "it"), labels=("x", "x")), tokenizer, 8))
     assert "2 (100.0%)" in shown
     assert "labels none" in words_of(peek(TextExamples(texts=("a", "it")), tokenizer, 8))
 
 
-def test_columns_and_the_share_of_the_texts_with_each_of_several_labels_are_told(tokenizer):
+def test_columns_and_the_share_of_each_of_several_labels_are_shown(tokenizer):
     examples = TextExamples(
         texts=("a crane", "the lake"),
         labels=(("x", "y"), ("x",)),
@@ -99,5 +99,5 @@ def test_columns_and_the_share_of_the_texts_with_each_of_several_labels_are_told
     assert "`text` body `label` x, y, z" in shown
     assert "x ████████████████████████ 2 (100.0%)" in shown
     assert "y ████████████ 1 (50.0%)" in shown
-    assert "in no example: z" in shown
-    assert "labels of an example, mean 1.50" in shown
+    assert "never used: z" in shown
+    assert "mean labels per example 1.50" in shown

@@ -22,7 +22,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def many(tokenizer):
-    """Rows of 103 texts of 1 to 20 words, the example n of the label n % 2."""
+    """Rows of 103 texts of 1 to 20 words; example n has the label n % 2."""
     lengths = np.random.default_rng(0).integers(1, 21, 103)
     words = [PIECES[n % 3] for n in range(20)]
     texts = tuple(" ".join(words[:length]) for length in lengths)
@@ -39,7 +39,7 @@ def one_batch(rows, **options):
     return next(iter(rows.batches(len(rows), **options)))
 
 
-def test_rows_are_those_of_the_tokenizer(tokenizer):
+def test_rows_equal_the_batches_of_the_tokenizer(tokenizer):
     texts = ("a crane", "who is it ?", "the lake is flying over the lake")
     texts_b = ("it is flying .", "what", "a crane does")
     for examples in (
@@ -57,7 +57,7 @@ def test_rows_are_those_of_the_tokenizer(tokenizer):
         np.testing.assert_array_equal(labels, [0, 1, 0])
 
 
-def test_what_is_truncated_is_counted(tokenizer):
+def test_truncated_examples_are_counted(tokenizer):
     texts = ("a crane", "the lake is flying over the lake", "a a a")
     rows = TaskRows.encode(TextExamples(texts=texts), tokenizer, max_len=5)
     assert rows.num_truncated == 1
@@ -69,7 +69,7 @@ def test_what_is_truncated_is_counted(tokenizer):
     np.testing.assert_array_equal(rows.full_lengths, [6, 12, 9])
 
 
-def test_an_epoch_has_each_row_once(many):
+def test_an_epoch_holds_each_row_once(many):
     dataset = many.batches(8, epoch=0)
     assert int(dataset.cardinality()) == 13
     order = many._order(8, seed=0, epoch=0)
@@ -82,7 +82,7 @@ def test_an_epoch_has_each_row_once(many):
     np.testing.assert_array_equal(lengths, many.lengths[order])
 
 
-def test_batches_depend_on_seed_and_epoch_alone(many):
+def test_batches_depend_only_on_seed_and_epoch(many):
     def tokens(**options):
         return np.concatenate([np.ravel(x["tokens"]) for x, _ in many.batches(8, **options)])
 
@@ -92,7 +92,7 @@ def test_batches_depend_on_seed_and_epoch_alone(many):
         assert same.shape != other.shape or (same != other).any()
 
 
-def test_padding_ends_with_the_longest_row_and_is_little(many):
+def test_batches_are_padded_to_their_longest_row_and_padding_is_small(many):
     num_places = 0
     for features, _ in many.batches(8, epoch=3):
         longest = int(max(features["valid_lens"]))
@@ -108,14 +108,14 @@ def test_padding_ends_with_the_longest_row_and_is_little(many):
     assert many.padding_share(1) == 0
 
 
-def test_rows_come_in_order_without_an_epoch(many):
+def test_rows_keep_their_order_without_an_epoch(many):
     _, labels = one_batch(many)
     np.testing.assert_array_equal(labels, many.labels)
     assert many.label_names == ("no", "yes")
     np.testing.assert_array_equal(many.examples, np.arange(103))
 
 
-def test_labels_of_every_kind(tokenizer):
+def test_every_kind_of_label_is_encoded(tokenizer):
     texts = ("a", "crane", "is")
     scores = TextExamples(task="regress", texts=texts, labels=(0.5, 1.0, -2.0))
     _, labels = one_batch(TaskRows.encode(scores, tokenizer, max_len=8))
@@ -131,7 +131,7 @@ def test_labels_of_every_kind(tokenizer):
     np.testing.assert_array_equal(labels, [1, 0, 1])
 
 
-def test_labels_that_cannot_be_learnt_are_refused(tokenizer):
+def test_labels_that_cannot_be_learned_are_refused(tokenizer):
     one = TextExamples(texts=("a", "a"), labels=("x", "x"), source="dev.tsv")
     with pytest.raises(ValueError, match="at least 2 different labels.*only one label, 'x'"):
         TaskRows.encode(one, tokenizer, max_len=8)
@@ -152,7 +152,7 @@ def test_labels_that_cannot_be_learnt_are_refused(tokenizer):
         TaskRows.encode(one, tokenizer, labels=("x", "y"), max_len=2)
 
 
-def test_the_first_piece_of_a_word_has_its_label(tokenizer):
+def test_the_first_token_of_a_word_has_its_label(tokenizer):
     words = (("a", "crane", "flying", "."), ("\u200b", "does", "it"))
     labels = (("D", "N", "V", "P"), ("X", "V", "N"))
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=8)
@@ -165,12 +165,12 @@ def test_the_first_piece_of_a_word_has_its_label(tokenizer):
         SEP,
     ]
     assert rows.word_ids.tolist() == [-1, 0, 1, 2, 2, 3, -1, -1, 1, 1, 2, -1]
-    assert rows.num_words_cut == 1  # of no visible character
+    assert rows.num_words_cut == 1  # has no visible character
     assert rows.num_truncated == 0
     assert set(found.numpy().ravel()[[0, 4]]) == {-100}
 
 
-def test_words_beyond_the_row_are_counted(tokenizer):
+def test_truncated_words_are_counted(tokenizer):
     words = (("a", "flying", "crane"), ("flying", "flying"), ("a",))
     labels = (("D", "V", "N"), ("V", "V"), ("D",))
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=5)
@@ -187,10 +187,10 @@ def test_words_beyond_the_row_are_counted(tokenizer):
         [-100, d, -100, -100, -100],
     ]
     assert (rows.num_truncated, rows.num_words_cut) == (2, 1)
-    assert rows.lost_in_words() == ["1 words are cut off or give no token"]
+    assert rows.lost_in_words() == ["1 words are truncated or have no token"]
 
 
-def test_a_long_context_becomes_windows(tokenizer):
+def test_a_long_context_is_split_into_rows(tokenizer):
     examples = QuestionExamples(
         questions=("what is it ?", "who ?"),
         contexts=(CONTEXT, "it is a crane ."),
@@ -213,7 +213,7 @@ def test_a_long_context_becomes_windows(tokenizer):
     assert rows.labels[3].tolist() == [0, 0]
 
 
-def test_an_answer_in_no_window_is_ignored_and_counted(tokenizer):
+def test_an_answer_that_fits_no_row_is_ignored_and_counted(tokenizer):
     long_answer = Answer("crane is flying over the lake", 2)  # 7 tokens
     examples = QuestionExamples(
         questions=("who ?", "who ?"),
@@ -227,7 +227,7 @@ def test_an_answer_in_no_window_is_ignored_and_counted(tokenizer):
     assert "no row has room for the whole answer" in rows.lost_in_words()[0]
 
 
-def test_a_question_that_leaves_no_room_is_counted_or_refused(tokenizer):
+def test_questions_that_leave_no_room_for_the_context_are_counted_or_refused(tokenizer):
     examples = QuestionExamples(
         questions=("what is it over the lake ?", "who ?"),
         contexts=(CONTEXT, "it ."),
@@ -241,14 +241,14 @@ def test_a_question_that_leaves_no_room_is_counted_or_refused(tokenizer):
         TaskRows.encode(examples.subset([0]), tokenizer, max_len=10, overlap=2)
 
 
-def test_numbers_of_batches_are_checked(many):
+def test_the_arguments_of_batches_are_checked(many):
     for batch_size, epoch, seed in ((0, 0, 0), (8, -1, 0), (8, 0, -1)):
         with pytest.raises(ValueError, match="must be an integer of at least"):
             many.batches(batch_size, epoch=epoch, seed=seed)
     assert len(list(many.batches(1000, epoch=0))) == 1
 
 
-def test_real_answers_stand_where_their_labels_say(data_dir):
+def test_real_answers_are_at_their_labeled_tokens(data_dir):
     vocab = Vocab.from_file(data_dir / "vocab/bert-base-uncased-vocab.txt")
     squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
     some = squad.subset(range(0, len(squad), 100))

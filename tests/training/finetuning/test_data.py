@@ -132,7 +132,7 @@ def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
     model = make_model(QuestionAnswerer, tokenizer)
     data = prepare(model, questions, questions, FinetuningOptions(), said.append)
     (reason,) = data.facts["data"]["dev"]["dropped"]
-    assert said[1] == f"  1 left out: {reason}"
+    assert said[1] == f"  1 skipped: {reason}"
     assert set(data.score(model)) >= {"f1", "exact_match"}
 
 

@@ -1,1 +1,1 @@
-"""Files of labeled examples -> examples in memory."""
+"""Readers of the supported file formats: tables, folders, CoNLL, CoNLL-U and SQuAD."""

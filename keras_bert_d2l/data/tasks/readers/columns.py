@@ -16,55 +16,35 @@ from keras_bert_d2l.data.tasks.readers.tables import Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 Column: TypeAlias = str | int
-_TEXTS = tuple(
+_TEXTS = (
     "text sentence content review comment comment_text review_text review_body tweet message "
-    "utterance phrase document article body question headline title".split()
+    "utterance phrase document article body question headline title"
 )
-_PAIRS = (
-    ("premise", "hypothesis"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("sentence_a", "sentence_b"),
-    ("sent1", "sent2"),
-    ("text_a", "text_b"),
-    ("text1", "text2"),
-    ("text", "text_b"),
-    ("#1_string", "#2_string"),  # of the Microsoft paraphrase corpus
-    ("question", "sentence"),
-    ("question", "passage"),
-    ("title", "description"),
-    ("title", "content"),
-)
-_IDS = tuple(
-    "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#".split()
-)
-# The usual names of each column by task, the most usual first.
-_USUAL: dict[str, dict[str, tuple[str, ...]]] = {
-    "classify": {
-        "text": _TEXTS,
-        "label": tuple(
-            "label gold_label labels class class_index category sentiment emotion emotions quality "
-            "is_duplicate entailment_judgment entailment_label polarity intent topic target "
-            "coarse_label label_coarse answer stars star_rating rating overall score".split()
-        ),
-    },
-    "regress": {
-        "text": _TEXTS,
-        "label": tuple(
-            "score similarity similarity_score relatedness_score label rating stars star_rating "
-            "overall target gold value labels".split()
-        ),
-    },
-    "tag": {
-        "text": ("words", "tokens", "word", "token", "sentence", "form"),
-        "label": tuple("tags ner_tags pos_tags upos labels label ner tag pos chunk_tags".split()),
-    },
-    "answer": {
-        "text": ("question",),
-        "text_b": ("context", "passage", "paragraph", "text", "document"),
-        "label": ("answers", "answer", "answer_text", "text"),
-    },
+# The usual column names by task and role, the most usual first.
+_USUAL = {
+    ("classify", "text"): _TEXTS,
+    ("classify", "label"): "label gold_label labels class class_index category sentiment emotion "
+    "emotions quality is_duplicate entailment_judgment entailment_label polarity intent topic "
+    "target coarse_label label_coarse answer stars star_rating rating overall score",
+    ("regress", "text"): _TEXTS,
+    ("regress", "label"): "score similarity similarity_score relatedness_score label rating stars "
+    "star_rating overall target gold value labels",
+    ("tag", "text"): "words tokens word token sentence form",
+    ("tag", "label"): "tags ner_tags pos_tags upos labels label ner tag pos chunk_tags",
+    ("answer", "text"): "question",
+    ("answer", "text_b"): "context passage paragraph text document",
+    ("answer", "label"): "answers answer answer_text text",
 }
+_IDS = "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#"
+# The usual names of two columns of texts; #1_string is from the Microsoft paraphrase corpus.
+_PAIRS = tuple(
+    pair.split("+")
+    for pair in (
+        "premise+hypothesis sentence1+sentence2 question1+question2 sentence_a+sentence_b "
+        "sent1+sent2 text_a+text_b text1+text2 text+text_b #1_string+#2_string question+sentence "
+        "question+passage title+description title+content"
+    ).split()
+)
 _LONGEST_NAME = 40  # characters of a column name
 _NAME = re.compile(r"[\w#.-]*")
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
@@ -103,18 +83,18 @@ class ReadingOptions:
         given = {
             _plain(part) for one in self.given for part in _parts(one) if _number(part) is None
         }
-        usual = _USUAL[self.task]
         if self.task == "tag":  # a usual name may also be a word of the first sentence
             if given:
                 return given <= names
-            return not names.isdisjoint(usual["text"]) and not names.isdisjoint(usual["label"])
+            return all(names & set(_usual("tag", role)) for role in ("text", "label"))
         if given:
             return True  # otherwise the named column could not exist
         if any(len(name) > _LONGEST_NAME for name in names):
             return False
-        if not self.given and not names.isdisjoint(_TEXTS) and all(map(_NAME.fullmatch, names)):
+        if not self.given and names & set(_TEXTS.split()) and all(map(_NAME.fullmatch, names)):
             return True
-        known = set(itertools.chain(_TEXTS, _IDS, *_PAIRS, *usual.values()))
+        roles = (_usual(self.task, role) for role in ("text", "text_b", "label", "id"))
+        known = set(itertools.chain(_TEXTS.split(), *_PAIRS, *roles))
         # A single match may be data: the label "question" in front of a question.
         return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
 
@@ -222,7 +202,7 @@ class _Finder:
         has_names = self.table.columns is not None
         if not has_names and len(self.table.first) == 1 and role == "text":
             return 0  # one text per line
-        usual = self._usual(role)
+        usual = _usual(self.options.task, role)
         listed = ", ".join(usual[:_NAMED]) + (", ..." if len(usual) > _NAMED else "")
         why = f": none has a usual name ({listed})" if has_names else ""
         raise ValueError(
@@ -236,7 +216,10 @@ class _Finder:
         if given is not None:
             return self._given(role, given)
         names = self._plain_names()
-        places = (self._only(role, names, name) for name in self._usual(role) if name in names)
+        usual = _usual(self.options.task, role)
+        if role == "id" and self.table.ids:
+            usual = []  # the "ID" of CoNLL-U numbers words
+        places = (self._only(role, names, name) for name in usual if name in names)
         return next((place for place in places if place not in besides), None)
 
     def _given(self, role: str, column: Column) -> int:
@@ -265,11 +248,6 @@ class _Finder:
             )
         return places[0] - 1
 
-    def _usual(self, role: str) -> tuple[str, ...]:
-        if role == "id":
-            return () if self.table.ids else _IDS  # the "ID" of CoNLL-U numbers words
-        return _USUAL[self.options.task].get(role, ())
-
     def _plain_names(self) -> list[str]:
         return [_plain(name) for name in self.table.columns or ()]
 
@@ -294,6 +272,10 @@ class _Finder:
             "by their numbers, such as --text 2 --label 1 (text=2, label=1 in Python), or by their "
             "names if this row is a header."
         )
+
+
+def _usual(task: str, role: str) -> list[str]:
+    return (_IDS if role == "id" else _USUAL.get((task, role), "")).split()
 
 
 def _plain(name: str) -> str:

@@ -13,8 +13,6 @@ _GLOBAL_COLUMNS = "# global.columns ="  # the first line of CoNLL-U Plus
 _CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # the ids of a range "1-2" and of an empty node "1.1"
 _SENTENCE_ID = re.compile(r"#\s*(?:sent_id|id)\b\s*=?\s*(\S+)")
-_MISSING = "_"
-_MAY_BE_UNDERSCORES = ("FORM", "LEMMA", "FEATS", "MISC")
 
 
 def is_conllu(file: TextFile) -> bool:
@@ -37,7 +35,6 @@ def read_conllu(file: TextFile) -> Table:
     names = _CONLLU_COLUMNS
     if lines[0].startswith(_GLOBAL_COLUMNS):
         names = tuple(lines[0].removeprefix(_GLOBAL_COLUMNS).split())
-    missing = [_MISSING if name in _MAY_BE_UNDERSCORES else "" for name in names]
     id_column = names.index("ID") if "ID" in names else None
     rows, numbers, ids = [], [], []
     for number, id, line in _content_lines(lines, is_comment=lambda line: line.startswith("#")):
@@ -50,9 +47,7 @@ def read_conllu(file: TextFile) -> Table:
             )
         if cells and id_column is not None and _NOT_A_WORD.match(cells[id_column]):
             continue
-        rows.append(
-            [x if x != _MISSING else other for x, other in zip(cells, missing, strict=False)]
-        )
+        rows.append(cells)
         numbers.append(number)
         ids.append(id)
     return Table(names, rows, numbers, names, ids)
@@ -73,12 +68,12 @@ def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
 
     content = list(_content_lines(lines, is_comment))
     header = tuple(_cells(content[0][2])) if content else ()
-    if has_header(header):
-        del content[0]
+    is_header = bool(header) and has_header(header)
+    del content[: int(is_header)]
     rows = [_cells(line) if line else [] for _, _, line in content]
     first = next((tuple(row) for row in rows if len(row) == num_columns), ("",) * num_columns)
     numbers = [number for number, _, _ in content]
-    if has_header(header):
+    if is_header:
         return Table(header, rows, numbers, header)
     return Table(None, rows, numbers, first, [id for _, id, _ in content])
 

@@ -38,8 +38,11 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
             f"task={options.task!r}."
         )
     table = read_table(file, options.is_header)
-    columns = find_columns(file, table, options) if table.rows else Columns(0)
-    if columns.flags and not options.multi_label:
+    found = find_columns(file, table, options) if table.rows else Columns(0)
+    columns = found
+    if not any(cell_string(row, x).strip() for row in table.rows for x in _label_columns(found)):
+        columns = Columns(found.text, found.text_b, id=found.id)  # the file is for predictions
+    if found.flags and not options.multi_label:
         raise ValueError(
             "Several label columns of 1 and 0 need `multi_label`. Received: "
             f"label={options.label!r}."
@@ -52,7 +55,7 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
         ),
         functools.partial(_example, table, columns, _label_function(table, columns, options)),
         task=options.task,
-        columns=columns.named(table),
+        columns=found.named(table),
         source=os.fspath(file.path),
         sha256=file.sha256,
     )
@@ -117,13 +120,12 @@ def _label_columns(columns: Columns) -> tuple[int, ...]:
 def _label_function(
     table: Table, columns: Columns, options: ReadingOptions
 ) -> Callable[[Sequence[object]], Label | None]:
-    """Return the function from the cells of a row to the label; None if no row has any."""
-    places = _label_columns(columns)
-    if not any(cell_string(row, place).strip() for row in table.rows for place in places):
-        return lambda cells: None
+    """Return the function that makes the label of a row from its cells."""
     if columns.flags:
         return functools.partial(_flagged, {place: table.name(place) for place in columns.flags})
-    (place,) = places
+    place = columns.label
+    if place is None:
+        return lambda cells: None
     if options.task == "regress":
         return lambda cells: _score(cells[place])
     if options.multi_label:

@@ -22,16 +22,13 @@ _SAMPLE = 100  # sentences used to detect what the first column is
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """A sentence or a single word. A row without words and labels ends a sentence."""
+    """A sentence, a single word, or the end of a sentence of single words."""
 
     line: int
     id: str
     words: object
     labels: object
-
-    @property
-    def is_end(self) -> bool:
-        return not self.words and not self.labels
+    is_end: bool = False
 
     @property
     def is_word(self) -> bool:
@@ -113,7 +110,9 @@ def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colu
     Without names, the first column holds words, or the second if the first counts them, and the
     last column holds labels.
     """
-    if table.columns is None and table.ids:
+    if table.ids:
+        options = dataclasses.replace(options, id=None)
+    if table.ids and table.columns is None:
         num_columns = len(table.first)
         text, label = options.text, options.label
         if text is None:
@@ -135,13 +134,19 @@ def _is_counted(rows: Sequence[Sequence[object]]) -> bool:
 
 
 def _rows(table: Table, columns: Columns) -> Iterator[_Row]:
+    missing = None
+    if table.ids and table.columns and columns.label is not None:  # CoNLL-U
+        # In these columns "_" is a value: no features.
+        missing = None if table.name(columns.label) in ("FEATS", "MISC") else "_"
     ids = table.ids or itertools.repeat("")
     for line, cells, id in zip(table.lines, table.rows, ids, strict=False):
         words, labels = (
             cells[place] if place is not None and place < len(cells) else None
             for place in (columns.text, columns.label)
         )
-        yield _Row(line, cell_string(cells, columns.id) or id, words, labels)
+        labels = None if labels == missing else labels
+        is_end = not cells if table.ids else not words and not labels
+        yield _Row(line, cell_string(cells, columns.id) or id, words, labels, is_end)
 
 
 def _sentences(rows: Sequence[_Row]) -> list[_Row]:

@@ -2,39 +2,57 @@ import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
-TOXIC = (
-    "id,comment_text,toxic,obscene,threat\n"
-    'a1,"you, ""sir""",1,1,0\n'
-    "a2,fine,0,0.0,false\n"
-    "a3,not scored,-1,-1,-1\n"
-    "a4,bad,True,0,0\n"
-)
+
+def test_columns_are_found_by_their_usual_names(write):
+    files = {
+        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\tfirst\tsecond\n": "1",  # MRPC
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tfirst\tsecond\t0\n": "0",
+        "index\tquestion\tsentence\tlabel\n0\tfirst\tsecond\tentailment\n": "entailment",  # QNLI
+        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+        "1\tfirst\tsecond\t4.5\tNEUTRAL\n": "NEUTRAL",  # SICK
+    }
+    for content, label in files.items():
+        examples = read_examples("classify", write("pairs.tsv", "\ufeff" + content))
+        assert (examples.texts, examples.texts_b) == (("first",), ("second",))
+        assert examples.labels == (label,)
+    scores = read_examples("regress", write("sick.tsv", content))
+    assert scores.task == "regress"
+    assert scores.labels == (4.5,)
+    assert scores.ids == ("1",)
 
 
-def test_columns_of_1_and_0_are_labels_of_a_text(write):
-    path = write("toxic.csv", TOXIC)
-    examples = read_examples("classify", path, label="toxic,obscene, Threat", multi_label=True)
-    assert examples.texts == ('you, "sir"', "fine", "bad")
-    assert examples.labels == (("toxic", "obscene"), (), ("toxic",))
-    assert examples.dropped == {"a label column holds neither 1 nor 0": 1}
-    assert examples.columns["label"] == "toxic, obscene, threat"
-    rows = write("rows.jsonl", '{"text": "a", "x": 1, "y": false}\n{"text": "b", "x": 0, "y": 1.0}')
-    assert read_examples("classify", rows, label="x,y", multi_label=True).labels == (("x",), ("y",))
-    words = write("words.csv", "text,x,y\na,Yes,False\nb,no,TRUE\nc,maybe,1\n")
-    examples = read_examples("classify", words, label="x,y", multi_label=True)
-    assert examples.labels == (("x",), ("y",))
-    bare = write("bare.tsv", "a\t1\t0\nb\t1\t1\n")
-    examples = read_examples("classify", bare, text=1, label="2,3", multi_label=True)
-    assert examples.labels == (("2",), ("2", "3"))
-    with pytest.raises(ValueError, match="need `multi_label`"):
-        read_examples("classify", path, label="toxic,obscene")
-    with pytest.raises(ValueError, match="label='insult'. Its columns are 'id', 'comment_text'"):
-        read_examples("classify", path, label="toxic,insult", multi_label=True)
-    odd = write("odd.tsv", "text\tx,y\na\tp,q\n")
-    assert read_examples("classify", odd, label="x,y", multi_label=True).labels == (("p", "q"),)
+def test_columns_of_a_file_without_a_header_are_given_by_number(write):
+    cola = write("cola.tsv", "gj04\t1\t\tOur friends won't buy it.\ngj04\t0\t*\tThey it won't.\n")
+    examples = read_examples("classify", cola, text="4", label=2)
+    assert examples.texts == ("Our friends won't buy it.", "They it won't.")
+    assert examples.labels == ("1", "0")
+    news = write("news.csv", '"3","Wall St. Bears","Short-sellers, again"\n"4","Net","Fast"\n')
+    examples = read_examples("classify", news, text=2, text_b=3, label=1)
+    assert examples.texts_b == ("Short-sellers, again", "Fast")
+    with pytest.raises(ValueError, match="`text` must name a column.*2: '1'.*by their numbers"):
+        read_examples("classify", cola)
 
 
-def test_names_of_columns_may_have_spaces(write):
+def test_a_label_that_equals_a_usual_column_name_is_not_a_header(write):
+    path = write("intents.tsv", "question\tWhat is it?\nstatement\tIt is.\n")
+    assert read_examples("classify", path, text=2, label=1).labels == ("question", "statement")
+    named = write("named.tsv", "review\tfeeling\ngood\tjoy\n")
+    assert read_examples("classify", named, text=1, label=2, header=True).labels == ("joy",)
+    assert read_examples("classify", named, text="review", label="Feeling").labels == ("joy",)
+    assert read_examples("classify", named).texts == ("good",)
+
+
+def test_the_error_about_a_missing_column_lists_the_existing_columns(write):
+    path = write("a.tsv", "review\tstars\na\t1\n")
+    with pytest.raises(ValueError, match="`label` must name.*'grade'.*are 'review', 'stars'"):
+        read_examples("classify", path, label="grade")
+    with pytest.raises(ValueError, match="columns are 'body_text', 'mark'"):
+        read_examples("classify", write("b.jsonl", '{"body_text": "a", "mark": 1}\n'))
+    with pytest.raises(ValueError, match="`label`.*label=9"):
+        read_examples("classify", path, text="review", label=9)
+
+
+def test_column_names_may_have_spaces(write):
     path = write("news.csv", "Class Index,Title,Description\n3,Oil,It rose.\n4,Net,It grew.\n")
     examples = read_examples("classify", path)
     assert (examples.texts, examples.texts_b) == (("Oil", "Net"), ("It rose.", "It grew."))
@@ -43,7 +61,7 @@ def test_names_of_columns_may_have_spaces(write):
     assert read_examples("classify", path, text="title", label="class-index").texts_b is None
 
 
-def test_labels_that_have_to_be_there_are_missed_by_name(write):
+def test_missing_labels_are_an_error_if_they_are_required(write):
     path = write("a.tsv", "text\tmood\na\tx\n")
     assert read_examples("classify", path).labels is None
     with pytest.raises(ValueError, match="`label` must.*label, gold_label.*'text', 'mood'"):
@@ -64,31 +82,7 @@ def test_labels_that_have_to_be_there_are_missed_by_name(write):
         read_examples("answer", questions, labeled=True)
 
 
-def test_a_folder_of_folders_of_folders_is_refused_and_one_of_texts_has_no_labels(write, tmp_path):
-    for name in ("train/pos/0.txt", "train/neg/0.txt", "test/pos/0.txt", "train/unsup/0.txt"):
-        write(f"imdb/{name}", f"It is {name}.")
-    write("imdb/train/urls_pos.txt", "nothing")
-    with pytest.raises(ValueError, match="folders of folders. Pass one of test, train"):
-        read_examples("classify", tmp_path / "imdb")
-    whole = read_examples("classify", tmp_path / "imdb/train", labeled=False)
-    assert whole.ids == ("neg/0.txt", "pos/0.txt", "unsup/0.txt")
-    texts = read_examples("classify", tmp_path / "imdb/train/unsup", labeled=False)
-    assert (texts.ids, texts.labels) == (("0.txt",), None)
-    assert read_examples("regress", tmp_path / "imdb/train", labeled=False).task == "regress"
-    with pytest.raises(ValueError, match="it has no folders of text files"):
-        read_examples("classify", tmp_path / "imdb/train/pos")
-
-
-def test_a_first_label_that_is_alone_may_be_a_header(write):
-    path = write("a.csv", "Inhalt,Art\n" + "gut,p\nschlecht,n\n" * 10)
-    with pytest.raises(ValueError, match="line 1: the label 'Art' occurs only here.*--no-header"):
-        read_examples("classify", path, text=1, label=2)
-    assert read_examples("classify", path, text=1, label=2, header=True).label_names == ("n", "p")
-    assert len(read_examples("classify", path, text=1, label=2, header=False)) == 21
-    assert len(read_examples("classify", write("b.csv", "a,x\nb,y\nc,z\n"), text=1, label=2)) == 3
-
-
-def test_without_a_header_cells_with_spaces_are_texts_beside_one_column_of_labels(write):
+def test_without_a_header_cells_with_spaces_are_texts(write):
     news = '"3","Wall St. Bears","Short-sellers, again; and; more"\n"4","Net","It is fast"\n'
     path = write("news.csv", news + '"3","So it is","Yes, it is"\n"4","The Net","No more of it"\n')
     examples = read_examples("classify", path, labeled=True)
@@ -103,7 +97,7 @@ def test_without_a_header_cells_with_spaces_are_texts_beside_one_column_of_label
     assert (pairs.texts_b, pairs.labels) == (("a boy", "c d"), None)
 
 
-def test_what_is_not_plain_without_a_header_is_asked_for(write):
+def test_ambiguous_columns_without_a_header_are_refused(write):
     files = {
         "cola.tsv": "gj\t1\t\tIt is so.\ngj\t0\t*\tSo is it it.\n",  # labels or sources
         "names.tsv": "a text\tid1\nthe text\tid2\n",  # names of examples
@@ -116,7 +110,7 @@ def test_what_is_not_plain_without_a_header_is_asked_for(write):
         read_examples("classify", write("mood.tsv", "text\tmood\na\tx\n"), labeled=True)
 
 
-def test_a_line_that_is_one_column_says_which_names_other_separators_have(write):
+def test_the_error_about_a_single_column_explains_the_separators(write):
     content = "it is so;joy\nit is not;fear\n" * 2
     for options in ({"labeled": True}, {"text": 1, "label": 2}):
         with pytest.raises(ValueError, match="single column, 'it is so;joy'.*tabs.*ends in .csv"):
@@ -124,7 +118,7 @@ def test_a_line_that_is_one_column_says_which_names_other_separators_have(write)
         assert read_examples("classify", write("train.csv", content), **options).label_names
 
 
-def test_a_name_that_two_columns_have_is_no_name(write):
+def test_a_name_that_two_columns_share_is_ambiguous(write):
     path = write("twice.csv", "text,Label,label\na,x,1\nb,y,2\n")
     with pytest.raises(ValueError, match="2 columns named 'label', numbers 2, 3.*--label 2"):
         read_examples("classify", path)
@@ -135,7 +129,7 @@ def test_a_name_that_two_columns_have_is_no_name(write):
         read_examples("classify", same, label="label")
 
 
-def test_a_capital_within_a_name_begins_a_word(write):
+def test_a_capital_letter_within_a_column_name_begins_a_word(write):
     path = write("movies.tsv", "PhraseId\tPhrase\tSentiment\n1\tA series\t1\n2\tof\t2\n")
     assert read_examples("classify", path).texts == ("A series", "of")
     books = write("books.jsonl", '{"reviewText": "It is so.", "overall": 4.0}')

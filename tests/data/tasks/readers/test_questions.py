@@ -2,8 +2,46 @@ import json
 
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import Answer
+from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
+
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Crane",
+            "paragraphs": [
+                {
+                    "context": "A crane is flying over the lake.",
+                    "qas": [
+                        {
+                            "id": "q1",
+                            "question": "What flies?",
+                            "is_impossible": False,
+                            "answers": [
+                                {"text": "crane", "answer_start": 2},
+                                {"text": "A crane", "answer_start": 0},
+                            ],
+                        },
+                        {
+                            "id": "q2",
+                            "question": "Why?",
+                            "is_impossible": True,
+                            "answers": [],
+                            "plausible_answers": [{"text": "lake", "answer_start": 27}],
+                        },
+                        {
+                            "id": "q3",
+                            "question": "Where?",
+                            "answers": [{"text": "sea", "answer_start": 27}],
+                        },
+                        {"id": "q4", "question": " ", "answers": []},
+                    ],
+                }
+            ],
+        }
+    ],
+}
 
 CONTEXT = "A crane is over the lake. It is so."
 
@@ -12,7 +50,50 @@ def lines(*records):
     return "\n".join(json.dumps({"context": CONTEXT, **record}) for record in records) + "\n"
 
 
-def test_an_answer_may_stand_beside_its_place(write):
+def test_squad_questions_may_have_no_answer(write):
+    examples = read_examples("answer", write("dev.json", json.dumps(SQUAD)))
+    assert isinstance(examples, QuestionExamples)
+    assert examples.ids == ("q1", "q2")
+    assert examples.answers == ((Answer("crane", 2), Answer("A crane", 0)), ())
+    assert examples.titles == ("Crane", "Crane")
+    assert examples.answers[0][0].end == 7
+    assert examples.dropped == {
+        "answer is not at its position in the context": 1,
+        "empty question": 1,
+    }
+    assert "question q3" in examples.first_dropped.values()
+    unlabeled = read_examples("answer", write("dev.json", json.dumps(SQUAD)), labeled=False)
+    assert unlabeled.ids == ("q1", "q2", "q3")
+    assert unlabeled.answers is None
+
+
+def test_questions_may_be_json_lines(write):
+    lines = [
+        {
+            "id": "a",
+            "title": "t",
+            "context": "It is so.",
+            "question": "How?",
+            "answers": {"text": ["so"], "answer_start": [6]},
+        },
+        {"context": "It is.", "question": "Why?", "answers": {"text": [], "answer_start": []}},
+        {"context": "It is.", "question": "Who?"},
+    ]
+    examples = read_examples("answer", write("a.jsonl", "\n".join(map(json.dumps, lines))))
+    assert examples.answers == ((Answer("so", 6),), ())
+    assert examples.ids == ("a", "2")
+    assert examples.dropped == {"no answers": 1}
+    with pytest.raises(ValueError, match="`text_b` must name.*are 'question'"):
+        read_examples("answer", write("b.jsonl", '{"question": "a"}'))
+
+
+def test_a_squad_file_without_a_required_key_is_refused(write):
+    broken = {"data": [{"paragraphs": [{"qas": []}]}]}
+    with pytest.raises(ValueError, match="every paragraph.*'context'.*the keys qas"):
+        read_examples("answer", write("a.json", json.dumps(broken)))
+
+
+def test_an_answer_and_its_position_may_be_in_separate_columns(write):
     records = (
         {"question": "What?", "answer": "crane", "answer_start": 2},
         {"question": "Where?", "answer": "lake", "answer_start": "20"},
@@ -23,7 +104,7 @@ def test_an_answer_may_stand_beside_its_place(write):
     assert examples.dropped == {"no answers": 1}
 
 
-def test_the_place_of_an_answer_may_be_a_whole_number_with_a_point(write):
+def test_the_position_of_an_answer_may_have_a_decimal_point(write):
     rows = "".join(f"{place},What?,{CONTEXT},is\n" for place in ("8.0", "29.00", " 29", "8.5", ""))
     path = write("a.csv", "answer_start,question,context,answer\n" + rows)
     reason = "answer has no position, and does not occur exactly once in the context"
@@ -40,7 +121,7 @@ def test_the_place_of_an_answer_may_be_a_whole_number_with_a_point(write):
     assert examples.dropped == {reason: 1}
 
 
-def test_an_answer_without_a_place_has_that_where_it_stands_alone(write):
+def test_an_answer_without_a_position_is_found_if_it_occurs_once(write):
     records = (
         {"question": "What?", "answers": ["crane"]},
         {"question": "How?", "answers": [{"text": "is"}]},
@@ -52,7 +133,7 @@ def test_an_answer_without_a_place_has_that_where_it_stands_alone(write):
     assert examples.dropped == {reason: 2}
 
 
-def test_a_cell_may_hold_answers_as_json(write):
+def test_a_cell_may_hold_answers_in_json(write):
     cell = json.dumps({"text": ["crane"], "answer_start": [2]}).replace('"', '""')
     path = write("a.csv", f'question,context,answers\nWhat?,{CONTEXT},"{cell}"\nWhy?,x\n')
     examples = read_examples("answer", path)
@@ -60,7 +141,7 @@ def test_a_cell_may_hold_answers_as_json(write):
     assert examples.dropped == {"no answers": 1}
 
 
-def test_lines_may_hold_a_context_with_its_questions_as_mrqa(write):
+def test_mrqa_lines_hold_a_context_with_its_questions(write):
     question = {"qid": "q1", "question": "Where?", "answers": ["Lake"]}
     found = [{"text": "Lake", "char_spans": [[20, 23]]}]
     content = json.dumps({"header": {"dataset": "x"}}) + "\n"
@@ -72,7 +153,7 @@ def test_lines_may_hold_a_context_with_its_questions_as_mrqa(write):
         read_examples("answer", write("b.jsonl", content + '{"context": "b"}\n'))
 
 
-def test_a_cell_may_hold_answers_as_python_and_numpy_write_them(write):
+def test_a_cell_may_hold_answers_in_python_or_numpy_form(write):
     plain = "{'text': ['crane'], 'answer_start': [2]}"
     arrays = "{'text': array(['crane', 'A crane'], dtype=object), 'answer_start': array([2, 0])}"
     none = "{'text': array([], dtype=object), 'answer_start': array([], dtype=int32)}"
@@ -83,6 +164,6 @@ def test_a_cell_may_hold_answers_as_python_and_numpy_write_them(write):
     assert examples.columns == {"text": "question", "text_b": "context", "label": "answers"}
 
 
-def test_the_answer_may_be_the_text_beside_its_place(write):
+def test_the_answer_column_may_be_named_text(write):
     path = write("a.csv", f"context,question,answer_start,text\n{CONTEXT},What?,2,crane\n")
     assert read_examples("answer", path).answers == ((Answer("crane", 2),),)

@@ -1,0 +1,121 @@
+import hashlib
+import json
+
+import pytest
+
+from keras_bert_d2l.data.tasks.examples import TextExamples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+
+
+def test_tsv_columns_are_separated_by_tabs_and_quotes_are_text(write):
+    path = write("train.tsv", 'sentence\tlabel\n"Good, said he\t1\nbad "film"\t0\n')
+    examples = read_examples("classify", path)
+    assert isinstance(examples, TextExamples)
+    assert examples.texts == ('"Good, said he', 'bad "film"')
+    assert examples.labels == ("1", "0")
+    assert examples.texts_b is None
+    assert examples.ids == ("2", "3")  # lines
+    assert examples.source == str(path)
+    assert examples.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_csv_cells_may_be_quoted(write):
+    content = 'label,text\r\npos,"He said ""yes"", and\r\nleft"\r\nneg,no\r\n'
+    examples = read_examples("classify", write("train.csv", content))
+    assert examples.texts == ('He said "yes", and\r\nleft', "no")
+    assert examples.labels == ("pos", "neg")
+    assert examples.ids == ("2", "4")
+
+
+def test_csv_may_be_separated_by_semicolons_or_tabs(write):
+    semicolons = read_examples("classify", write("a.csv", "text;label\na, b;x\nc;y\n"))
+    assert semicolons.texts == ("a, b", "c")
+    tabs = 'main-news\t2012\t5.0\tA "man, is\tA man\nmain\t2013\t0.5\tx\ty\n'  # as STS-B's own
+    scored = read_examples("regress", write("sts.csv", tabs), text=4, text_b=5, label=3)
+    assert scored.texts == ('A "man, is', "x")
+    assert scored.labels == (5.0, 0.5)
+    ragged = write("ragged.csv", tabs + "main\t2014\t1.5\ty\tz\tlicence\thttps://a.b\n")
+    assert read_examples("regress", ragged, text=4, text_b=5, label=3).texts_b == (
+        "A man",
+        "y",
+        "z",
+    )
+
+
+def test_quotes_around_whole_cells_also_quote_between_tabs(write):
+    rows = 'text\tlabel\n"He said ""no"", and\nleft"\tx\n"b, ""c"""\ty\nd\t""\n'
+    examples = read_examples("classify", write("pandas.csv", rows))
+    assert examples.texts == ('He said "no", and\nleft', 'b, "c"')
+    assert (examples.ids, examples.dropped) == (("2", "4"), {"empty label": 1})
+    bare = read_examples("classify", write("bare.csv", rows.partition("\n")[2]), text=1, label=2)
+    assert bare.texts == examples.texts
+    whole = write("all.csv", '"a, 1"\t"x"\r\n"b"\t"y"\r\n')  # all of them, as on request
+    assert read_examples("classify", whole, text=1, label=2).texts == ("a, 1", "b")
+    for odd in ('"e" f\tx\n', 'e "f"\tx\n', '"e\tx\nf"\ty\n', 'e\tx\n"f\ty\n'):
+        examples = read_examples("classify", write("text.csv", 'text\tlabel\n"a"\ty\n' + odd))
+        assert examples.texts[0] == '"a"'
+        assert len(examples) == 1 + odd.count("\n")
+
+
+def test_nan_is_a_missing_value_in_json(write):
+    lines = '{"text": "a", "label": 1}\n{"text": NaN, "label": 0}\n{"text": "c", "label": NaN}\n'
+    listed = f"[{lines.strip().replace(chr(10), ',')}]"
+    for name, content in (("a.jsonl", lines), ("a.json", listed)):
+        examples = read_examples("classify", write(name, content))
+        assert (examples.texts, examples.labels) == (("a",), ("1",))
+        assert examples.dropped == {"empty text": 1, "empty label": 1}
+    scores = read_examples("regress", write("a.jsonl", lines + '{"text": "d", "label": -Infinity}'))
+    assert scores.labels == (1.0,)
+    assert scores.dropped["score is not a finite number"] == 1
+
+
+def test_fasttext_lines_begin_with_their_labels(write):
+    path = write("cooking.train", "__label__sauce __label__cheese How much?\n\n__label__tea Why\n")
+    examples = read_examples("classify", path, multi_label=True)
+    assert (examples.texts, examples.ids) == (("How much?", "Why"), ("1", "3"))
+    assert examples.labels == (("sauce", "cheese"), ("tea",))
+    single = read_examples("classify", path)
+    assert single.labels == ("tea",)
+    assert single.dropped == {"several labels (see --multi-label; `multi_label` in Python)": 1}
+
+
+def test_the_delimiter_is_not_detected_within_quotes(write):
+    path = write("yelp.csv", '"5","good; and; cheap | nice | new"\n"2","not so"\n"5","a b"\n')
+    assert read_examples("classify", path, text=2, label=1).labels == ("5", "2", "5")
+    alone = write("alone.csv", 'text\n"hello, world"\nit is so; I think\nyes | no\n')
+    assert read_examples("classify", alone, labeled=False).texts[1:] == (
+        "it is so; I think",
+        "yes | no",
+    )
+    within = write("within.csv", '"tab\there",pos\n"two\t\ttabs",neg\n')
+    assert read_examples("classify", within, text=1, label=2).labels == ("pos", "neg")
+    bars = read_examples("classify", write("bars.csv", "text|label\na, b|x\nc|y\n"))
+    assert (bars.texts, bars.labels) == (("a, b", "c"), ("x", "y"))
+    first = write("first.csv", "5,It is good; so; it is\n2,It is not\n5,It is, so\n")
+    assert read_examples("classify", first, text=2, label=1).texts[:2] == (
+        "It is good; so; it is",
+        "It is not",
+    )
+    commas = write("commas.csv", "5;So, so, so\n2;No, no\n5;Yes, so, so, so\n")
+    assert read_examples("classify", commas, text=2, label=1).labels == ("5", "2", "5")
+
+
+def test_a_csv_cell_may_be_long(write):
+    text = "word " * 30_000
+    examples = read_examples("classify", write("long.csv", f"text,label\n{text},x\nb,y\n"))
+    assert examples.texts == (text, "b")
+
+
+def test_nested_json_is_refused(write):
+    inner = {"text": "a", "label": "x"}
+    for content in ({"train": [inner], "test": [inner]}, {"0": inner, "1": inner}):
+        with pytest.raises(ValueError, match="one object of lists or objects, with the keys '"):
+            read_examples("classify", write("a.json", json.dumps(content)))
+    for name, content in (("c.json", "[]"), ("d.jsonl", "{}")):
+        with pytest.raises(ValueError, match="must hold JSON objects with values"):
+            read_examples("classify", write(name, content))
+    with pytest.raises(ValueError, match="1 dropped: object instead of a label"):
+        read_examples("classify", write("e.jsonl", '{"text": "a", "label": {"name": "x"}}'))
+    columns = {"text": ["a", "b"], "label": ["x", "y"]}
+    with pytest.raises(ValueError, match="1 dropped: list or object instead of a text"):
+        read_examples("classify", write("b.json", json.dumps(columns)))

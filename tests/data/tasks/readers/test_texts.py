@@ -1,0 +1,169 @@
+import json
+
+import pytest
+
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+
+TOXIC = (
+    "id,comment_text,toxic,obscene,threat\n"
+    'a1,"you, ""sir""",1,1,0\n'
+    "a2,fine,0,0.0,false\n"
+    "a3,not scored,-1,-1,-1\n"
+    "a4,bad,True,0,0\n"
+)
+
+
+def test_a_line_may_hold_only_a_text(write):
+    examples = read_examples("classify", write("lines.txt", "one text\n\nanother\n\n"))
+    assert examples.texts == ("one text", "another")
+    assert examples.labels is None
+    assert examples.dropped == {"empty line": 1}
+
+
+def test_json_labels_become_strings(write):
+    lines = [
+        {"text": "a", "label": 10},
+        {"text": "b", "label": 9},
+        {"text": "c", "label": True},
+        {"text": "d", "label": 2.0},
+    ]
+    path = write("train.jsonl", "\n".join(map(json.dumps, lines)) + "\n")
+    examples = read_examples("classify", path)
+    assert examples.labels == ("10", "9", "true", "2")
+    assert read_examples("classify", path).subset([0, 1]).label_names == ("9", "10")
+    listed = read_examples("classify", write("list.json", json.dumps(lines)))
+    assert listed.labels == examples.labels
+    lines_as_json = read_examples("classify", write("lines.json", path.read_bytes()))
+    assert lines_as_json.texts == examples.texts
+
+
+def test_a_text_may_have_several_labels(write):
+    path = write("emotions.tsv", "text\tlabels\na\tjoy, fear\nb\t\nc\tfear\n")
+    examples = read_examples("classify", path, multi_label=True)
+    assert examples.labels == (("joy", "fear"), (), ("fear",))
+    assert examples.multi_label
+    assert examples.label_names == ("fear", "joy")
+    assert examples.label_counts() == {"fear": 2, "joy": 1}
+    lists = write("lists.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}')
+    assert read_examples("classify", lists, multi_label=True).labels == (("x", "y"), ())
+    other = write("bars.tsv", "text\tlabels\na\tx|y\n")
+    assert read_examples("classify", other, multi_label=True, separator="|").labels == (("x", "y"),)
+
+
+def test_the_folders_of_a_folder_are_labels(write, tmp_path):
+    for name in ("pos/0.txt", "neg/0.txt", "neg/1.txt"):
+        write(f"reviews/{name}", f"It is {name}.\nReally.")
+    write("reviews/unsup/0.txt", "?")
+    write("reviews/neg/empty.txt", " \n")
+    write("reviews/neg/counts.feat", "0")
+    write("reviews/urls.txt", "nothing")
+    examples = read_examples("classify", tmp_path / "reviews")
+    assert examples.ids == ("neg/0.txt", "neg/1.txt", "pos/0.txt")
+    assert examples.labels == ("neg", "neg", "pos")
+    assert examples.texts[0] == "It is neg/0.txt.\nReally."
+    assert examples.dropped == {"empty text": 1, "folder 'unsup' has no label": 1}
+    before = examples.sha256
+    write("reviews/neg/0.txt", "changed")
+    assert read_examples("classify", tmp_path / "reviews").sha256 != before
+    with pytest.raises(ValueError, match="Its inner folders are labels"):
+        read_examples("tag", tmp_path / "reviews")
+
+
+def test_unusable_rows_are_counted_by_reason_with_the_first_line(write):
+    content = (
+        "premise\thypothesis\tlabel\na\tb\tx\n \tb\tx\na\t\tx\na\tb\t\n\na\tb\n"
+        "a\tb\t-\na\tb\tx\tmore\na\tb\ty\t\t\n"
+    )
+    examples = read_examples("classify", write("pairs.tsv", content))
+    assert examples.labels == ("x", "y")
+    assert examples.dropped == {
+        "empty text": 1,
+        "empty second text": 1,
+        "empty label": 1,
+        "empty line": 1,
+        "too few columns": 1,
+        "label '-' (annotators disagreed)": 1,
+        "more columns than the header": 1,
+    }
+    assert examples.first_dropped["empty second text"] == "line 4"
+    assert "1 dropped: too few columns (first: line 7)" in examples.dropped_in_words()
+
+
+def test_scores_that_are_not_numbers_are_counted(write):
+    path = write("sts.tsv", "sentence1\tsentence2\tscore\na\tb\t2.5\na\tb\thigh\na\tb\tnan\n")
+    examples = read_examples("regress", path)
+    assert examples.labels == (2.5,)
+    assert examples.dropped == {"score is not a number": 1, "score is not a finite number": 1}
+
+
+def test_a_file_may_have_no_labels(write):
+    assert read_examples("classify", write("a.tsv", "index\tsentence\n0\ta\n")).labels is None
+    path = write("b.tsv", "text\tlabel\na\t\nb\t\n")
+    assert read_examples("classify", path).labels is None
+    unlooked = read_examples("classify", write("c.tsv", "text\tlabel\na\tx\nb\t\n"), labeled=False)
+    assert (unlooked.texts, unlooked.labels) == (("a", "b"), None)
+    assert not unlooked.has_labels
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["['it''s', 'b c']", '["it\'s", "b c"]', "['it\\'s' \"b c\"]", "[ 3\n 7]", "[3, 7]", "[]"],
+)
+def test_a_cell_may_hold_a_list_in_json_python_or_numpy_form(write, cell):
+    quoted = cell.replace("''", "\\'").replace('"', '""')
+    path = write("emotions.csv", f'text,labels\na,"{quoted}"\nb,"[OTHER]"\n')
+    names = () if cell == "[]" else ("3", "7") if "3" in cell else ("it's", "b c")
+    assert read_examples("classify", path, multi_label=True).labels == (names, ("[OTHER]",))
+    assert read_examples("classify", path).labels == ("[OTHER]",)
+
+
+def test_a_label_that_is_a_whole_number_loses_its_decimal_point(write):
+    examples = read_examples("classify", write("a.csv", "text,label\na,1.0\nb,0.0\nc,1\nd,4.5\n"))
+    assert examples.labels == ("1", "0", "1", "4.5")
+
+
+def test_label_columns_of_1_and_0_give_several_labels(write):
+    path = write("toxic.csv", TOXIC)
+    examples = read_examples("classify", path, label="toxic,obscene, Threat", multi_label=True)
+    assert examples.texts == ('you, "sir"', "fine", "bad")
+    assert examples.labels == (("toxic", "obscene"), (), ("toxic",))
+    assert examples.dropped == {"a label column holds neither 1 nor 0": 1}
+    assert examples.columns["label"] == "toxic, obscene, threat"
+    rows = write("rows.jsonl", '{"text": "a", "x": 1, "y": false}\n{"text": "b", "x": 0, "y": 1.0}')
+    assert read_examples("classify", rows, label="x,y", multi_label=True).labels == (("x",), ("y",))
+    words = write("words.csv", "text,x,y\na,Yes,False\nb,no,TRUE\nc,maybe,1\n")
+    examples = read_examples("classify", words, label="x,y", multi_label=True)
+    assert examples.labels == (("x",), ("y",))
+    bare = write("bare.tsv", "a\t1\t0\nb\t1\t1\n")
+    examples = read_examples("classify", bare, text=1, label="2,3", multi_label=True)
+    assert examples.labels == (("2",), ("2", "3"))
+    with pytest.raises(ValueError, match="need `multi_label`"):
+        read_examples("classify", path, label="toxic,obscene")
+    with pytest.raises(ValueError, match="label='insult'. Its columns are 'id', 'comment_text'"):
+        read_examples("classify", path, label="toxic,insult", multi_label=True)
+    odd = write("odd.tsv", "text\tx,y\na\tp,q\n")
+    assert read_examples("classify", odd, label="x,y", multi_label=True).labels == (("p", "q"),)
+
+
+def test_nested_folders_are_refused_and_a_folder_of_texts_has_no_labels(write, tmp_path):
+    for name in ("train/pos/0.txt", "train/neg/0.txt", "test/pos/0.txt", "train/unsup/0.txt"):
+        write(f"imdb/{name}", f"It is {name}.")
+    write("imdb/train/urls_pos.txt", "nothing")
+    with pytest.raises(ValueError, match="folders of folders. Pass one of test, train"):
+        read_examples("classify", tmp_path / "imdb")
+    whole = read_examples("classify", tmp_path / "imdb/train", labeled=False)
+    assert whole.ids == ("neg/0.txt", "pos/0.txt", "unsup/0.txt")
+    texts = read_examples("classify", tmp_path / "imdb/train/unsup", labeled=False)
+    assert (texts.ids, texts.labels) == (("0.txt",), None)
+    assert read_examples("regress", tmp_path / "imdb/train", labeled=False).task == "regress"
+    with pytest.raises(ValueError, match="it has no folders of text files"):
+        read_examples("classify", tmp_path / "imdb/train/pos")
+
+
+def test_a_first_label_that_never_recurs_may_be_a_header(write):
+    path = write("a.csv", "Inhalt,Art\n" + "gut,p\nschlecht,n\n" * 10)
+    with pytest.raises(ValueError, match="line 1: the label 'Art' occurs only here.*--no-header"):
+        read_examples("classify", path, text=1, label=2)
+    assert read_examples("classify", path, text=1, label=2, header=True).label_names == ("n", "p")
+    assert len(read_examples("classify", path, text=1, label=2, header=False)) == 21
+    assert len(read_examples("classify", write("b.csv", "a,x\nb,y\nc,z\n"), text=1, label=2)) == 3

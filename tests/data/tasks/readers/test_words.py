@@ -1,0 +1,157 @@
+import json
+
+import pytest
+
+from keras_bert_d2l.data.tasks.examples import WordExamples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+
+CONLLU = """\
+# sent_id = first
+# text = I don't.
+1\tI\tI\tPRON\tPRP\tCase=Nom\t3\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t0\troot\t_\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t.\t_\t3\tpunct\t_\t_
+
+# sent_id = second
+1\t#\t#\tSYM\tNN\t_\t0\troot\t_\t_
+
+"""
+
+CONLL_2003 = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+
+Peter NNP B-NP B-PER
+"""
+
+
+def test_conllu_words_are_syntactic_words(write):
+    path = write("dev.conllu", CONLLU)
+    examples = read_examples("tag", path)
+    assert isinstance(examples, WordExamples)
+    assert examples.ids == ("first", "second")
+    assert examples.words == (("I", "do", "n't", "."), ("#",))
+    assert examples.labels == (("PRON", "AUX", "PART", "PUNCT"), ("SYM",))
+    assert read_examples("tag", path, label="xpos").labels[0] == ("PRP", "VBP", "RB", ".")
+    assert read_examples("tag", path, label=8).labels[0] == ("nsubj", "aux", "root", "punct")
+    assert read_examples("tag", path, text="LEMMA").words[0] == ("I", "do", "not", ".")
+    assert read_examples("tag", path, label="FEATS").labels[0] == ("Case=Nom", "_", "_", "_")
+    with pytest.raises(ValueError, match="'POS'.*'ID', 'FORM', 'LEMMA', 'UPOS'"):
+        read_examples("tag", path, label="POS")
+
+
+def test_conllu_is_detected_without_its_file_name_and_may_lack_tags(write):
+    assert read_examples("tag", write("dev.txt", CONLLU)).words[0] == ("I", "do", "n't", ".")
+    blank = "1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_\n"
+    examples = read_examples("tag", write("blank.conllu", blank))
+    assert (examples.words, examples.dropped) == ((("b",),), {"a word without a label": 1})
+    assert read_examples("tag", write("blank.conllu", blank), label="XPOS").labels is None
+    with pytest.raises(ValueError, match="line 1: a word must have 10 columns"):
+        read_examples("tag", write("short.conllu", "1\ta\tb\n"))
+
+
+def test_conll_may_have_any_number_of_columns(write):
+    path = write("eng.train", CONLL_2003.replace("\n", "\r\n"))
+    examples = read_examples("tag", path)
+    assert examples.words == (("EU", "rejects", "German"), ("Peter",))
+    assert examples.labels == (("B-ORG", "O", "B-MISC"), ("B-PER",))
+    assert examples.ids == ("3", "7")
+    assert read_examples("tag", path, label=2).labels[0] == ("NNP", "VBZ", "JJ")
+    with pytest.raises(ValueError, match="`label`.*label=5.*has 4 columns"):
+        read_examples("tag", path, label=5)
+    germeval = write("ner.tsv", "# n-tv.de\n1\tNew\u00a0York\tB-LOC\tO\n2\t#\tO\tO\n\n")
+    examples = read_examples("tag", germeval, text=2, label=3)
+    assert examples.words == (("New\u00a0York", "#"),)
+    hashtags = read_examples("tag", write("wnut.conll", "#\tO\n@x\tO\n\n# id a1\td=x\ny\tB\n"))
+    assert hashtags.words[0] == ("#", "@x")
+    conll_2012 = "#begin document (bc); part 000\nbc 0 A NN *\n\n#end document\n"
+    examples = read_examples("tag", write("a.conll", conll_2012), text=3, label=4)
+    assert (examples.words, examples.labels) == ((("A",),), (("NN",),))
+    assert read_examples("tag", write("words.txt", "A\ncrane\n\nflies\n")).labels is None
+
+
+def test_sentences_with_more_or_fewer_labels_than_words_are_counted(write):
+    content = "a B-X\nb O\n\nc\nd O\n\ne O\n"
+    examples = read_examples("tag", write("a.conll", content))
+    assert examples.words == (("a", "b"), ("e",))
+    assert examples.dropped == {"a word without a label": 1}
+    assert examples.first_dropped == {"a word without a label": "line 4"}
+    lines = [
+        {"tokens": ["a", "b"], "ner_tags": [0, 1]},
+        {"tokens": ["a", "b"], "ner_tags": [0]},
+        {"tokens": [], "ner_tags": []},
+        {"tokens": ["", "b"], "ner_tags": [0, 0]},
+    ]
+    path = write("a.jsonl", "\n".join(map(json.dumps, lines)))
+    examples = read_examples("tag", path)
+    assert (examples.words, examples.labels) == ((("a", "b"),), (("0", "1"),))
+    assert examples.dropped == {
+        "different numbers of words and labels": 1,
+        "no words": 1,
+        "an empty word": 1,
+    }
+
+
+def test_an_ideographic_space_may_be_a_word(write):
+    lines = json.dumps({"tokens": ["a", "\u3000", "b"], "tags": ["X", "Y", "X"]})
+    blank = json.dumps({"tokens": ["a", " \n", "b"], "tags": ["X", "Y", "X"]})
+    of_conllu = "{0}\t{1}\t_\t{2}\t_\t_\t_\t_\t_\t_\n".format
+    conllu = of_conllu(1, "a", "X") + of_conllu(2, "\u3000", "Y") + of_conllu(3, "b", "X")
+    for name, content in (
+        ("a.conll", "a\tX\n\u3000\tY\nb\tX\n"),
+        ("a.conllu", conllu),
+        ("a.jsonl", f"{lines}\n{blank}\n"),
+    ):
+        examples = read_examples("tag", write(name, content))
+        assert examples.words == (("a", "\u3000", "b"),)
+        assert examples.labels == (("X", "Y", "X"),)
+    assert examples.dropped == {"an empty word": 1}
+    alone = write("b.conll", "\u3000\tY\n\na\tX\n")
+    assert read_examples("tag", alone).dropped == {"no words": 1}
+
+
+def test_words_may_be_in_a_table(write):
+    lists = "tokens,ner_tags\n\"['EU' 'rejects']\",[3 0]\n['Peter'],[1]\n"
+    spaced = "sentence\ttags\nEU rejects\tB O\nPeter\tB\n"
+    rows = "Sentence #,Word,POS,Tag\nS 1,EU,X,B\n,rejects,V,O\nS 2,Peter,X,B\n"
+    lines = "word\ttag\nEU\tB\nrejects\tO\n\nPeter\tB\n"
+    for name, content, label in (
+        ("lists.csv", lists, "ner_tags"),
+        ("spaced.tsv", spaced, "tags"),
+        ("rows.csv", rows, "Tag"),
+        ("lines.conll", lines, "tag"),
+        ("spaces.txt", lines.replace("\t", " ") + "\n\n", "tag"),
+    ):
+        examples = read_examples("tag", write(name, content))
+        assert examples.words == (("EU", "rejects"), ("Peter",))
+        assert examples.labels in ((("3", "0"), ("1",)), (("B", "O"), ("B",)))
+        assert examples.columns["label"] == label
+    tabs = 'tokens\tner_tags\n"[""E\'U"", \'rejects\']"\t[3 0]\n'
+    assert read_examples("tag", write("tabs.csv", tabs)).words == (("E'U", "rejects"),)
+    assert read_examples("tag", write("rows.csv", rows), label="POS").labels == (("X", "V"), ("X",))
+    with pytest.raises(ValueError, match="one word per row.*with --id"):
+        read_examples("tag", write("flat.csv", "word,tag\nEU,B\nPeter,B\n"))
+    with pytest.raises(ValueError, match="different numbers of words and labels"):
+        read_examples("tag", write("texts.tsv", "sentence\tlabel\nnot so good\t0\nbad it is\t1\n"))
+
+
+def test_a_column_that_numbers_the_words_is_skipped(write):
+    path = write("germeval.tsv", "# a\n1\tBerlin\tB-LOC\tO\n2\tist\tO\tO\n\n1\tJa\tO\tO\n")
+    examples = read_examples("tag", path, label=3)
+    assert examples.words == (("Berlin", "ist"), ("Ja",))
+    assert examples.columns == {"text": "2", "label": "3"}
+    numbers = write("numbers.tsv", "1\tO\n2\tO\n")
+    assert read_examples("tag", numbers).words == (("1", "2"),)
+
+
+def test_a_file_of_document_marks_has_no_examples(write):
+    path = write("marks.txt", "-DOCSTART- -X- O\n\n# a comment\n")
+    for header in (None, True):
+        with pytest.raises(ValueError, match="at least one usable example|`text` must name"):
+            read_examples("tag", path, header=header)

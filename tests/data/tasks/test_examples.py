@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+
+
+def test_sequences_and_answers_are_checked():
+    examples = TextExamples(texts=["a", "b", "c"], labels=["x", "y", "x"])
+    assert examples.ids == ("0", "1", "2")
+    assert examples.subset([2, 0]).texts == ("c", "a")
+    assert examples.subset([]).ids == ()
+    assert examples.without_labels().labels is None
+    with pytest.raises(ValueError, match="equal lengths.*2 texts, 1 labels"):
+        TextExamples(texts=["a", "b"], labels=["x"])
+    with pytest.raises(ValueError, match="2 words but 1 label in example '0'"):
+        WordExamples(words=[["a", "b"]], labels=[["X"]])
+    with pytest.raises(ValueError, match="must be at its position.*'c' at character 0"):
+        QuestionExamples(questions=["a"], contexts=["b"], answers=[[Answer("c", 0)]])
+    with pytest.raises(ValueError, match="`task` must be"):
+        TextExamples(task="tag", texts=["a"])
+
+
+def test_labels_must_be_strings_or_numbers():
+    texts = ["a", "b"]
+    assert TextExamples(task="regress", texts=texts, labels=np.float32([1, 2])).labels == (1, 2)
+    assert TextExamples(texts=texts, labels=np.array(["x", "y"])).label_names == ("x", "y")
+    for labels in ((0, 1), ("x", None), ("x", ("y",)), (True, False)):
+        with pytest.raises(ValueError, match="'classify' must be a string.*Received: "):
+            TextExamples(texts=texts, labels=labels)
+    with pytest.raises(ValueError, match=r"must be a tuple of strings.*\(1, 2\) in example '1'"):
+        TextExamples(texts=texts, labels=[("x",), (1, 2)])
+    for labels in (("0.5", "1"), (0.5, None), (True, False)):
+        with pytest.raises(ValueError, match="'regress' must be a number"):
+            TextExamples(task="regress", texts=texts, labels=labels)
+    with pytest.raises(ValueError, match=r"one name per word.*\[0, 3\] in example '0'"):
+        WordExamples(words=[["a", "b"]], labels=[[0, 3]])
