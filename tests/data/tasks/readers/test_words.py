@@ -151,7 +151,7 @@ def test_a_column_that_numbers_the_words_is_skipped(write):
 
 
 def test_a_file_of_document_marks_has_no_examples(write):
-    path = write("marks.txt", "-DOCSTART- -X- O\n\n# a comment\n")
+    path = write("marks.txt", "-DOCSTART- -X- O\n\n# comment\n")
     for header in (None, True):
         with pytest.raises(ValueError, match="at least one usable example|`text` must name"):
             read_examples("tag", path, header=header)
