@@ -149,6 +149,7 @@ def test_every_variant_starts_as_a_guess_and_learns_one_batch_by_heart(
     assert (log["mlm_accuracy"][-1], log["nsp_accuracy"][-1]) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 def test_every_variant_survives_keras_format(make_model, make_batch, tmp_path, options):
     features, _, _ = make_batch()

@@ -370,6 +370,7 @@ def test_the_books_outputs_and_losses(data_dir):
         assert float(loss) == pytest.approx(float(golden[name]), abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_weighted_loss_of_the_books_model(data_dir):
     path = data_dir / "golden/variants/d2l.npz"
     golden, model = dict(np.load(path)), loaded(path)

@@ -150,6 +150,7 @@ def test_answers_are_evaluated_by_their_words(reader):
     assert mistake.predicted == "cat sat ran dog"
 
 
+@pytest.mark.slow
 def test_the_threshold_of_no_answer_is_tuned_or_taken_as_it_is(reader):
     contexts = ("cat dog", "mat ran", "cat on dog", "sat sat on")
     examples = questions(contexts, [["cat dog"], [], ["cat on dog"], []])

@@ -70,6 +70,7 @@ def test_a_context_without_a_token_has_the_empty_answer(reader):
     assert found[0][0] == FoundAnswer("", 0.0, 0, 0, found[0][0].null_logit, found[0][0].null_logit)
 
 
+@pytest.mark.slow
 def test_the_best_spans_of_all_windows_are_found(random_reader):
     for row, sizes in ((0, (16, 5, 30)), (1, (16, 5, 30)), (1, (13, 3, 2))):
         question, context = QUESTIONS[row], CONTEXTS[row]

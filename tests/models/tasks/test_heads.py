@@ -271,6 +271,7 @@ def test_the_encoder_is_that_of_the_bert():
     assert second.hidden is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_blks", "is_trained"), [(None, (0, 0, 0)), (0, (0, 1, 1)), (1, (0, 0, 1))]
 )
@@ -382,6 +383,7 @@ def test_pairs_arrays_and_data_sets_of_strings_are_taken_too(tokenizer):
     assert {"loss", "val_loss"} <= set(log)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_too_long_loses_its_end(tokenizer):
     model = make_task("TextEmbedder", tokenizer=tokenizer)
     long, cut = " ".join(["good"] * 30), " ".join(["good"] * 10)

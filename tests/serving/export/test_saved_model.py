@@ -21,6 +21,7 @@ TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, green"]
 STRING_SIGNATURES = ("serving_default", "embed", "fill_mask")
 
 
+@pytest.mark.slow
 def test_masks_are_filled_as_by_the_function(served, model, tokenizer):
     answer = served("fill_mask", text=TEXTS)
     assert answer["tokens"].shape == (4, 2, TOP_K)  # two masks at most

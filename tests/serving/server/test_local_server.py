@@ -75,6 +75,7 @@ def test_no_texts_are_answered_by_nothing(url, http, served):
     assert http(f"{url}:predict", {"signature_name": "fill_mask", "instances": []})[0] == 400
 
 
+@pytest.mark.slow
 def test_a_single_input_needs_no_name(url, http, served):
     right = served("embed", text=[b"red", b"blue"])
     body = {"signature_name": "embed", "inputs": ["red", {"b64": "Ymx1ZQ=="}]}
@@ -84,6 +85,7 @@ def test_a_single_input_needs_no_name(url, http, served):
     assert_same({name: [row[name] for row in rows] for name in right}, right)
 
 
+@pytest.mark.slow
 def test_the_default_signature_is_serving_default(url, http, served):
     answer = http(f"{url}/versions/1:predict", {"inputs": {"text": ["red"]}})[1]
     assert_same(answer["outputs"], served("serving_default", text=[b"red"]))

@@ -91,6 +91,7 @@ def test_no_text_gets_an_answer_that_is_no_number(name, ask):
                 value.decode()  # what JSON could hold
 
 
+@pytest.mark.slow
 def test_words_are_left_out_behind_the_end(ask, task_models):
     text = "red, greenish " * 3 + "blue " * 100
     answers = ask("tagger", text=[text, "red"])
@@ -130,6 +131,7 @@ def test_a_context_of_any_length_is_searched_whole(ask, task_models):
     assert answers["answers"][1].tolist() == [b"blue", b"", b""]
 
 
+@pytest.mark.slow
 def test_an_accent_of_its_own_belongs_to_its_answer(ask, task_models):
     context = "gre\u0301en red\u0301 blue\u0301\u0308"
     answers = ask("answerer", question=["red"], context=[context])
@@ -139,6 +141,7 @@ def test_an_accent_of_its_own_belongs_to_its_answer(ask, task_models):
     assert all(one.text.endswith("\u0301") or one.text.endswith("\u0308") for one in found)
 
 
+@pytest.mark.slow
 def test_a_question_that_is_too_long_loses_its_end(ask):
     long, cut = "red " * 50, "red " * MOST_OF_A_QUESTION
     answers = ask("answerer", question=[long, cut], context=["green blue red"] * 2)
@@ -147,6 +150,7 @@ def test_a_question_that_is_too_long_loses_its_end(ask):
         np.testing.assert_array_equal(array[0], array[1])
 
 
+@pytest.mark.slow
 def test_a_context_without_words_has_no_answer(ask):
     answers = ask("answerer", question=["red", ""], context=["", " \x7f"])
     assert answers["answer"].tolist() == [b"", b""]
@@ -154,6 +158,7 @@ def test_a_context_without_words_has_no_answer(ask):
         assert answers[name].tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_no_answer_comes_first_above_the_threshold_of_the_run(task_models, tmp_path):
     model, words = task_models["answerer"], ["red", "green", "blueish", ","]
     rng = np.random.default_rng(0)
@@ -199,6 +204,7 @@ def test_a_threshold_is_for_questions(task_models, make_model, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_pairs_need_both_texts(ask):
     for name, arguments in (
         (PAIRS, {"text": ["red", "green"], "text_b": ["blue"]}),
@@ -210,6 +216,7 @@ def test_pairs_need_both_texts(ask):
             ask(name, **arguments)
 
 
+@pytest.mark.slow
 def test_an_example_needs_all_strings_of_the_task(ask):
     empty = tf.train.Example().SerializeToString()
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text(_b)? .* is required"):

@@ -52,6 +52,7 @@ def test_only_one_text_is_truncated(truncation):
             lengths(cut, whole, 10)
 
 
+@pytest.mark.slow
 def test_truncating_a_whole_text_in_a_graph_raises_an_error_of_tensorflow():
     @tf.function
     def framed(a, b):

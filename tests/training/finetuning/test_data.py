@@ -136,6 +136,7 @@ def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
     assert set(data.score(model)) >= {"f1", "exact_match"}
 
 
+@pytest.mark.slow
 def test_a_sample_has_the_figures_of_the_rare_kind_of_questions(tokenizer):
     questions = QuestionExamples(
         questions=["a"] * 6, contexts=["b c"] * 6, answers=[[Answer("c", 2)]] * 5 + [[]]
