@@ -1,4 +1,4 @@
-"""Small models of each kind, and versions of them that are exported once."""
+"""Small models of each kind, and their exported versions."""
 
 import json
 
@@ -43,7 +43,7 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def make_model():
-    """A function: fields of the configuration in, a model with scores far apart out."""
+    """A function that makes a model with distinct scores from fields of its config."""
 
     def make_model(dtype="float32", **fields):
         keras.utils.set_random_seed(1)
@@ -74,7 +74,7 @@ def exported(model, tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def served(exported):
-    """A function: signature and arguments in, arrays out."""
+    """A function that asks a signature of the exported model."""
     loaded = tf.saved_model.load(str(exported))
 
     def ask(signature, **arguments):
@@ -86,7 +86,7 @@ def served(exported):
 
 @pytest.fixture(scope="session")
 def http():
-    """A function: URL and body in, status and document out; NaN and Infinity are failures."""
+    """A function that returns status and document of a request. NaN and Infinity are failures."""
     with urllib3.PoolManager(retries=False, timeout=HTTP_SECONDS, maxsize=8) as pool:
 
         def http(url, body=None):
@@ -101,7 +101,7 @@ def http():
 
 @pytest.fixture(scope="session")
 def task_models(make_model, tokenizer):
-    """A model of each task, by name, with scores far apart."""
+    """A model of each task by name, with distinct scores."""
     bert = make_model()
     models = {
         "classifier": SequenceClassifier(bert, ["bad", "gut", "très bien"]),

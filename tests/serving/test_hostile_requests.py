@@ -1,4 +1,4 @@
-"""Requests that nobody should send, and many at once, to the models of all tasks."""
+"""Malformed, oversized and simultaneous requests to the models of all tasks."""
 
 import collections
 import concurrent.futures
@@ -38,7 +38,7 @@ def test_hostile_requests_to_a_task_get_an_answer_or_a_clear_error(task, task_ve
 
 
 def ask_hostile(versions, http, number, huge):
-    """How many hostile requests have each status."""
+    """Return the number of hostile requests per status."""
     draw = random.Random(0)
     normal = {"inputs": {name: ["red [MASK]"] for name in inputs_of(versions, "serving_default")}}
     with running(LocalServer(versions, "demo", max_body=MAX_BODY)) as url:
@@ -65,7 +65,7 @@ def ask_hostile(versions, http, number, huge):
 
 
 def ask_hostile_values(client, versions, draw, number):
-    """The client raises `ValueError`, or has an answer of numbers."""
+    """Check that the client raises `ValueError` or returns finite numbers."""
     refusals = []
     for _ in range(number):
         document = hostile(draw, versions)
@@ -123,7 +123,7 @@ def hostile(draw, versions):
 
 
 def hostile_examples(draw, versions):
-    """For `:classify` and `:regress`."""
+    """Return a request for `:classify` or `:regress`."""
     names = [*inputs_of(versions, "serving_default"), "context"]
     examples = [
         {name: draw.choice(TEXTS)() for name in names if draw.random() < 0.9}
@@ -171,7 +171,7 @@ def anything(draw, depth):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_requests_from_many_threads_to_a_task_are_answered_alike(task, task_versions):
+def test_requests_from_many_threads_to_a_task_get_the_right_answers(task, task_versions):
     version = task_versions[task].newest
     names = inputs_of(task_versions[task], "serving_default")
     texts = [f"red {'green ' * number}blueish" for number in range(5)]

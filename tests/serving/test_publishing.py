@@ -1,4 +1,4 @@
-"""Versions that appear while another process polls their folder, as TensorFlow Serving does."""
+"""Export of versions while another process polls their folder, as TensorFlow Serving does."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ SERVER = """
 
 
 @pytest.mark.slow
-def test_a_server_that_polls_sees_only_whole_versions(make_model, tmp_path):
+def test_a_polling_server_sees_only_complete_versions(make_model, tmp_path):
     model, path = make_model(num_blks=1), tmp_path / "demo"
     path.mkdir()
     model.nsp.dense.kernel.assign(0 * model.nsp.dense.kernel)

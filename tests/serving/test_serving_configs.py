@@ -35,7 +35,7 @@ MESSAGES = {
 
 @pytest.fixture(scope="module")
 def messages():
-    """The classes of `MESSAGES` by name."""
+    """Return the classes of `MESSAGES` by name."""
     file = descriptor_pb2.FileDescriptorProto(name="test.proto", package="test", syntax="proto3")
     file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
     for name, fields in MESSAGES.items():
@@ -52,7 +52,7 @@ def messages():
     }
 
 
-def test_the_models_are_where_compose_mounts_them():
+def test_the_models_are_in_the_folder_that_compose_mounts():
     text = (FOLDER / "models.config").read_text(encoding="utf-8")
     config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
     (model,) = config.model_config_list.config
@@ -64,7 +64,7 @@ def test_the_models_are_where_compose_mounts_them():
     assert model.model_version_policy.latest.num_versions == 1
 
 
-def test_batching_and_monitoring_have_fields_that_there_are(messages):
+def test_batching_and_monitoring_use_only_existing_fields(messages):
     text = (FOLDER / "batching.config").read_text(encoding="utf-8")
     batching = text_format.Parse(text, messages["BatchingParameters"]())
     assert batching.max_batch_size.value == 32
@@ -78,7 +78,7 @@ def test_batching_and_monitoring_have_fields_that_there_are(messages):
     assert job["static_configs"] == [{"targets": ["serving:8501"]}]
 
 
-def test_compose_mounts_files_that_there_are():
+def test_compose_mounts_only_existing_files():
     compose = yaml.safe_load((FOLDER / "docker-compose.yml").read_text(encoding="utf-8"))
     services = compose["services"]
     assert services["serving"]["image"].startswith("tensorflow/serving:2.")

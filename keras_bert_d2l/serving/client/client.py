@@ -55,13 +55,23 @@ class ServingClient:
     the signature (before anything is sent) or the server refuses it, and `RuntimeError` if the
     server fails.
 
-    Example, with `keras-bert-d2l serve saved_models/mine` running:
+    Example:
 
     ```python
-    with kb.ServingClient("http://127.0.0.1:8501", "mine") as client:
-        vectors = client.embed(["one text", "another text"])
-        for prediction in client.fill_mask("the [MASK] of my text")[0]:
-            print(prediction.token, prediction.score)
+    import keras_bert_d2l as kb
+    from keras_bert_d2l.serving.server.local_server import LocalServer, running
+    from keras_bert_d2l.serving.server.versions import ServedVersions
+
+    vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "text"])
+    config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab))
+    model = kb.BERTModel.from_bert_config(config)
+    folder = kb.export_saved_model(model, "saved_models/demo", kb.Tokenizer(vocab))
+
+    # Instead of `running`, you can start `keras-bert-d2l serve saved_models/demo`.
+    with running(LocalServer(ServedVersions(folder), "demo")) as url:
+        with kb.ServingClient(url, "demo") as client:
+            print(client.embed(["a text", "a"]).shape)  # (2, 128)
+            print(client.fill_mask("a [MASK]")[0][0].token)
     ```
     """
 

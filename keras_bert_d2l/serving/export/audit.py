@@ -66,8 +66,11 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
     Example:
 
     ```python
-    for finding in kb.audit_saved_model("saved_models/demo/1"):
-        print(finding)  # nothing, for what `kb.export_saved_model` wrote
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny"))
+    folder = kb.export_saved_model(model, "saved_models/demo")
+    print(kb.audit_saved_model(folder))  # []: the server knows all operations
     ```
     """
     places: dict[str, list[str]] = defaultdict(list)

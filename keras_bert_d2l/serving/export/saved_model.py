@@ -98,10 +98,16 @@ def export_saved_model(
     Example:
 
     ```python
-    pretrained = kb.load_pretrained("runs/mine/best")
-    folder = kb.export_saved_model(pretrained.model, "saved_models/mine", pretrained.tokenizer)
+    import keras_bert_d2l as kb
+    import tensorflow as tf
+
+    vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "text"])
+    config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab))
+    model = kb.BERTModel.from_bert_config(config)
+    folder = kb.export_saved_model(model, "saved_models/demo", kb.Tokenizer(vocab))
+
     embed = tf.saved_model.load(str(folder)).signatures["embed"]
-    print(embed(text=tf.constant(["one text", "another text"]))["embedding"].shape)
+    print(embed(text=tf.constant(["a text"]))["embedding"].shape)  # (1, 128)
     ```
     """
     _check_model(model)

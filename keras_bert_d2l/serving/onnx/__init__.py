@@ -1,1 +1,1 @@
-"""Model -> ONNX file."""
+"""Export of a model as ONNX, for other runtimes."""

@@ -102,12 +102,13 @@ def to_array(value: object, spec: tf.TensorSpec, encode: Callable[[object], byte
     Raises:
         ValueError: The value does not fit the spec.
     """
-    leaves, shape = _flatten(value, spec)
+    values = _values(value, spec)
+    leaves = [leaf.item() if isinstance(leaf, np.generic) else leaf for leaf in values.flat]
     if spec.dtype == tf.string:
         array = np.array([encode(leaf) for leaf in leaves], object)
     else:
         array = _numbers(leaves, spec)
-    return array.reshape(shape)
+    return array.reshape(values.shape)
 
 
 def _specs(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, tf.TensorSpec]:
@@ -117,31 +118,21 @@ def _specs(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, tf.Tenso
     }
 
 
-def _flatten(value: object, spec: tf.TensorSpec) -> tuple[list[object], tuple[int, ...]]:
-    """Return the values of nested lists in order, and the shape of the lists."""
-    rank = spec.shape.rank
-    level, shape = [_plain(value)], list[int]()
-    while level and (isinstance(level[0], list) if rank is None else len(shape) < rank):
-        sizes = {len(row) if isinstance(row, list) else None for row in level}
-        size = sizes.pop()
-        if sizes or size is None:
-            raise _wrong(spec, reprlib.repr(value))
-        level = [_plain(entry) for row in level if isinstance(row, list) for entry in row]
-        shape.append(size)
-    if any(isinstance(leaf, list) for leaf in level):
+def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
+    """Return the values of nested lists as an array of objects."""
+    try:
+        values = np.array(value, object)
+    except ValueError as error:  # arrays of different shapes
+        raise _wrong(spec, reprlib.repr(value)) from error
+    if any(isinstance(leaf, list | tuple | np.ndarray) for leaf in values.flat):
         raise _wrong(spec, reprlib.repr(value))
-    if rank is not None:  # an empty list does not show how wide its rows would be
-        shape += [size or 0 for size in spec.shape.as_list()[len(shape) :]]
-    if not spec.shape.is_compatible_with(shape):
-        raise _wrong(spec, f"the shape {tuple(shape)}")
-    return level, tuple(shape)
-
-
-def _plain(value: object) -> object:
-    """Convert arrays, tensors and tuples to lists."""
-    if isinstance(value, tuple):
-        return list(value)
-    return np.asarray(value).tolist() if hasattr(value, "__array__") else value
+    if not values.size and spec.shape.rank is not None:
+        # An empty list does not show how wide its rows would be.
+        widths = (size or 0 for size in spec.shape.as_list()[values.ndim :])
+        values = values.reshape(*values.shape, *widths)
+    if not spec.shape.is_compatible_with(values.shape):
+        raise _wrong(spec, f"the shape {values.shape}")
+    return values
 
 
 def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:

@@ -62,14 +62,23 @@ def model_signatures(
     of_task = TaskTokenSignatures(model)
     if tokenizer is None:
         return of_task.signatures()
-    of_text: TaskTextSignatures
-    match model:
-        case SequenceClassifier() | SequenceRegressor():
-            of_text = SequenceSignatures(of_task, tokenizer, pairs)
-        case TokenClassifier():
-            of_text = TaggerSignatures(of_task, tokenizer)
-        case QuestionAnswerer():
-            of_text = AnswererSignatures(of_task, tokenizer, top_k, null_threshold)
-        case _:
-            of_text = TaskTextSignatures(of_task, tokenizer)
+    of_text = _text_signatures(of_task, tokenizer, pairs, top_k, null_threshold)
     return of_text.signatures() | of_task.signatures()
+
+
+def _text_signatures(
+    of_tokens: TaskTokenSignatures,
+    tokenizer: Tokenizer,
+    pairs: bool,
+    top_k: int,
+    null_threshold: float | None,
+) -> TaskTextSignatures:
+    match of_tokens.model:
+        case SequenceClassifier() | SequenceRegressor():
+            return SequenceSignatures(of_tokens, tokenizer, pairs)
+        case TokenClassifier():
+            return TaggerSignatures(of_tokens, tokenizer)
+        case QuestionAnswerer():
+            return AnswererSignatures(of_tokens, tokenizer, top_k, null_threshold)
+        case _:
+            return TaskTextSignatures(of_tokens, tokenizer)

@@ -1,4 +1,4 @@
-"""The client, over real HTTP to the local server, and over gRPC to a small service."""
+"""The client, over real HTTP to the development server, and over gRPC to a small service."""
 
 import concurrent.futures
 import contextlib
@@ -26,7 +26,7 @@ from keras_bert_d2l.serving.server.versions import ServedVersions
 
 TOLERANCE = 1e-5
 PAIRS = "pairs of any labels"
-NUM_HOSTILE = 250  # by each transport
+NUM_HOSTILE = 250  # per transport
 SECONDS = 60
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, 日本 🙂\t", "red green " * 20]
 EXAMPLES = [
@@ -53,7 +53,7 @@ REQUESTS = {
 
 
 class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """What TensorFlow Serving's service does of a model, for its newest version."""
+    """The part of TensorFlow Serving's gRPC service that the client needs."""
 
     def __init__(self, versions):
         self.versions = versions
@@ -114,7 +114,7 @@ def urls(exported):
 
 @pytest.fixture(scope="module", params=["rest", "grpc"])
 def connect(request, urls):
-    """A function: arguments of the client in, the client out."""
+    """A function that returns a client, given its arguments."""
 
     def connect(model="demo", version=None, **options):
         options = {"transport": request.param, "timeout": SECONDS, **options}
@@ -131,7 +131,7 @@ def client(connect):
 
 @pytest.fixture
 def unasked(client, monkeypatch):
-    """The client, failing if it sends a request to the model."""
+    """A client that must not send a request to the model."""
     monkeypatch.setattr(client._transport, "predict", lambda *_: pytest.fail("it was sent"))
     return client
 
@@ -151,27 +151,27 @@ def assert_same(given, right):
 
 @pytest.fixture(scope="module")
 def answers(served):
-    """What the model answers to the `REQUESTS`."""
+    """The answers of the model to the `REQUESTS`."""
     return {signature: served(signature, **inputs) for signature, inputs in REQUESTS.items()}
 
 
 @pytest.mark.slow
-def test_every_signature_is_answered_as_the_model_does(client, answers):
+def test_every_signature_gets_the_answer_of_the_model(client, answers):
     assert REQUESTS.keys() == client.metadata().signatures.keys()
     for signature, inputs in REQUESTS.items():
         assert_same(client.predict(inputs, signature), answers[signature])
 
 
 @pytest.mark.slow
-def test_what_is_split_is_answered_as_a_whole(connect, answers):
+def test_a_split_request_gets_the_answer_of_the_whole(connect, answers):
     with connect(batch_size=2) as client:
         for signature, inputs in REQUESTS.items():
             assert_same(client.predict(inputs, signature), answers[signature])
 
 
 @pytest.mark.slow
-def test_every_task_is_answered_as_in_this_process(task_models, task_versions):
-    """Of the same texts with one client after the other, by REST."""
+def test_every_task_gets_the_answers_of_the_functions_in_inference(task_models, task_versions):
+    """By REST, with one client per task and the same texts."""
     ask = {
         "classifier": lambda client, bert: (client.classify(TEXTS), classify(bert, TEXTS)),
         PAIRS: lambda client, bert: (
@@ -195,14 +195,14 @@ def test_every_task_is_answered_as_in_this_process(task_models, task_versions):
             given, right = ask[name](client, task_models[name])
             for one, other in zip(given, right, strict=True):
                 assert_alike(one, other)
-            for other in ask.keys() - {name, "embedder"}:  # each model describes texts
+            for other in ask.keys() - {name, "embedder"}:  # every model answers `embed`
                 if {name, other} != {"classifier", PAIRS}:
                     with pytest.raises(ValueError, match="is expected. Received: one that returns"):
                         ask[other](client, task_models[other])
 
 
 def assert_alike(one, other):
-    """Equal, floats nearly; of a dataclass what both have."""
+    """Compare values, floats with a tolerance, dataclasses by the fields that both have."""
     if isinstance(one, list):
         assert len(one) == len(other)
         for pair in zip(one, other, strict=True):
@@ -243,7 +243,7 @@ def test_fill_mask_gives_predictions_for_each_mask(connect, served):
 
 
 @pytest.mark.slow
-def test_vectors_and_pairs_come_singly_and_in_lists(client, served):
+def test_vectors_and_pairs_can_be_asked_one_at_a_time_and_in_lists(client, served):
     right = served("embed", text=[b"red", b"blue"])["embedding"]
     np.testing.assert_allclose(client.embed(["red", "blue"]), right, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(client.embed("blue"), right[1], rtol=0, atol=TOLERANCE)
@@ -253,14 +253,14 @@ def test_vectors_and_pairs_come_singly_and_in_lists(client, served):
     assert client.next_sentence_score("red", "green") == pytest.approx(given[0], abs=TOLERANCE)
 
 
-def test_arrays_tensors_and_bytes_are_taken_as_lists(client):
+def test_arrays_tensors_and_bytes_are_accepted_like_lists(client):
     right = client.embed(["red", "blue"])
     for text in (np.array(["red", "blue"]), tf.constant(["red", "blue"]), (b"red", b"blue")):
         np.testing.assert_array_equal(client.predict({"text": text}, "embed")["embedding"], right)
     assert client.embed([b"\xff\0"]).shape == (1, right.shape[1])
 
 
-def test_the_server_is_described(client, exported):
+def test_status_and_metadata_describe_the_server(client, exported):
     assert client.status() == {1: "AVAILABLE"}
     metadata = client.metadata()
     assert metadata.version == 1
@@ -288,7 +288,7 @@ def test_the_server_is_described(client, exported):
         ({}, {"text": ["red"]}, "`signature` must be a string"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_sent(unasked, signature, inputs, message):
+def test_a_mistake_is_reported_before_anything_is_sent(unasked, signature, inputs, message):
     with pytest.raises(ValueError, match=message):
         unasked.predict(inputs, signature)
 
@@ -307,13 +307,13 @@ def test_a_mistake_is_told_before_anything_is_sent(unasked, signature, inputs, m
         [[[1]]],
     ],
 )
-def test_numbers_have_the_right_dtype_and_rank(unasked, tokens):
+def test_numbers_of_another_dtype_or_rank_are_refused(unasked, tokens):
     row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
     with pytest.raises(ValueError, match="`tokens` must have the dtype int32 and the shape"):
         unasked.predict({"tokens": tokens, **row}, "tokens")
 
 
-def test_the_servers_refusals_are_told(connect, client):
+def test_refusals_of_the_server_are_raised(connect, client):
     row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
     with pytest.raises(ValueError, match="`tokens` must be from 0 to"):
         client.predict({"tokens": [[10**6]], **row}, "tokens")
@@ -344,7 +344,7 @@ def test_arguments_are_checked(arguments, message):
 
 @pytest.mark.slow
 def test_hostile_values_get_an_answer_or_a_clear_error(connect):
-    """And a request as any other is answered as before."""
+    """Afterwards, an ordinary request gets the same answer as before."""
     draw = random.Random(0)
     refusals, num_answered = [], 0
     with connect() as client:

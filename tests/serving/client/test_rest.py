@@ -1,4 +1,4 @@
-"""Servers that are not there, are silent or too busy, or are none."""
+"""Servers that are absent, silent or too busy, or are not model servers."""
 
 import contextlib
 import http.server
@@ -12,7 +12,7 @@ from keras_bert_d2l.serving.client.client import ServingClient
 
 
 @pytest.mark.parametrize("transport", ["rest", "grpc"])
-def test_a_server_that_is_not_there_or_silent_is_told(transport):
+def test_an_absent_or_silent_server_is_reported(transport):
     scheme = "" if transport == "grpc" else "http://"
     with socket.socket() as absent, socket.socket() as silent:
         for listener in (absent, silent):
@@ -31,7 +31,7 @@ def test_a_server_that_is_not_there_or_silent_is_told(transport):
 
 @contextlib.contextmanager
 def answering(status, document):
-    """A server that answers each request alike."""
+    """Run a server that gives every request the same answer."""
     body = json.dumps(document).encode()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -67,8 +67,8 @@ def answering(status, document):
         (504, {"error": "Timed out"}, TimeoutError, "in time .Timed out"),
     ],
 )
-def test_an_answer_that_is_none_is_told(status, document, kind, message):
-    """As gRPC does: a full queue is UNAVAILABLE there, 503 here."""
+def test_an_answer_that_is_an_error_is_raised(status, document, kind, message):
+    """The exceptions are those of gRPC: a full queue is UNAVAILABLE there and 503 here."""
     with (
         answering(status, document) as url,
         ServingClient(url, "demo") as client,

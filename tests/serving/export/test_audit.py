@@ -26,7 +26,7 @@ def write_graph(folder, *ops, function="", library=()):
     (folder / "saved_model.pb").write_bytes(saved_model.SerializeToString())
 
 
-def test_what_the_package_exports_has_only_ops_that_the_server_knows(exported):
+def test_exports_have_only_ops_that_the_server_knows(exported):
     assert audit_saved_model(exported) == []
     beside_tensorflow = {op for op in operations(exported) if not hasattr(tf.raw_ops, op)}
     assert beside_tensorflow == {"FastWordpieceTokenizeWithOffsets", "NormalizeUTF8"}
@@ -42,12 +42,12 @@ def test_ops_are_found_in_the_graph_and_in_its_functions(tmp_path):
         check_saved_model(tmp_path)
 
 
-def test_a_function_may_be_called_by_its_name(tmp_path):
+def test_a_call_of_a_library_function_is_not_an_unknown_op(tmp_path):
     write_graph(tmp_path, "f", function="f", library=["MatMul"])
     assert audit_saved_model(tmp_path) == []
 
 
-def test_a_model_of_keras_and_tensorflow_text_is_told_its_trimmer(tmp_path):
+def test_the_trimmer_of_tensorflow_text_is_found(tmp_path):
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
         def trim(self, text):
@@ -60,7 +60,7 @@ def test_a_model_of_keras_and_tensorflow_text_is_told_its_trimmer(tmp_path):
     assert finding.origin.startswith("tensorflow-text 2.21")
 
 
-def test_many_places_are_counted():
+def test_only_the_first_places_of_a_finding_are_printed():
     finding = Finding("MyOp", "no release", tuple("abcde"))
     assert str(finding) == "MyOp (no release) at a, b, c and 2 more"
 

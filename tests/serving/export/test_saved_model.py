@@ -22,9 +22,9 @@ STRING_SIGNATURES = ("serving_default", "embed", "fill_mask")
 
 
 @pytest.mark.slow
-def test_masks_are_filled_as_by_the_function(served, model, tokenizer):
+def test_masks_are_filled_as_by_kb_fill_mask(served, model, tokenizer):
     answer = served("fill_mask", text=TEXTS)
-    assert answer["tokens"].shape == (4, 2, TOP_K)  # two masks at most
+    assert answer["tokens"].shape == (4, 2, TOP_K)  # at most two masks
     for row, text in ((0, TEXTS[0]), (2, TEXTS[2])):
         for place, predictions in enumerate(fill_mask(model, tokenizer, text, TOP_K)):
             tokens = [token.decode() for token in answer["tokens"][row, place]]
@@ -52,7 +52,7 @@ def test_an_answer_does_not_depend_on_the_batch(signature, served):
         for name, array in served(signature, text=[text]).items():
             expected = together[name][row]
             if signature == "fill_mask" and name != "truncated":
-                expected = expected[: array.shape[1]]  # fewer masks alone
+                expected = expected[: array.shape[1]]  # fewer masks than in the batch
             if array.dtype == object:
                 np.testing.assert_array_equal(array[0], expected)
             else:
@@ -69,7 +69,7 @@ def test_a_batch_may_be_empty(served):
     }
 
 
-def test_a_text_that_is_too_long_loses_its_end(served):
+def test_a_text_that_is_too_long_is_truncated_at_the_end(served):
     whole = served("serving_default", text=["red green " + "blue " * 50])
     cut = served("serving_default", text=["red green " + "blue " * (MAX_LEN - 4)])
     np.testing.assert_array_equal(whole["embedding"], cut["embedding"])
@@ -77,11 +77,11 @@ def test_a_text_that_is_too_long_loses_its_end(served):
     assert cut["truncated"].tolist() == [False]
 
 
-def test_a_mask_beyond_the_longest_text_has_no_predictions(served):
+def test_a_mask_in_the_truncated_end_has_no_predictions(served):
     assert served("fill_mask", text=["red " * MAX_LEN + "[MASK]"])["tokens"].shape[1] == 0
 
 
-def test_tokens_may_be_asked_without_predictions(served):
+def test_the_tokens_signature_needs_no_predicted_positions(served):
     tokens = np.int32([[2, 5, 3]])
     answer = served(
         "tokens",
@@ -113,7 +113,7 @@ def test_half_precision_answers_in_float32(make_model, tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_vocabulary_may_be_the_book_s(model):
+def test_the_special_tokens_may_be_those_of_the_book(model):
     words = ("red", "green", "blue", "##ish")
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *words]))
     signatures = TextSignatures(TokenSignatures(model), tokenizer, TOP_K)
@@ -124,7 +124,7 @@ def test_the_vocabulary_may_be_the_book_s(model):
 
 
 @pytest.mark.slow
-def test_without_a_tokenizer_the_model_answers_token_ids_alone(model, tmp_path):
+def test_without_a_tokenizer_the_export_answers_token_ids_only(model, tmp_path):
     folder = export_saved_model(model, tmp_path)
     loaded = tf.saved_model.load(str(folder))
     assert set(loaded.signatures) == {"serving_default", "tokens"}
@@ -137,7 +137,7 @@ def test_without_a_tokenizer_the_model_answers_token_ids_alone(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_answers_what_it_has_heads_for(make_model, tokenizer, tmp_path):
+def test_outputs_of_missing_heads_are_missing(make_model, tokenizer, tmp_path):
     model = make_model(pooler=False, next_sentence=False)
     folder = export_saved_model(model, tmp_path, tokenizer)
     signatures = describe_signatures(folder)
@@ -155,7 +155,7 @@ def test_a_model_answers_what_it_has_heads_for(make_model, tokenizer, tmp_path):
         ({"pred_positions": [[2]]}, "`pred_positions` must be positions"),
     ],
 )
-def test_what_is_not_there_is_not_answered_as_zeros(changes, message, served):
+def test_ids_and_positions_out_of_range_are_refused(changes, message, served):
     request = {"tokens": [[2, 3]], "segments": [[0, 0]], "valid_lens": [2], "pred_positions": [[1]]}
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         served("tokens", **request | changes)
@@ -169,14 +169,14 @@ def test_a_pair_needs_both_texts(served):
         served("nsp", text=["red", "green"], text_b=["blue"])
 
 
-def test_an_example_needs_a_text(served):
+def test_a_serialized_example_needs_a_text(served):
     empty = tf.train.Example().SerializeToString()
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text .* is required"):
         served("tf_example", examples=[empty])
 
 
 @pytest.mark.slow
-def test_a_graph_that_the_server_would_not_load_never_appears(model, tokenizer, tmp_path):
+def test_a_graph_that_the_server_would_not_load_is_not_written(model, tokenizer, tmp_path):
     class Trimming(Tokenizer):
         def tokenize(self, texts):
             trimmer = tensorflow_text().RoundRobinTrimmer(4)
@@ -189,11 +189,11 @@ def test_a_graph_that_the_server_would_not_load_never_appears(model, tokenizer, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_vocabulary_lies_beside(exported, tokenizer):
+def test_the_version_holds_the_vocabulary(exported, tokenizer):
     assert Vocab.from_file(exported / "assets" / "vocab.txt") == tokenizer.vocab
 
 
-def test_the_card_says_what_the_version_is(exported, model, tokenizer):
+def test_the_model_card_describes_the_version(exported, model, tokenizer):
     card = json.loads((exported / "model_card.json").read_text(encoding="utf-8"))
     assert (card["name"], card["version"], card["training"]) == ("demo", 1, None)
     assert BERTConfig.from_dict(card["config"]) == model.bert_config
@@ -212,7 +212,7 @@ def test_the_card_says_what_the_version_is(exported, model, tokenizer):
 
 
 @pytest.mark.slow
-def test_the_card_tells_of_the_training(model, tmp_path):
+def test_the_model_card_describes_the_training(model, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     PretrainingOptions(corpus="docstrings", steps=3).to_yaml(run / "run.yaml")
@@ -244,14 +244,14 @@ def test_the_server_warms_up_with_a_request_for_each_signature(exported, served)
     assert sorted(asked) == sorted(describe_signatures(exported))
 
 
-def test_the_state_of_the_optimiser_is_left_behind(exported, model):
+def test_the_state_of_the_optimizer_is_not_exported(exported, model):
     variables = tf.train.list_variables(str(exported / "variables" / "variables"))
     sizes = [np.prod(shape) for name, shape in variables if "CHECKPOINTABLE" not in name]
     assert sum(sizes) == model.count_params()
 
 
 @pytest.mark.slow
-def test_versions_are_numbered_onwards_and_never_replaced(model, tmp_path):
+def test_versions_are_numbered_consecutively_and_never_replaced(model, tmp_path):
     (tmp_path / "notes").mkdir()
     assert export_saved_model(model, tmp_path) == tmp_path / "1"
     assert export_saved_model(model, tmp_path, version=7) == tmp_path / "7"
@@ -263,7 +263,7 @@ def test_versions_are_numbered_onwards_and_never_replaced(model, tmp_path):
     assert {entry.name for entry in tmp_path.iterdir()} == {"1", "7", "8", "notes"}
 
 
-def test_a_version_appears_in_one_step_and_only_whole(model, tmp_path, monkeypatch):
+def test_a_version_appears_in_one_step_and_complete(model, tmp_path, monkeypatch):
     seen = []
 
     def write_a_part(tracked, folder, **_):
@@ -280,7 +280,7 @@ def test_a_version_appears_in_one_step_and_only_whole(model, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("version", [0, -1, True, "2"])
-def test_a_version_that_is_no_number_of_one_is_refused(version, model, tmp_path):
+def test_a_version_that_is_not_a_positive_integer_is_refused(version, model, tmp_path):
     with pytest.raises(ValueError, match="`version` must be an integer of at least 1"):
         export_saved_model(model, tmp_path, version=version)
     assert list(tmp_path.iterdir()) == []
@@ -292,14 +292,12 @@ def test_a_vocabulary_of_another_size_is_refused(model, tmp_path):
         export_saved_model(model, tmp_path, tokenizer)
 
 
-def test_a_number_of_predictions_that_the_vocabulary_cannot_give_is_refused(
-    model, tokenizer, tmp_path
-):
+def test_more_predictions_than_the_vocabulary_has_tokens_are_refused(model, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="`top_k` must be from 1 to the size of the vocabulary, 9"):
         export_saved_model(model, tmp_path, tokenizer, top_k=10)
 
 
-def test_another_backend_is_told_the_way(model, tmp_path, monkeypatch):
+def test_the_error_under_another_backend_says_how_to_export(model, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="`save_pretrained`.*KERAS_BACKEND=tensorflow"):
         export_saved_model(model, tmp_path)

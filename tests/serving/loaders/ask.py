@@ -1,13 +1,13 @@
-"""Asks SavedModels in a process that knows nothing of the package.
+"""Ask SavedModels in a process without this package.
 
 python ask.py QUESTIONS ANSWERS [NUM_THREADS]
 
-QUESTIONS: JSON, for each model by name its "folder", "requests" and "repeats"; a request is
-[signature, {input: [dtype, shape, flat values]}], the bytes of strings as the characters 0 to 255.
-ANSWERS: an .npz with the outputs as "loader/model/request/output", loader being "eager"
-(tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). The threads ask each model as
-often as "repeats" says, and every answer has to be as the first one. It runs with old releases of
-TensorFlow, too.
+QUESTIONS: JSON with "folder", "requests" and "repeats" of each model by name. A request is
+[signature, {input: [dtype, shape, flat values]}], with the bytes of strings as characters 0 to 255.
+ANSWERS: an .npz with the outputs named "loader/model/request/output", where the loader is "eager"
+(tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). The threads send "repeats"
+requests to each model, and all answers to the same request must be equal. This program also runs
+under old releases of TensorFlow.
 """
 
 import concurrent.futures
@@ -57,12 +57,12 @@ def eager(folder):
         answer = ask.model.signatures[signature](**tensors)
         return {name: tensor.numpy() for name, tensor in answer.items()}
 
-    ask.model = model  # its variables live as long as it does
+    ask.model = model  # keeps its variables alive
     return ask
 
 
 def graph(folder, requests):
-    # Without the optimiser, which "eager" has: it takes longer than all answers.
+    # Without the graph optimizer, which takes longer than all answers. "eager" uses it.
     options = tf.compat.v1.ConfigProto()
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default(), tf.compat.v1.Session(config=options) as session:

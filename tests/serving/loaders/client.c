@@ -1,13 +1,13 @@
-/* Asks SavedModels through the C API of TensorFlow alone: no Python, no Keras.
+/* Ask SavedModels through the C API of TensorFlow, without Python and Keras.
 
    client [lib FILE]... MODEL...
    MODEL: model FOLDER REQUEST...
    REQUEST: ask [in TENSOR string|int32 DIMS VALUE...]... [out TENSOR]...
 
    TENSOR is "operation:index", DIMS is "2x3", and a string is a dot and its bytes in hexadecimal
-   digits. Each output is printed as two lines: its name, the number of TF_DataType and the
-   dimensions; and its values. Requests are answered in turn,
-   those to one model by one session. */
+   digits. Each output is printed in two lines: first its name, the number of its TF_DataType and its
+   dimensions; then its values. Requests are answered in order, and those to one model share a
+   session. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void check(const char *what) {
 static TF_Output find(TF_Graph *graph, const char *tensor) {
   char name[1024];
   const char *colon = strrchr(tensor, ':');
-  if (colon == NULL || colon - tensor >= (long)sizeof name) fail(tensor, "no name of a tensor");
+  if (colon == NULL || colon - tensor >= (long)sizeof name) fail(tensor, "is not the name of a tensor");
   memcpy(name, tensor, colon - tensor);
   name[colon - tensor] = '\0';
   TF_Output output = {TF_GraphOperationByName(graph, name), atoi(colon + 1)};
@@ -53,7 +53,7 @@ static void read_string(const char *digits, TF_TString *string) {
   free(bytes);
 }
 
-/* Makes a tensor of the words at *argument and moves *argument behind them. */
+/* Make a tensor of the words at *argument, and move *argument behind them. */
 static TF_Tensor *read_tensor(char ***argument, char **end) {
   if (end - *argument < 2) fail("in", "needs a type and dimensions");
   int is_string = strcmp((*argument)[0], "string") == 0;
@@ -116,7 +116,7 @@ static void print_tensor(const char *name, const TF_Tensor *tensor) {
   printf("\n");
 }
 
-/* Answers the request at `argument` and returns where the next one begins. */
+/* Answer the request at `argument`, and return the beginning of the next one. */
 static char **answer(TF_Session *session, TF_Graph *graph, char **argument, char **end) {
   TF_Output inputs[MOST_TENSORS] = {{0}}, outputs[MOST_TENSORS] = {{0}};
   TF_Tensor *fed[MOST_TENSORS] = {0}, *fetched[MOST_TENSORS] = {0};
@@ -147,7 +147,7 @@ static char **answer(TF_Session *session, TF_Graph *graph, char **argument, char
   return argument;
 }
 
-/* Answers the requests to the model at `argument` and returns where the next one begins. */
+/* Answer the requests to the model at `argument`, and return the beginning of the next one. */
 static char **answer_all(char **argument, char **end) {
   const char *folder = *argument++, *tags[] = {"serve"};
   TF_Graph *graph = TF_NewGraph();

@@ -1,4 +1,4 @@
-"""Requests to all signatures of the exported models, and the right answers to them."""
+"""Requests to all signatures of the exported models, and their expected answers."""
 
 import json
 import typing
@@ -28,7 +28,7 @@ TEXTS = (
 )
 QUESTIONS = ("red green", "blue ?", "red " * 9 + "green")
 CONTEXTS = ("Reddish, green " * 20 + "e\u0301 blue.", "Ünïcödé 日本 🙂 blue", "red")
-REPEATS, FEWER_REPEATS = 1000, 40  # requests from threads, to the pretraining model and to others
+REPEATS, FEWER_REPEATS = 1000, 40  # requests from threads to the pretraining model, and to others
 TOLERANCE = 1e-5
 
 
@@ -59,7 +59,7 @@ def requests(tokenizer):
 
 @pytest.fixture(scope="session")
 def expected(model, tokenizer, requests):
-    """The answers to `requests`, of the model itself."""
+    """Return the answers of the model itself to `requests`."""
     return [answer(model, tokenizer, *request) for request in requests]
 
 
@@ -76,7 +76,7 @@ def served_models(exported, requests, expected, task_models, task_folders, token
 
 @pytest.fixture(scope="session")
 def questions_file(served_models, tmp_path_factory):
-    """The requests as ask.py reads them."""
+    """Return the requests in the form that ask.py reads."""
     questions = {
         name: {
             "folder": str(served.folder),
@@ -95,10 +95,10 @@ def questions_file(served_models, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def assert_answers(served_models):
-    """A function that compares the answers of a model and prints the table of differences.
+    """A function that compares the answers of a model and prints a table of the differences.
 
-    A row is a loader, a model, a signature, the number of requests, and the largest difference of
-    a number; strings, integers and booleans are equal.
+    Each line has loader, model, signature, number of requests, and the largest difference of a
+    float. Strings, integers and booleans must be equal.
     """
 
     def assert_answers(name, answers, loader):
@@ -131,7 +131,7 @@ def task_requests(model, tokenizer):
     """Requests to every signature of a task's model, in several batch sizes."""
     texts = CONTEXTS if isinstance(model, QuestionAnswerer) else TEXTS
     if isinstance(model, TokenClassifier):
-        texts = [text for text in texts if len(text) < 50]  # `tag` reads longer ones in parts
+        texts = [text for text in texts if len(text) < 50]  # `tag` reads longer texts in parts
     requests = []
     for batch in (texts, [], texts[:1], texts[2:3]):
         text = as_array(batch)
@@ -151,15 +151,15 @@ def task_requests(model, tokenizer):
 
 
 def names_of(model):
-    """The strings that the exported model takes."""
+    """Return the strings that the exported model takes."""
     if isinstance(model, QuestionAnswerer):
         return ("question", "context")
-    # Of the `task_models` that of any number of labels is exported for pairs.
+    # Among the `task_models`, the multi-label model is exported for pairs.
     return ("text", "text_b") if getattr(model, "multi_label", False) else ("text",)
 
 
 def task_answer(model, tokenizer, signature, inputs):
-    """What the model and the functions of `inference` answer."""
+    """Return the answers of the model and of the functions in `inference`."""
     if signature == "tokens":
         outputs = model(inputs)
         if not isinstance(outputs, dict):
@@ -245,7 +245,7 @@ def embedding(model, tokenizer, text):
     return {"embedding": means(model.encoder(**batch).numpy(), batch), "truncated": truncated}
 
 
-METHODS = (SequenceClassifier, SequenceRegressor)  # the server has a method for them
+METHODS = (SequenceClassifier, SequenceRegressor)  # whose method the server has
 TASK_ANSWERS = {
     SequenceClassifier: labels_answer,
     SequenceRegressor: scores_answer,
@@ -256,7 +256,7 @@ TASK_ANSWERS = {
 
 
 def padded(rows, width):
-    """Rows of strings or numbers as one array, with empty strings or zeros behind."""
+    """Return rows as one array, padded with empty strings or zeros."""
     example = next((value for row in rows for value in row), b"")
     nothing, dtype = {bytes: (b"", object), float: (0, "float32"), int: (0, "int32")}[type(example)]
     rows = [[*row, *[nothing] * (width - len(row))] for row in rows]
@@ -264,7 +264,7 @@ def padded(rows, width):
 
 
 def strings_of(examples, names):
-    """The arrays of strings, by name, in serialised examples."""
+    """Return the strings in serialized examples by name."""
     parsed = [tf.train.Example.FromString(one).features.feature for one in examples]
     values = {name: [one[name].bytes_list.value[0] for one in parsed] for name in names}
     return {name: np.array(value, object) for name, value in values.items()}
@@ -299,13 +299,13 @@ def as_json(array):
 
 
 def batch_of(tokenizer, text, text_b=None):
-    """Rows that all are as long as the model allows: not what the signatures make."""
+    """Return a batch padded to the maximum length, unlike the batches of the signatures."""
     pair = None if text_b is None else tf.constant(text_b, tf.string)
     return tokenizer(tf.constant(text, tf.string), pair, max_len=MAX_LEN)
 
 
 def answer(model, tokenizer, signature, inputs):
-    """A twin of the signatures, in NumPy from the logits on."""
+    """Return the expected answer of a signature, in NumPy from the outputs of the model on."""
     if signature == "tokens":
         encoded, mlm_logits, nsp_logits = (tensor.numpy() for tensor in model(**inputs))
         pooled = model.hidden(encoded[:, 0]).numpy()
@@ -336,7 +336,7 @@ def means(encoded, batch):
 
 
 def needed(tokenizer, text, text_b=None):
-    """Tokens that each row would have, if all had room."""
+    """Return the number of tokens per row before truncation."""
     lengths = tokenizer.tokenize(text).row_lengths().numpy() + 2
     return lengths if text_b is None else lengths + tokenizer.tokenize(text_b).row_lengths() + 1
 

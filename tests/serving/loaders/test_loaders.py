@@ -1,4 +1,4 @@
-"""The exported models, asked by programs that know nothing of the package.
+"""Exported models, asked by programs without this package.
 
 `pytest tests/serving/loaders -s` prints the table of differences.
 """
@@ -21,10 +21,10 @@ BOOL, STRING = tf.bool.as_datatype_enum, tf.string.as_datatype_enum
 
 
 @pytest.mark.slow
-def test_tensorflow_alone_answers_as_the_models_do(
+def test_plain_tensorflow_gives_the_answers_of_the_models(
     served_models, questions_file, assert_answers, tmp_path
 ):
-    """Eagerly, the first with 1,000 requests from 8 threads, and by the graph-mode loader."""
+    """Eagerly (the first model with 1,000 requests from 8 threads) and by the graph-mode loader."""
     answers = tmp_path / "answers.npz"
     run([sys.executable, HERE / "ask.py", questions_file, answers, "8"], cwd=tmp_path)
     arrays = dict(np.load(answers))
@@ -35,7 +35,7 @@ def test_tensorflow_alone_answers_as_the_models_do(
 
 
 @pytest.mark.slow
-def test_a_c_program_answers_as_the_models_do(served_models, assert_answers, client):
+def test_a_c_program_gives_the_answers_of_the_models(served_models, assert_answers, client):
     arguments, names = [], []
     for name, (folder, requests, _) in served_models.items():
         signatures = read_saved_model(folder).meta_graphs[0].signature_def
@@ -59,7 +59,7 @@ def test_a_c_program_answers_as_the_models_do(served_models, assert_answers, cli
 
 @pytest.fixture
 def client(tmp_path):
-    """A function that runs the C program and returns what it prints."""
+    """A function that runs the C program and returns its output."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     libraries = pathlib.Path(tf.sysconfig.get_lib())
     if compiler is None:

@@ -1,4 +1,4 @@
-"""The exported models under the release that TensorFlow Serving's tensorflow-text is of, 2.12.1.
+"""Exported models under TensorFlow 2.12.1, the release of TensorFlow Serving's tensorflow-text.
 
 Needs an environment of its own, with Python 3.11 or older:
 
@@ -27,10 +27,10 @@ def python():
 
 
 @pytest.mark.slow
-def test_tensorflow_2_12_answers_as_the_models_do(
+def test_tensorflow_2_12_gives_the_answers_of_the_models(
     python, served_models, questions_file, assert_answers, tmp_path
 ):
-    """Eagerly, the first with 1,000 requests from 8 threads, and by the graph-mode loader."""
+    """Eagerly (the first model with 1,000 requests from 8 threads) and by the graph-mode loader."""
     version = (
         "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
     )

@@ -37,7 +37,7 @@ CONFIGS = {
 
 @pytest.fixture
 def make_model():
-    """A function: fields of the configuration in, a model without a zero in its weights out."""
+    """A function that makes a model without zeros in its weights from fields of its config."""
 
     def make_model(dtype="float32", **fields):
         config = BERTConfig(VOCAB_SIZE, 8, 16, 2, 2, 0.5, MAX_LEN, **fields)
@@ -51,7 +51,7 @@ def make_model():
 
 @pytest.fixture
 def ask(tmp_path):
-    """A function: a model in, a function out that asks its ONNX file."""
+    """A function that exports a model and returns a function which asks its ONNX file."""
 
     def ask(model):
         session = onnxruntime.InferenceSession(str(export_onnx(model, tmp_path / model.name)))
@@ -105,7 +105,7 @@ def test_every_architecture_answers_as_in_keras(fields, make_model, ask):
     ],
     ids=["classify", "multi-label", "regress", "tag"],
 )
-def test_tasks_with_labels_answer_as_in_keras(make_task, make_model, ask):
+def test_models_with_labels_answer_as_in_keras(make_task, make_model, ask):
     model = make_task(make_model(**GOOGLE))
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
@@ -113,7 +113,7 @@ def test_tasks_with_labels_answer_as_in_keras(make_task, make_model, ask):
         assert_equal(onnx_model(batch), {"logits": model(batch)})
 
 
-def test_answers_are_found_as_in_keras(make_model, ask):
+def test_question_answerers_answer_as_in_keras(make_model, ask):
     model = QuestionAnswerer(make_model(**GOOGLE))
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
@@ -125,14 +125,12 @@ def test_answers_are_found_as_in_keras(make_model, ask):
     ("pooling", "normalize", "mask_from"),
     [("cls", True, "tokens"), ("mean", True, "tokens"), ("max", False, "valid_lens")],
 )
-def test_texts_have_the_vectors_that_they_have_in_keras(
-    pooling, normalize, mask_from, make_model, ask
-):
+def test_text_embedders_return_the_vectors_of_keras(pooling, normalize, mask_from, make_model, ask):
     model = TextEmbedder(make_model(mask_from=mask_from), pooling, normalize=normalize)
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
         batch = make_batch(size, length)
-        batch["tokens"][:, 0] = 1  # a text of padding alone has no largest number
+        batch["tokens"][:, 0] = 1  # a text of only padding has no maximum
         assert_equal(onnx_model(batch), {"embedding": model(batch)})
 
 
@@ -147,14 +145,14 @@ def test_a_batch_may_be_empty(make_model, ask):
     }
 
 
-def test_half_precision_is_written_in_float32(make_model, ask):
+def test_half_precision_models_are_written_in_float32(make_model, ask):
     half = make_model(dtype="mixed_bfloat16", **GOOGLE)
     whole = make_model(**GOOGLE)
     batch = {**make_batch(3, 7), "pred_positions": np.zeros((3, 1), "int32")}
     np.testing.assert_array_equal(ask(half)(batch)["encoded"], ask(whole)(batch)["encoded"])
 
 
-def test_lora_is_part_of_the_kernels(make_model, ask):
+def test_lora_is_merged_into_the_kernels(make_model, ask):
     model = SequenceClassifier(make_model(**GOOGLE), ["a", "b"])
     model.enable_lora(2)
     addition = model.encoder.blks[0].attention.W_q.lora_kernel_b
@@ -163,7 +161,7 @@ def test_lora_is_part_of_the_kernels(make_model, ask):
     assert_equal(ask(model)(batch), {"logits": model(batch)})
 
 
-def test_a_quantised_model_is_refused(make_model, tmp_path):
+def test_a_quantized_model_is_refused(make_model, tmp_path):
     model = make_model()
     model.encoder.blks[1].ffn.dense1.quantize("int8")
     with pytest.raises(ValueError, match="'encoder/blk_1/ffn/dense1/kernel' in int8"):
@@ -171,7 +169,7 @@ def test_a_quantised_model_is_refused(make_model, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_int8_multiplies_integers_in_the_blocks_and_answers_nearly_the_same(
+def test_int8_multiplies_integers_in_the_blocks_and_answers_almost_the_same(
     make_model, ask, tmp_path, caplog
 ):
     model = SequenceClassifier(make_model(**GOOGLE), ["a", "b", "c"])
@@ -197,7 +195,7 @@ def test_int8_without_onnxruntime_says_how_to_install_it(make_model, tmp_path, m
     assert not (tmp_path / "new").exists()
 
 
-def test_the_file_is_of_one_opset_and_has_the_names_of_a_batch(make_model, tmp_path):
+def test_the_file_has_one_opset_and_the_names_of_a_batch(make_model, tmp_path):
     file = onnx.load(export_onnx(make_model(**GOOGLE), tmp_path / "new"))
     assert [(opset.domain, opset.version) for opset in file.opset_import] == [("", OPSET)]
     shapes = {
@@ -216,10 +214,10 @@ def test_the_file_is_of_one_opset_and_has_the_names_of_a_batch(make_model, tmp_p
     }
     weights = [value.name for value in file.graph.initializer if "/" in value.name]
     assert "encoder/blk_1/attention/W_q/kernel" in weights
-    assert len(weights) == len(make_model(**GOOGLE).weights)  # the tied one is there once
+    assert len(weights) == len(make_model(**GOOGLE).weights)  # tied weights are stored once
 
 
-def test_vocabulary_and_labels_lie_beside_the_file(make_model, tokenizer, tmp_path):
+def test_the_folder_holds_the_vocabulary_and_the_labels(make_model, tokenizer, tmp_path):
     model = SequenceClassifier(make_model(), ["bad", "good"], tokenizer=tokenizer)
     folder = export_onnx(model, tmp_path / "new").parent
     assert sorted(file.name for file in folder.iterdir()) == [
@@ -235,7 +233,7 @@ def test_vocabulary_and_labels_lie_beside_the_file(make_model, tokenizer, tmp_pa
     assert card["outputs"] == {"logits": {"dtype": "float32", "shape": ["batch", 2]}}
 
 
-def test_what_is_there_already_is_not_replaced(make_model, tokenizer, tmp_path):
+def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError, match="choose another name"):
         export_onnx(make_model(), tmp_path)

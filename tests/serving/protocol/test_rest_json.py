@@ -1,4 +1,4 @@
-"""What of the JSON no model of this package shows."""
+"""JSON values that the models of this package do not produce."""
 
 import json
 
@@ -11,8 +11,8 @@ from keras_bert_d2l.serving.protocol.interface import to_array
 from keras_bert_d2l.serving.protocol.rest_json import encode, request_arrays, response
 
 
-def test_outputs_that_are_called_bytes_are_base64():
-    """TensorFlow Serving encodes them by their names, whatever they hold."""
+def test_outputs_with_names_that_end_in_bytes_are_base64():
+    """TensorFlow Serving decides by their names, not by their content."""
     strings = np.array([b"red", b"\xff"], object)
     answer = response({"image_bytes": strings, "text": strings}, by_rows=False)["outputs"]
     assert answer == {
@@ -21,7 +21,7 @@ def test_outputs_that_are_called_bytes_are_base64():
     }
 
 
-def test_numbers_that_are_none_pass_both_ways():
+def test_nan_and_infinity_pass_in_both_directions():
     specs = {"x": tf.TensorSpec((None,), tf.float32, "x")}
     document = json.loads('{"inputs": {"x": [NaN, Infinity, -Infinity, 1]}}')
     arrays, by_rows = request_arrays(document, specs)
@@ -38,6 +38,6 @@ def test_a_number_beyond_the_range_is_refused(dtype):
     assert to_array([0.5, float("inf")], spec, encode).tolist() == [0.5, np.inf]
 
 
-def test_bfloat16_is_plain_numbers():
+def test_bfloat16_becomes_plain_numbers():
     array = np.array([[1.5]], ml_dtypes.bfloat16)
     assert json.dumps(response({"x": array}, by_rows=True)) == '{"predictions": [[1.5]]}'

@@ -1,4 +1,4 @@
-"""The local server, over real HTTP."""
+"""The development server, over real HTTP."""
 
 import concurrent.futures
 import os
@@ -56,7 +56,7 @@ def assert_same(given, right):
 
 
 @pytest.mark.slow
-def test_rows_and_columns_are_answered_as_the_model_does(url, http, served):
+def test_rows_and_columns_get_the_same_answers_as_from_the_model(url, http, served):
     for signature, columns in REQUESTS.items():
         right = served(signature, **columns)
         body = {"signature_name": signature, "inputs": columns}
@@ -68,7 +68,7 @@ def test_rows_and_columns_are_answered_as_the_model_does(url, http, served):
 
 
 @pytest.mark.slow
-def test_no_texts_are_answered_by_nothing(url, http, served):
+def test_no_texts_get_no_answers(url, http, served):
     right = served("fill_mask", text=tf.constant([], tf.string))
     body = {"signature_name": "fill_mask", "inputs": {"text": []}}
     assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
@@ -91,7 +91,7 @@ def test_the_default_signature_is_serving_default(url, http, served):
     assert_same(answer["outputs"], served("serving_default", text=[b"red"]))
 
 
-def test_status_and_metadata_are_as_the_server_tells_them(url, http):
+def test_status_and_metadata_have_the_form_of_tensorflow_serving(url, http):
     told = {"version": "1", "state": "AVAILABLE"}
     told["status"] = {"error_code": "OK", "error_message": ""}
     assert http(url) == http(f"{url}/versions/1") == (200, {"model_version_status": [told]})
@@ -127,13 +127,13 @@ def test_status_and_metadata_are_as_the_server_tells_them(url, http):
         (":classify", {"examples": [{"text": "red"}]}, 400),
     ],
 )
-def test_what_there_is_not_has_its_status(url, http, path, body, status):
+def test_unknown_routes_and_models_have_tensorflow_servings_status(url, http, path, body, status):
     given, answer = http(url + path, body)
     assert given == status
     assert answer["error"]
 
 
-def test_the_models_own_message_is_told(url, http):
+def test_the_error_contains_the_message_of_the_model(url, http):
     inputs = {"tokens": [[10**6]], "segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
     body = {"signature_name": "tokens", "inputs": inputs}
     status, answer = http(f"{url}:predict", body)
@@ -143,7 +143,7 @@ def test_the_models_own_message_is_told(url, http):
 
 
 @pytest.mark.slow
-def test_requests_from_many_threads_are_answered_alike(url, http, served):
+def test_requests_from_many_threads_get_the_right_answers(url, http, served):
     texts = [f"red {'green ' * number}[MASK]" for number in range(8)]
     asked = [{"signature_name": "fill_mask", "inputs": [text]} for text in texts] * 10
     right = [served("fill_mask", text=[text.encode()]) for text in texts]
@@ -176,7 +176,7 @@ def test_classify_and_regress_take_examples(kind, http, tmp_path):
 
 
 def export_method(folder, kind):
-    """A model whose scores are the lengths of texts."""
+    """Write a model whose scores are the lengths of texts."""
 
     def lengths(inputs):
         features = {"text": tf.io.FixedLenFeature((), tf.string)}
@@ -234,7 +234,7 @@ def publish(version, folder):
     (folder.parent / "unfinished").rename(folder)
 
 
-def test_ctrl_c_ends_the_server(exported, http, capsys):
+def test_ctrl_c_stops_the_server(exported, http, capsys):
     with listen(port=0) as found:
         port = found.getsockname()[1]
     statuses = []
@@ -256,7 +256,7 @@ def test_ctrl_c_ends_the_server(exported, http, capsys):
     assert f"version 1, at http://127.0.0.1:{port}/v1/models/mine\n" in capsys.readouterr().out
 
 
-def test_mistakes_are_told_before_anything_is_served(exported, tmp_path):
+def test_mistakes_are_reported_before_anything_is_served(exported, tmp_path):
     with listen(port=0) as found, pytest.raises(OSError, match="choose another port"):
         serve(exported, port=found.getsockname()[1])
     with pytest.raises(FileNotFoundError, match="holds no version"):
@@ -271,11 +271,11 @@ def test_mistakes_are_told_before_anything_is_served(exported, tmp_path):
         serve(tmp_path, port=0)
 
 
-def test_a_version_has_the_name_of_the_folder_above(exported):
+def test_a_version_has_the_name_of_its_parent_folder(exported):
     assert ServedVersions(exported).name == "demo"
 
 
-def test_a_version_that_cannot_be_read_hides_no_other(exported, tmp_path, monkeypatch, capfd):
+def test_an_unreadable_version_does_not_hide_the_others(exported, tmp_path, monkeypatch, capfd):
     path = tmp_path / "demo"
     path.mkdir()
     (path / "1").symlink_to(exported)

@@ -1,4 +1,4 @@
-"""What the exported models of tasks answer beyond what all loaders are asked, see loaders/."""
+"""Answers of exported task models. tests/serving/loaders compares more of them."""
 
 import json
 
@@ -31,12 +31,12 @@ INPUTS = {
 }
 TOP_K = 3
 METHODS = {"classifier": CLASSIFY, PAIRS: CLASSIFY, "regressor": REGRESS}
-MOST_OF_A_QUESTION = 12  # tokens, of 24
+MAX_QUESTION_LEN = 12  # tokens of 24
 
 
 @pytest.fixture(scope="session")
 def ask(task_folders):
-    """A function: the name of a model, a signature and lists of strings in, arrays out."""
+    """A function that asks a signature of a model, given its name and lists of strings."""
     loaded = {}
 
     def ask(name, signature="serving_default", **arguments):
@@ -50,7 +50,7 @@ def ask(task_folders):
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_the_signatures_of_a_task_are_those_that_are_documented(name, task_folders):
+def test_a_task_has_the_documented_signatures(name, task_folders):
     signatures = describe_signatures(task_folders[name])
     assert set(signatures) == {"serving_default", "embed", "tf_example", "tokens"}
     assert set(signatures["serving_default"]["inputs"]) == set(INPUTS[name])
@@ -65,7 +65,7 @@ def test_the_server_knows_all_ops_of_a_task(name, task_folders):
     assert audit_saved_model(task_folders[name]) == []
 
 
-def test_the_card_tells_of_the_task(task_folders, task_models):
+def test_the_model_card_describes_the_task(task_folders, task_models):
     card = json.loads((task_folders[PAIRS] / "model_card.json").read_text(encoding="utf-8"))
     assert card["task"] == {
         "kind": "SequenceClassifier",
@@ -78,7 +78,7 @@ def test_the_card_tells_of_the_task(task_folders, task_models):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
-def test_no_text_gets_an_answer_that_is_no_number(name, ask):
+def test_no_text_gets_nan_or_infinity(name, ask):
     hostile = ["", "\0", "[MASK]" * 9, "\ufffd", "é" * 300, "red " * 300, " \n\t", "\u202e😀"]
     strings = [*(text.encode() for text in hostile), b"\xff\xfe red", b"\xed\xa0\x80"]
     answers = ask(name, **dict.fromkeys(INPUTS[name], strings))
@@ -88,11 +88,11 @@ def test_no_text_gets_an_answer_that_is_no_number(name, ask):
             assert np.isfinite(array).all()
         elif array.dtype == object:
             for value in array.ravel():
-                value.decode()  # what JSON could hold
+                value.decode()  # JSON can hold it
 
 
 @pytest.mark.slow
-def test_words_are_left_out_behind_the_end(ask, task_models):
+def test_words_behind_the_last_token_are_skipped(ask, task_models):
     text = "red, greenish " * 3 + "blue " * 100
     answers = ask("tagger", text=[text, "red"])
     read = tag(task_models["tagger"], text[: answers["ends"][0, -1]])  # 22 tokens
@@ -103,7 +103,7 @@ def test_words_are_left_out_behind_the_end(ask, task_models):
 
 
 @pytest.mark.slow
-def test_of_a_megabyte_of_text_the_beginning_is_read(ask):
+def test_only_the_beginning_of_a_megabyte_of_text_is_read(ask):
     begin = "red, greenish " * 12  # more tokens than the model reads
     answers = ask("classifier", text=[begin + "blue " * 200_000, begin])
     assert answers.pop("truncated").tolist() == [True, True]
@@ -121,7 +121,7 @@ def test_bytes_that_are_not_utf_8_are_replaced(ask):
 
 
 @pytest.mark.slow
-def test_a_context_of_any_length_is_searched_whole(ask, task_models):
+def test_the_whole_of_a_long_context_is_searched(ask, task_models):
     context = " ".join(np.random.default_rng(0).choice(["red", "green", "blueish", ","], 500))
     answers = ask("answerer", question=["green", "red"], context=[context, "blue"])
     found = answer(task_models["answerer"], "green", context, top_k=3)
@@ -132,7 +132,7 @@ def test_a_context_of_any_length_is_searched_whole(ask, task_models):
 
 
 @pytest.mark.slow
-def test_an_accent_of_its_own_belongs_to_its_answer(ask, task_models):
+def test_a_combining_accent_belongs_to_the_answer_before_it(ask, task_models):
     context = "gre\u0301en red\u0301 blue\u0301\u0308"
     answers = ask("answerer", question=["red"], context=[context])
     found = answer(task_models["answerer"], "red", context, top_k=3)
@@ -142,8 +142,8 @@ def test_an_accent_of_its_own_belongs_to_its_answer(ask, task_models):
 
 
 @pytest.mark.slow
-def test_a_question_that_is_too_long_loses_its_end(ask):
-    long, cut = "red " * 50, "red " * MOST_OF_A_QUESTION
+def test_a_question_that_is_too_long_is_truncated(ask):
+    long, cut = "red " * 50, "red " * MAX_QUESTION_LEN
     answers = ask("answerer", question=[long, cut], context=["green blue red"] * 2)
     assert answers.pop("truncated").tolist() == [True, False]
     for array in answers.values():
@@ -191,7 +191,7 @@ def test_no_answer_comes_first_above_the_threshold_of_the_run(task_models, tmp_p
     np.testing.assert_allclose(answers["null_score"], margins, atol=1e-5)
 
 
-def test_a_threshold_is_for_questions(task_models, make_model, tmp_path):
+def test_only_a_question_answerer_of_texts_has_a_threshold(task_models, make_model, tmp_path):
     message = "needs a QuestionAnswerer with a tokenizer. Received: a "
     for model in (task_models["classifier"], make_model()):
         with pytest.raises(ValueError, match=message + type(model).__name__):
@@ -217,20 +217,20 @@ def test_pairs_need_both_texts(ask):
 
 
 @pytest.mark.slow
-def test_an_example_needs_all_strings_of_the_task(ask):
+def test_a_serialized_example_needs_all_strings_of_the_task(ask):
     empty = tf.train.Example().SerializeToString()
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text(_b)? .* is required"):
         ask(PAIRS, "tf_example", inputs=[empty])
 
 
-def test_what_is_not_there_is_not_answered_as_zeros(task_folders):
+def test_ids_and_positions_out_of_range_are_refused(task_folders):
     tokens = tf.saved_model.load(str(task_folders["regressor"])).signatures["tokens"]
     zeros = tf.zeros((1, 2), tf.int32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`tokens` must be from 0 to 8"):
         tokens(tokens=zeros + 9, segments=zeros, valid_lens=tf.constant([2]))
 
 
-def test_without_a_tokenizer_a_task_answers_token_ids_alone(make_model, tmp_path):
+def test_without_a_tokenizer_a_task_answers_token_ids_only(make_model, tmp_path):
     model = SequenceRegressor(make_model(), ["a", "b"])
     folder = export_saved_model(model, tmp_path)
     signatures = describe_signatures(folder)
@@ -239,7 +239,7 @@ def test_without_a_tokenizer_a_task_answers_token_ids_alone(make_model, tmp_path
 
 
 @pytest.mark.slow
-def test_several_scores_have_no_method_of_the_server(make_model, tokenizer, tmp_path):
+def test_a_regressor_of_several_scores_answers_only_predict(make_model, tokenizer, tmp_path):
     model = SequenceRegressor(make_model(), ["a", "b"], tokenizer=tokenizer)
     folder = export_saved_model(model, tmp_path, pairs=True)
     definition = read_saved_model(folder).meta_graphs[0].signature_def["tf_example"]
@@ -248,7 +248,7 @@ def test_several_scores_have_no_method_of_the_server(make_model, tokenizer, tmp_
     assert set(definition.outputs) == {"labels", "scores", "truncated"}
 
 
-def test_a_task_that_knows_no_pairs_is_told(task_models, make_model, tmp_path):
+def test_pairs_are_refused_for_other_tasks(task_models, make_model, tmp_path):
     message = "SequenceClassifier or a SequenceRegressor with a tokenizer. Received: a "
     for model in (task_models["tagger"], task_models["embedder"], make_model()):
         with pytest.raises(ValueError, match=message + type(model).__name__):
@@ -264,11 +264,11 @@ def test_a_vocabulary_of_another_size_is_refused_for_a_task(task_models, tmp_pat
         export_saved_model(task_models["classifier"], tmp_path, other)
 
 
-def test_no_answer_is_too_few(task_models, tmp_path):
+def test_fewer_than_one_answer_is_refused(task_models, tmp_path):
     with pytest.raises(ValueError, match="`top_k` must be at least 1. Received: top_k=0"):
         export_saved_model(task_models["answerer"], tmp_path, top_k=0)
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_an_object_that_is_not_a_model_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must be a BERTModel or a task model. Received: 3"):
         export_saved_model(3, tmp_path)
