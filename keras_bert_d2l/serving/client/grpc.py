@@ -108,4 +108,4 @@ class GRPC:
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 reason = f"not within {self._timeout:g} s"
             status = _HTTP_STATUS.get(code, _FAILED)
-            raise failure(status, self._url, f"{code.name}, {reason}") from error
+            raise failure(status, self._url, reason, code.name) from error

@@ -42,13 +42,14 @@ class Transport(Protocol):
         """Close the connections."""
 
 
-def failure(status: int, url: str, reason: object) -> Exception:
-    """Return the exception for an HTTP status. gRPC's codes are translated to one.
+def failure(status: int, url: str, reason: object, code: str | None = None) -> Exception:
+    """Return the exception for an HTTP status.
 
     Args:
         status: The status.
         url: URL of the server.
         reason: The server's message, or the error that occurred.
+        code: gRPC's name of the status.
     """
     if status == UNAVAILABLE:
         return ConnectionError(
@@ -61,7 +62,7 @@ def failure(status: int, url: str, reason: object) -> Exception:
             f"The server at {url} did not answer in time ({reason}). Raise `timeout`, and the "
             "limit that the server itself may have, or send fewer texts at once (`batch_size`)."
         )
-    what = f"{url} answers {status}: {reason}"
+    what = f"{url} answers {code or status}: {reason}"
     if status in (REFUSED, 413):
         return ValueError(f"The server refuses the request. {what}")
     if status == NOT_FOUND:
