@@ -137,10 +137,10 @@ class TextExamples(TaskExamples):
 
     Example:
 
-    ```python
-    examples = kb.TextExamples(texts=["A joy.", "A bore."], labels=["good", "bad"])
-    print(len(examples), examples.label_names)  # 2 ('bad', 'good')
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.TextExamples(texts=["A joy.", "A bore."], labels=["good", "bad"])
+        >>> len(examples), examples.label_names
+        (2, ('bad', 'good'))
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "labels")
@@ -183,10 +183,10 @@ class WordExamples(TaskExamples):
 
     Example:
 
-    ```python
-    examples = kb.WordExamples(words=[["Ada", "left"]], labels=[["PER", "O"]])
-    print(examples.label_counts())  # Counter({'PER': 1, 'O': 1})
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.WordExamples(words=[["Ada", "left"]], labels=[["PER", "O"]])
+        >>> examples.label_counts()
+        Counter({'PER': 1, 'O': 1})
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("words", "labels")
@@ -220,10 +220,10 @@ class Answer:
 
     Example:
 
-    ```python
-    answer = kb.Answer("crane", start=2)
-    print("A crane flies."[answer.start : answer.end])  # crane
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> answer = kb.Answer("crane", start=2)
+        >>> "A crane flies."[answer.start : answer.end]
+        'crane'
     """
 
     text: str
@@ -252,14 +252,14 @@ class QuestionExamples(TaskExamples):
 
     Example:
 
-    ```python
-    examples = kb.QuestionExamples(
-        questions=["What flies?"],
-        contexts=["A crane flies."],
-        answers=[[kb.Answer("crane", start=2)]],
-    )
-    print(examples.has_labels)  # True
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.QuestionExamples(
+        ...     questions=["What flies?"],
+        ...     contexts=["A crane flies."],
+        ...     answers=[[kb.Answer("crane", start=2)]],
+        ... )
+        >>> examples.has_labels
+        True
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("questions", "contexts", "titles", "answers")

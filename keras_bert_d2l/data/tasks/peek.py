@@ -61,6 +61,8 @@ def peek(
     Example:
 
     ```python
+    import keras_bert_d2l as kb
+
     vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a crane flies".split())
     examples = kb.TextExamples(texts=["a crane", "flies"], labels=["noun", "verb"])
     print(kb.peek(examples, kb.Tokenizer(vocab), max_len=8))

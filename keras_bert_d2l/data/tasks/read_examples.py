@@ -67,13 +67,14 @@ def read_examples(
 
     Example:
 
-    ```python
-    with open("reviews.tsv", "w") as file:
-        file.write("text\tlabel\nA joy.\tgood\nA bore.\tbad\n\tbad\n")
-    examples = kb.read_examples("classify", "reviews.tsv")
-    print(examples.texts, examples.labels)  # ('A joy.', 'A bore.') ('good', 'bad')
-    print(examples.dropped_in_words())  # ['1 dropped: empty text (first: line 4)']
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> with open("reviews.tsv", "w") as file:
+        ...     print("text\tlabel", "A joy.\tgood", "A bore.\tbad", "\tbad", sep="\n", file=file)
+        >>> examples = kb.read_examples("classify", "reviews.tsv")
+        >>> examples.texts, examples.labels
+        (('A joy.', 'A bore.'), ('good', 'bad'))
+        >>> examples.dropped_in_words()
+        ['1 dropped: empty text (first: line 4)']
     """
     path = pathlib.Path(path)
     name = os.fspath(path)

@@ -60,13 +60,13 @@ class TaskRows:
 
     Example:
 
-    ```python
-    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a crane flies".split())
-    examples = kb.TextExamples(texts=["a crane", "flies"], labels=["noun", "verb"])
-    rows = kb.TaskRows.encode(examples, kb.Tokenizer(vocab), max_len=8)
-    features, labels = next(iter(rows.batches(2)))
-    print(features["tokens"].numpy(), labels.numpy())  # [[2 5 6 3] [2 7 3 0]] [0 1]
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a crane flies".split())
+        >>> examples = kb.TextExamples(texts=["a crane", "flies"], labels=["noun", "verb"])
+        >>> rows = kb.TaskRows.encode(examples, kb.Tokenizer(vocab), max_len=8)
+        >>> features, labels = next(iter(rows.batches(2)))
+        >>> features["tokens"].numpy().tolist(), labels.numpy().tolist()
+        ([[2, 5, 6, 3], [2, 7, 3, 0]], [0, 1])
     """
 
     task: str

@@ -28,11 +28,12 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
 
     Example:
 
-    ```python
-    examples = kb.TextExamples(texts=["good", "fine", "bad", "poor"], labels=["+", "+", "-", "-"])
-    train, dev = kb.split_examples(examples, 0.25)
-    print(len(train), len(dev))  # 3 1
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> texts, labels = ["good", "fine", "bad", "poor"], ["+", "+", "-", "-"]
+        >>> examples = kb.TextExamples(texts=texts, labels=labels)
+        >>> train, dev = kb.split_examples(examples, 0.25)
+        >>> len(train), len(dev)
+        (3, 1)
     """
     by_text: dict[str, list[int]] = {}
     for number, text in enumerate(_texts(examples)):

@@ -4,6 +4,7 @@ A row of a table is a sentence, with a list of words and a list of labels, or a 
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -48,8 +49,8 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     rows = list(_rows(table, columns))
     while rows and rows[-1].is_end:
         rows.pop()
-    is_json = _is_json(file)
-    if table.ids or (not is_json and len(rows) > 1 and all(row.is_word for row in rows)):
+    are_words = not _is_json(file) and len(rows) > 1 and all(row.is_word for row in rows)
+    if table.ids or are_words:
         rows = _sentences(rows)
         if len(rows) < 2 and not table.ids:
             raise ValueError(
@@ -57,33 +58,29 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
                 "end. Put an empty line after each, or name a column that numbers them with --id "
                 "(`id` in Python)."
             )
-    sentences = [(row, _strings(row.words), _strings(row.labels)) for row in rows]
-    has_labels = any(any(labels) for _, _, labels in sentences)
-
-    def example(sentence: tuple[_Row, tuple[str, ...], tuple[str, ...]]) -> dict[str, object]:
-        row, words, labels = sentence
-        if not any(map(str.strip, words)):
-            raise Unusable("no words")
-        if not all(words):
-            raise Unusable("an empty word")
-        if has_labels and len(words) != len(labels):
-            raise Unusable("different numbers of words and labels")
-        if has_labels and not all(labels):
-            raise Unusable("a word without a label")
-        return {
-            "ids": row.id or str(row.line),
-            "words": words,
-            "labels": labels if has_labels else None,
-        }
-
+    has_labels = any(any(_strings(row.labels)) for row in rows)
     return collect(
         WordExamples,
-        ((f"line {sentence[0].line:,}", sentence) for sentence in sentences),
-        example,
+        ((f"line {row.line:,}", row) for row in rows),
+        functools.partial(_example, has_labels),
         columns=columns.named(table),
         source=os.fspath(file.path),
         sha256=file.sha256,
     )
+
+
+def _example(has_labels: bool, row: _Row) -> dict[str, object]:
+    words, labels = _strings(row.words), _strings(row.labels)
+    if not any(map(str.strip, words)):
+        raise Unusable("no words")
+    if not all(words):
+        raise Unusable("an empty word")
+    if has_labels and len(words) != len(labels):
+        raise Unusable("different numbers of words and labels")
+    if has_labels and not all(labels):
+        raise Unusable("a word without a label")
+    name = row.id or str(row.line)
+    return {"ids": name, "words": words, "labels": labels if has_labels else None}
 
 
 def _is_json(file: TextFile) -> bool:
