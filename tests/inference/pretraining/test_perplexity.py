@@ -77,5 +77,5 @@ def test_what_cannot_be_guessed_is_refused(words_bert, words_tokenizer):
         pseudo_perplexity(words_bert, words_tokenizer, ["good", "good " * 15])
     with pytest.raises(ValueError, match="batch_size=0"):
         pseudo_perplexity(words_bert, words_tokenizer, "good", 0)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
         pseudo_perplexity(TextEmbedder(words_bert), words_tokenizer, "good")

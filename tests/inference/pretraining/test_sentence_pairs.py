@@ -39,5 +39,5 @@ def test_what_has_no_next_sentence_is_refused(words_bert, words_tokenizer):
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
         scores("good", "bad", TextEmbedder(words_bert))
