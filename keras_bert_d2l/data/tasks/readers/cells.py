@@ -13,6 +13,8 @@ _WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # as pandas writes 1 in a column with 
 
 def as_string(value: object) -> str:
     """Return a cell as a string. Of JSON values, 1.0 is "1", true is "true" and null is ""."""
+    if isinstance(value, str):
+        return value
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -2,13 +2,12 @@
 
 import ast
 import contextlib
-import dataclasses
 import itertools
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, stands_in
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
@@ -22,8 +21,7 @@ _Json: TypeAlias = Any  # a parsed JSON value
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, as text
 
 
-@dataclasses.dataclass(frozen=True)
-class _Question:
+class _Question(NamedTuple):
     """A question as a file has it. `answers` is None if they are unknown."""
 
     id: str

@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from keras_bert_d2l.data.tasks.examples import WordExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed
@@ -21,8 +22,7 @@ _BLANKS = " \t\r\n"  # other white space may be a word, as U+3000 is in Chinese 
 _SAMPLE = 100  # sentences used to detect what the first column is
 
 
-@dataclasses.dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A sentence, a single word, or the end of a sentence of single words."""
 
     line: int
