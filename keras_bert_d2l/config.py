@@ -1,50 +1,61 @@
-"""BERTConfig: every choice of architecture in one flat, checked, serialisable record.
+"""BERTConfig: every choice of a BERT's architecture in one flat, checked, serializable record.
 
-The fields, their defaults and their names are those of the layers' constructors, of
-`get_config()` and of `config.json`. The defaults are the model of *Dive into Deep Learning*,
-section 15.8 (d2l.ai), in its TensorFlow edition.
+Constructor arguments, `get_config()` and `config.json` use these field names and defaults. The
+defaults describe the model of *Dive into Deep Learning*, section 15.8 (d2l.ai), in its TensorFlow
+edition.
 """
 
 import dataclasses
 import json
 import os
-from typing import Any, Self
+import typing
+from collections.abc import Callable, Mapping
+from typing import Literal, Self, TypeAlias, cast
 
 from keras_bert_d2l.files import read_json_object, write_text
+from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
-_CHOICES = {
-    "positions": ("learned", "sinusoidal"),
-    "layer_norm": ("biased", "unbiased"),
-    "activation": ("relu", "gelu", "gelu_tanh"),
-    "mask_from": ("valid_lens", "tokens"),
-    "mlm_head": ("mlp", "linear"),
-    "initializer": ("book", "truncated_normal"),
-}
-_COUNTS = (
-    "vocab_size",
-    "num_hiddens",
-    "ffn_num_hiddens",
-    "num_heads",
-    "num_blks",
-    "max_len",
-    "num_segments",
-)
-_RATES = ("dropout", "attention_dropout", "embedding_dropout", "ffn_dropout", "block_dropout")
-_SWITCHES = (
-    "embedding_norm",
-    "norm_first",
-    "final_norm",
-    "pooler",
-    "next_sentence",
-    "tie_embeddings",
-)
-_OF_HEADS = ("pooler", "next_sentence", "mlm_head", "tie_embeddings")
+Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh"]
+Initializer: TypeAlias = Literal["book", "truncated_normal"]
+LayerNorm: TypeAlias = Literal["biased", "unbiased"]
+MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
+MLMHead: TypeAlias = Literal["mlp", "linear"]
+Positions: TypeAlias = Literal["learned", "sinusoidal"]
+
+
+class BlockOptions(LayerOptions, total=False):
+    """Keyword arguments of a Transformer block: fields of `BERTConfig`, and those of any layer."""
+
+    attention_dropout: float | None
+    ffn_dropout: float
+    block_dropout: float
+    norm_first: bool
+    layer_norm_epsilon: float
+    layer_norm: LayerNorm
+    activation: Activation
+    initializer: Initializer
+
+
+class BERTOptions(BlockOptions, total=False):
+    """Keyword arguments of an encoder or a BERT: fields of `BERTConfig`, and those of any layer."""
+
+    embedding_dropout: float
+    num_segments: int
+    positions: Positions
+    embedding_norm: bool
+    final_norm: bool
+    mask_from: MaskFrom
+    pooler: bool
+    next_sentence: bool
+    mlm_head: MLMHead
+    tie_embeddings: bool
+
 
 _HEAD_WIDTH = 64
 
 
 def _size(num_blks: int, num_hiddens: int) -> dict[str, int]:
-    """Google's proportions: heads 64 wide, a feed-forward layer four times the hidden width."""
+    """Return a size in google's proportions: heads 64 wide, feed-forward layers 4 D wide."""
     return {
         "num_hiddens": num_hiddens,
         "ffn_num_hiddens": 4 * num_hiddens,
@@ -91,14 +102,14 @@ _D2L = {
 }
 
 # Models whose padding is token 0 and whose segments are 1 and 2, with 0 for padding.
-_PADDED_BY_ZERO: dict[str, Any] = {
+_PADDED_BY_ZERO: ConfigDict = {
     "num_segments": 3,
     "mask_from": "tokens",
     "pooler": False,
     "mlm_head": "linear",
 }
 
-_PRESETS: dict[str, dict[str, Any]] = {
+_PRESETS: dict[str, ConfigDict] = {
     "d2l": _D2L,
     "d2l-torch": {**_D2L, "layer_norm_epsilon": 1e-5},
     # blog.iks-ran.com, 2023-07-26. It names no sizes: those of BERT base.
@@ -134,58 +145,147 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 def check_choice(name: str, value: str) -> str:
-    """Returns the value of a field that has a few, or raises a `ValueError` that names them."""
-    if value not in _CHOICES[name]:
-        raise ValueError(f"`{name}` must be one of {_CHOICES[name]}. Received: {name}={value!r}.")
+    """Return the value of a field that has a few, or raise a `ValueError` that lists them."""
+    _check_field(name, BERTConfig.__dataclass_fields__[name].type, value)
     return value
 
 
+def check_heads(num_hiddens: int, num_heads: int) -> None:
+    """Raise a `ValueError` unless the heads share the width equally."""
+    if num_hiddens % num_heads:
+        raise ValueError(
+            "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
+            f"width. Received: num_hiddens={num_hiddens}, num_heads={num_heads}."
+        )
+
+
+def _check_field(name: str, kind: object, value: object) -> None:
+    """Raise a `ValueError` unless a value suits the type of its field."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = cast(float, value) if is_number else -1.0  # -1 is outside every range
+    if typing.get_origin(kind) is Literal:
+        fits, wanted = value in typing.get_args(kind), f"one of {typing.get_args(kind)}"
+    elif kind is bool:
+        fits, wanted = isinstance(value, bool), "True or False"
+    elif kind is int:
+        fits, wanted = isinstance(value, int) and number > 0, "a positive integer"
+    elif name == "layer_norm_epsilon":
+        fits, wanted = number > 0, "a positive number"
+    else:
+        fits, wanted = 0 <= number < 1 or (value is None and kind is not float), "in [0, 1)"
+    if not fits:
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _BlockFields:
+    """The options that a block and a whole BERT have in common, and what both records can do."""
+
+    attention_dropout: float | None = None
+    ffn_dropout: float = 0.0
+    block_dropout: float = 0.0
+    norm_first: bool = False
+    layer_norm_epsilon: float = 1e-3
+    layer_norm: LayerNorm = "biased"
+    activation: Activation = "relu"
+    initializer: Initializer = "book"
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_field(field.name, field.type, getattr(self, field.name))
+
+    @classmethod
+    def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
+        """Return the configuration that a layer's arguments describe, and the other arguments.
+
+        Keras refuses those of the other arguments that it does not know.
+        """
+        make: Callable[..., Self] = cls
+        own = {name: options.pop(name) for name in [*options] if name in cls.__dataclass_fields__}
+        return make(*sizes, **own), cast(LayerOptions, options)
+
+    def to_dict(self) -> ConfigDict:
+        """Return the fields as a plain dictionary, in the order of the constructor."""
+        fields = sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
+        return {field.name: getattr(self, field.name) for field in fields}
+
+
 @dataclasses.dataclass(frozen=True)
-class BERTConfig:
+class BlockConfig(_BlockFields):
+    """The architecture of one `TransformerEncoderBlock`; see `BERTConfig` for the fields."""
+
+    num_hiddens: int
+    ffn_num_hiddens: int
+    num_heads: int
+    dropout: float
+    use_bias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.num_hiddens, self.num_heads)
+        if self.layer_norm == "unbiased" and self.num_hiddens == 1:
+            raise ValueError(
+                "`num_hiddens` must be at least 2 with layer_norm='unbiased', which divides by "
+                "num_hiddens - 1. Received: num_hiddens=1."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class BERTConfig(_BlockFields):
     """The architecture of a BERT.
 
     Args:
         vocab_size: Number of tokens in the vocabulary, V.
         num_hiddens: Width of the encoder, D; a multiple of `num_heads`.
-        ffn_num_hiddens: Width of the position-wise feed-forward layer.
+        ffn_num_hiddens: Width of the position-wise feed-forward layers.
         num_heads: Attention heads per block, N.
-        num_blks: Transformer blocks, L.
-        dropout: Rate of the dropout after each sublayer, in [0, 1).
-        max_len: Longest sequence that the position embeddings cover.
-        attention_dropout: Rate of the dropout on the attention weights; `None`: as `dropout`.
-        embedding_dropout: Rate of the dropout on the summed embeddings (google, Hugging Face and
-            the notebook 0.1; the book none).
-        ffn_dropout: Rate of the dropout between the two feed-forward layers (the notebook 0.1).
-        block_dropout: Rate of the dropout at the end of each block (the notebook 0.1).
-        num_segments: Rows of the segment embedding (the blog and the notebook 3, with 0 for
-            padding).
-        positions: `"learned"`, or `"sinusoidal"`, which is fixed (the notebook).
-        embedding_norm: Whether the summed embeddings are layer-normalised (google and Hugging
-            Face) or not (the others).
-        norm_first: Whether each sublayer normalises its input (the notebook) or the sum of its
-            input and output (the others).
-        final_norm: Whether the last block's output is normalised; only with `norm_first`.
-        layer_norm_epsilon: Added to the variance (Keras and the book in TensorFlow 1e-3, the
-            book in PyTorch and the blog 1e-5, google and Hugging Face 1e-12).
-        layer_norm: `"biased"`: by the root of the mean square; or `"unbiased"`: by the
-            standard deviation over D - 1, to which the epsilon is added (the notebook, 1e-6).
-        activation: Of the feed-forward layer and the MLM head: `"relu"` (the book), `"gelu"`
-            (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (google's approximation,
-            also the notebook's).
-        mask_from: Which keys are padding: `"valid_lens"`, those past the valid length; or
-            `"tokens"`, those with the id 0 as well (the blog and the notebook).
+        num_blks: Number of Transformer blocks, L.
+        dropout: Dropout rate after each sublayer, in [0, 1).
+        max_len: Longest sequence that the position embedding covers, in tokens.
+        attention_dropout: Dropout rate of the attention weights; `None`: same as `dropout`.
+        embedding_dropout: Dropout rate of the summed embeddings (0.1 in google, Hugging Face and
+            the notebook, none in the book).
+        ffn_dropout: Dropout rate between the two feed-forward layers (0.1 in the notebook).
+        block_dropout: Dropout rate at the end of each block (0.1 in the notebook).
+        num_segments: Rows of the segment embedding (3 in the blog and the notebook, which use 0
+            for padding).
+        positions: `"learned"`, or `"sinusoidal"`, which is not trained (the notebook).
+        embedding_norm: Whether to layer-normalize the summed embeddings (google, Hugging Face).
+        norm_first: Whether each sublayer normalizes its input (the notebook) instead of the sum
+            of its input and output (all others).
+        final_norm: Whether to normalize the output of the last block; requires `norm_first`.
+        layer_norm_epsilon: Small number that keeps layer normalization from dividing by zero
+            (1e-3 in Keras and the book in TensorFlow, 1e-5 in the book in PyTorch and the blog,
+            1e-12 in google and Hugging Face).
+        layer_norm: `"biased"` adds the epsilon to the variance, as usual; `"unbiased"` adds it to
+            the standard deviation, computed over D - 1 (the notebook, with 1e-6).
+        activation: Activation of the feed-forward layers and the MLM head: `"relu"` (the book),
+            `"gelu"` (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (google's
+            approximation, also the notebook's).
+        mask_from: Which tokens are padding: `"valid_lens"`, those past the valid length; or
+            `"tokens"`, also every token with the id 0 (the blog and the notebook).
         pooler: Whether a tanh layer stands between `[CLS]` and the NSP head (not in the blog and
             the notebook).
-        next_sentence: Whether there is an NSP head.
-        mlm_head: `"mlp"`, a dense layer and a normalisation before the logits; or `"linear"`,
-            the logits alone (the blog and the notebook).
-        tie_embeddings: Whether the MLM logits come from the transposed token embedding plus a
-            bias (google and Hugging Face) or from a dense layer of its own (the others).
-        initializer: `"book"` (Keras's defaults, positions from N(0, 0.05), but a last layer of
-            `mlm` and `nsp` that starts as a guess) or `"truncated_normal"` (all with 0.02, google).
+        next_sentence: Whether the model has an NSP head.
+        mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
+            logits only (the blog and the notebook).
+        tie_embeddings: Whether the MLM logits use the transposed token embedding and a bias
+            (google, Hugging Face) instead of a dense layer (all others).
+        initializer: `"book"`: Keras's defaults, positions from N(0, 0.05), and small last layers
+            in the heads, so that the first loss is that of a guess; `"truncated_normal"`:
+            standard deviation 0.02 everywhere (google).
 
     Raises:
-        ValueError: A field is out of its range, or two fields do not go together.
+        ValueError: A field is out of range, or two fields contradict each other.
+
+    Example:
+
+    ```python
+    config = BERTConfig.preset("mini", vocab_size=8000, max_len=128)
+    model = BERTModel.from_bert_config(config)
+    config.to_json("config.json")
+    assert BERTConfig.from_json("config.json") == config
+    ```
     """
 
     vocab_size: int
@@ -196,78 +296,34 @@ class BERTConfig:
     dropout: float
     max_len: int = 1000
     _: dataclasses.KW_ONLY
-    attention_dropout: float | None = None
     embedding_dropout: float = 0.0
-    ffn_dropout: float = 0.0
-    block_dropout: float = 0.0
     num_segments: int = 2
-    positions: str = "learned"
+    positions: Positions = "learned"
     embedding_norm: bool = False
-    norm_first: bool = False
     final_norm: bool = False
-    layer_norm_epsilon: float = 1e-3
-    layer_norm: str = "biased"
-    activation: str = "relu"
-    mask_from: str = "valid_lens"
+    mask_from: MaskFrom = "valid_lens"
     pooler: bool = True
     next_sentence: bool = True
-    mlm_head: str = "mlp"
+    mlm_head: MLMHead = "mlp"
     tie_embeddings: bool = False
-    initializer: str = "book"
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={value!r}."
-                )
-        for name in _RATES:
-            value = getattr(self, name)
-            if name == "attention_dropout" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-                raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
-        epsilon = self.layer_norm_epsilon
-        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or epsilon <= 0:
-            raise ValueError(
-                "`layer_norm_epsilon` must be a positive number. Received: "
-                f"layer_norm_epsilon={epsilon!r}."
-            )
-        for name in _CHOICES:
-            check_choice(name, getattr(self, name))
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"`{name}` must be True or False. Received: {name}={getattr(self, name)!r}."
-                )
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
-        if self.num_hiddens % self.num_heads:
-            raise ValueError(
-                "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
-                f"width. Received: num_hiddens={self.num_hiddens}, num_heads={self.num_heads}."
-            )
+        super().__post_init__()
+        BlockConfig(**self.of_block())
         if self.positions == "sinusoidal" and self.num_hiddens % 2:
             raise ValueError(
                 "`num_hiddens` must be even with positions='sinusoidal', a sine and a cosine for "
                 f"each frequency. Received: num_hiddens={self.num_hiddens}."
             )
-        if self.layer_norm == "unbiased" and self.num_hiddens == 1:
-            raise ValueError(
-                "`num_hiddens` must be at least 2 with layer_norm='unbiased', which divides by "
-                "num_hiddens - 1. Received: num_hiddens=1."
-            )
         if self.final_norm and not self.norm_first:
             raise ValueError(
-                "`final_norm` needs norm_first=True: without it each block ends in a "
-                "normalisation already. Received: final_norm=True, norm_first=False."
+                "`final_norm` requires norm_first=True: without it, each block already ends in a "
+                "normalization. Received: final_norm=True, norm_first=False."
             )
 
     @classmethod
-    def preset(cls, name: str, **overrides: Any) -> Self:
-        """Returns a named architecture.
+    def preset(cls, name: str, **overrides: object) -> Self:
+        """Return a named architecture.
 
         Args:
             name: A system: `"d2l"` (the book's section 15.10 in TensorFlow), `"d2l-torch"`,
@@ -275,56 +331,48 @@ class BERTConfig:
                 size of google's architecture: `"tiny"`, `"mini"`, `"small"`, `"medium"`, `"base"`,
                 `"large"`, or `"L-2_H-128"` and so on, with 2, 4, 6, 8, 10 or 12 blocks of
                 width 128, 256, 512 or 768.
-            **overrides: Fields to set otherwise, for instance `vocab_size=8000`.
+            **overrides: Fields with other values, for example `vocab_size=8000`.
 
         Raises:
-            ValueError: There is no such preset, or a field is unknown or out of its range.
+            ValueError: There is no such preset, or a field is unknown or out of range.
         """
         if name not in _PRESETS:
             raise ValueError(f"`name` must be one of {tuple(_PRESETS)}. Received: name={name!r}.")
         return cls.from_dict({**_PRESETS[name], **overrides})
 
-    def of_encoder(self) -> dict[str, Any]:
-        """Returns the fields that are the encoder's, as arguments for `BERTEncoder`."""
-        return {name: value for name, value in self.to_dict().items() if name not in _OF_HEADS}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a plain dictionary, in the order of the constructor."""
-        return dataclasses.asdict(self)
+    def of_block(self) -> ConfigDict:
+        """Return the fields of one block, as arguments for `TransformerEncoderBlock`."""
+        block = BlockConfig.__dataclass_fields__
+        return {name: value for name, value in self.to_dict().items() if name in block}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Self:
-        """Returns the configuration of a dictionary of fields.
+    def from_dict(cls, fields: Mapping[str, object]) -> Self:
+        """Return the configuration with the given fields.
 
         Raises:
-            ValueError: A field is unknown, missing, or out of its range.
+            ValueError: A field is unknown, missing, or out of range.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - set(known))
         if unknown:
-            raise ValueError(f"Unknown field {unknown[0]!r} in a BERTConfig; it has {known}.")
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in fields
-        ]
-        if missing:
-            raise ValueError(
-                f"A BERTConfig needs the field {missing[0]!r}; received {sorted(fields)}."
-            )
-        return cls(**fields)
+            raise ValueError(f"Unknown field {unknown[0]!r} in a BERTConfig; it has {[*known]}.")
+        for name, field in known.items():
+            if field.default is dataclasses.MISSING and name not in fields:
+                raise ValueError(f"A BERTConfig needs the field {name!r}; received {[*fields]}.")
+        make: Callable[..., Self] = cls
+        return make(**fields)
 
-    def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes the fields to a JSON file, whole or not at all."""
+    def to_json(self, path: PathLike) -> None:
+        """Write the fields to a JSON file. An interrupted write leaves no partial file."""
         write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
     @classmethod
-    def from_json(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads what `to_json` wrote.
+    def from_json(cls, path: PathLike) -> Self:
+        """Read a file that `to_json` wrote.
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: The file is not JSON, or a field is unknown, missing, or out of its range.
+            ValueError: The file is not JSON, or a field is unknown, missing, or out of range.
         """
         fields = read_json_object(path)
         try:

@@ -16,6 +16,10 @@ PathLike: TypeAlias = str | os.PathLike[str]
 """A path of the file system."""
 
 
+ConfigDict: TypeAlias = dict[str, Any]
+"""A configuration as JSON holds it, for example what `get_config` returns."""
+
+
 class LayerOptions(TypedDict, total=False):
     """Keyword arguments that every Keras layer and model passes to its base class."""
 

@@ -7,7 +7,7 @@ the widths of keys, queries and values. Both default to projections without a bi
 
 from typing import Any
 
-from keras_bert_d2l.layers import attention, transformer
+from keras_bert_d2l.layers import attention, masks, transformer
 
 _LONG_ORDER = frozenset(("key_size", "query_size", "value_size", "norm_shape"))
 
@@ -21,9 +21,7 @@ def masked_softmax(X: Any, valid_lens: Any) -> Any:
 
     Returns: weights of the shape and dtype of `X`.
     """
-    if valid_lens is None:
-        return attention.masked_softmax(X)
-    return attention.masked_softmax(X, attention.valid_lens_mask(valid_lens, X.shape[-1]))
+    return masks.masked_softmax(X, masks.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
 def AddNorm(norm_shape: int | list[int], dropout: float, **options: Any) -> transformer.AddNorm:

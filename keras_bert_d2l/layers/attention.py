@@ -1,120 +1,85 @@
-"""Attention: queries, keys and values in, weighted values out.
+"""Multi-head scaled dot-product attention.
 
-B batch, T tokens (Q of the queries, K of the keys), D hidden width, N heads.
+B batch, T tokens (Q queries, K keys), D hidden width, N heads, H = D / N width of a head.
 """
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Unpack
 
 import keras
 from keras import ops
 
+from keras_bert_d2l.config import Initializer, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 
-def valid_lens_mask(valid_lens: Any, num_keys: Any) -> Any:
-    """Tells which keys come before the valid length.
+def dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return `softmax(q k^T / sqrt(H)) v` and the weights, the softmax.
 
-    Args:
-        valid_lens: int `(B,)`, the number of valid keys of each example, or `(B, Q)`, of each
-            query.
-        num_keys: Number of keys, K.
-
-    Returns: bool `(B, 1, K)` or `(B, Q, K)`.
-    """
-    valid_lens = ops.cast(valid_lens, "int32")
-    if len(valid_lens.shape) not in (1, 2):
-        raise ValueError(
-            "`valid_lens` must have the shape (B,), one length per example, or (B, Q), one per "
-            f"query. Received: valid_lens.shape={tuple(valid_lens.shape)}."
-        )
-    if len(valid_lens.shape) == 1:
-        valid_lens = valid_lens[:, None]
-    return ops.arange(num_keys, dtype="int32") < valid_lens[:, :, None]
-
-
-def block_diagonal_mask(example_ids: Any) -> Any:
-    """Tells which tokens of a packed row belong to the same example.
+    Source: Vaswani et al. 2017, equation 1.
 
     Args:
-        example_ids: int `(B, T)`: the number of each token's example, from 1; 0 for padding.
-
-    Returns: bool `(B, T, T)`.
+        q: Queries, `(B, N, Q, H)`.
+        k: Keys, `(B, N, K, H)`.
+        v: Values, `(B, N, K, H)`.
+        mask: Keys to attend to, bool `(B, 1, 1, K)` or `(B, 1, Q, K)`. `None`: all keys.
+        dropout: Function to apply to the weights.
     """
-    example_ids = ops.cast(example_ids, "int32")
-    same = example_ids[:, :, None] == example_ids[:, None, :]
-    return ops.logical_and(same, (example_ids > 0)[:, None, :])
-
-
-def joint_mask(*masks: Any) -> Any:
-    """Joins masks: a query attends to a key where all of them let it.
-
-    Args:
-        *masks: Each `(B, K)`, `(B, 1, K)` or `(B, Q, K)`, bool or numbers (0: hidden), or `None`.
-
-    Returns: bool `(B, 1, K)` or `(B, Q, K)`; `None` where all masks are.
-
-    Raises:
-        ValueError: A mask has another rank.
-    """
-    joint = None
-    for mask in masks:
-        if mask is None:
-            continue
-        if len(mask.shape) not in (2, 3):
-            raise ValueError(
-                "`attention_mask` must have the shape (B, T), one entry per key, or (B, T, T), "
-                f"one per query and key. Received: attention_mask.shape={tuple(mask.shape)}."
-            )
-        mask = ops.cast(mask, "bool")
-        mask = mask[:, None, :] if len(mask.shape) == 2 else mask
-        joint = mask if joint is None else ops.logical_and(joint, mask)
-    return joint
-
-
-def masked_softmax(scores: Any, mask: Any = None) -> Any:
-    """Softmax over the last axis in which masked entries get no weight.
-
-    Args:
-        scores: `(..., K)` in any float dtype.
-        mask: bool, broadcastable to `scores`, True where an entry counts. `None`: all count.
-
-    Returns: weights of the shape and dtype of `scores`; exactly 0 where masked, unless a whole
-        row is masked.
-    """
-    if mask is not None:
-        # A score this low vanishes in the softmax of every dtype: exp() of it is 0. float16 ends
-        # at 65504, so that -1e6, the book's value, would be an infinity there.
-        low = -3e4 if keras.backend.standardize_dtype(scores.dtype) == "float16" else -1e6
-        scores = scores + ops.where(mask, ops.cast(0.0, scores.dtype), ops.cast(low, scores.dtype))
-    return ops.softmax(scores, axis=-1)
+    q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H), smaller than the scores
+    scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
+    weights = masked_softmax(scores, mask)  # (B, N, Q, K)
+    output = ops.matmul(dropout(weights) if dropout else weights, v)  # (B, N, Q, H)
+    return output, weights
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class MultiHeadAttention(keras.layers.Layer):
-    """Scaled dot-product attention in several heads.
+    """Multi-head scaled dot-product attention.
 
     Source: d2l.ai, section 11.5; Vaswani et al. 2017, section 3.2.2.
 
     Args:
         num_hiddens: Width of the projections and of the output, D; a multiple of `num_heads`.
         num_heads: Number of heads, N.
-        dropout: Rate of the dropout on the attention weights.
+        dropout: Dropout rate of the attention weights.
         use_bias: Whether the four projections have a bias.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         queries: `(B, Q, D)`.
         keys: `(B, K, D)`.
         values: `(B, K, D)`.
-        valid_lens: Keys that count: int `(B,)`, `(B, Q)` or `None` for all.
-        training: Whether dropout acts.
-        attention_mask: Keys that count, as any pattern: bool or numbers `(B, K)` or `(B, Q, K)`;
-            with `valid_lens` a key must count in both.
-        return_attention: Whether the attention weights are returned too.
+        valid_lens: Number of valid keys, int `(B,)` or `(B, Q)`. `None`: all keys are valid.
+        training: Whether to apply dropout.
+        attention_mask: Keys to attend to, bool or numbers, `(B, K)` or `(B, Q, K)`. A key must be
+            allowed by both `valid_lens` and `attention_mask`.
+        return_attention: Whether to return the attention weights as well.
 
-    Output shape: `(B, Q, D)`; with `return_attention` a tuple of it and the weights after the
-        softmax, `(B, N, Q, K)`.
+    Returns: `(B, Q, D)`; with `return_attention`, a tuple of it and the attention weights
+        `(B, N, Q, K)`.
+
+    Raises:
+        ValueError: `num_hiddens` is not a multiple of `num_heads`.
+
+    Example:
+
+    ```python
+    attention = MultiHeadAttention(num_hiddens=100, num_heads=5, dropout=0.5)
+    queries, keys = np.ones((2, 4, 100)), np.ones((2, 6, 100))
+    output = attention(queries, keys, keys, valid_lens=np.array([3, 2]))
+    assert output.shape == (2, 4, 100)
+    ```
     """
 
     def __init__(
@@ -124,16 +89,12 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: float,
         use_bias: bool = True,
         *,
-        initializer: str = "book",
-        **kwargs: Any,
+        initializer: Initializer = "book",
+        **options: Unpack[LayerOptions],
     ) -> None:
         # Lengths must not pass through a half-precision float: 257 would become 256.
-        super().__init__(autocast=False, **kwargs)
-        if num_hiddens % num_heads:
-            raise ValueError(
-                "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
-                f"width. Received: num_hiddens={num_hiddens}, num_heads={num_heads}."
-            )
+        super().__init__(autocast=False, **options)
+        check_heads(num_hiddens, num_heads)
         self.num_hiddens = num_hiddens
         self.num_heads = num_heads
         self.dropout_rate = dropout
@@ -145,6 +106,26 @@ class MultiHeadAttention(keras.layers.Layer):
         self.W_o = self._projection("W_o")
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
+    def call(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        valid_lens: Tensor | None = None,
+        training: bool | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        q = self._split_heads(self.W_q(queries))  # (B, N, Q, H)
+        k = self._split_heads(self.W_k(keys))  # (B, N, K, H)
+        v = self._split_heads(self.W_v(values))  # (B, N, K, H)
+        mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask)
+        mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), for all heads
+        dropout = functools.partial(self.dropout, training=training)
+        heads, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
+        output = self.W_o(self._merge_heads(heads))  # (B, Q, D)
+        return (output, weights) if return_attention else output
+
     def _projection(self, name: str) -> keras.layers.Dense:
         return keras.layers.Dense(
             self.num_hiddens,
@@ -154,72 +135,34 @@ class MultiHeadAttention(keras.layers.Layer):
             name=name,
         )
 
+    def _split_heads(self, x: Tensor) -> Tensor:
+        batch, length = ops.shape(x)[:2]
+        x = ops.reshape(x, (batch, length, self.num_heads, self.num_hiddens // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+
+    def _merge_heads(self, x: Tensor) -> Tensor:
+        x = ops.transpose(x, (0, 2, 1, 3))  # (B, T, N, H)
+        batch, length = ops.shape(x)[:2]
+        return ops.reshape(x, (batch, length, self.num_hiddens))  # (B, T, D)
+
     def build(
         self,
-        queries_shape: Any,
-        keys_shape: Any = None,
-        values_shape: Any = None,
-        valid_lens_shape: Any = None,
+        queries_shape: Shape,
+        keys_shape: Shape | None = None,
+        values_shape: Shape | None = None,
+        valid_lens_shape: Shape | None = None,
     ) -> None:
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape or queries_shape)
         self.W_v.build(values_shape or keys_shape or queries_shape)
         self.W_o.build((*queries_shape[:-1], self.num_hiddens))
 
-    def _split_heads(self, x: Any) -> Any:
-        batch, length = ops.shape(x)[:2]
-        x = ops.reshape(x, (batch, length, self.num_heads, self.num_hiddens // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))  # (B, N, T, D / N)
-
-    def call(
-        self,
-        queries: Any,
-        keys: Any,
-        values: Any,
-        valid_lens: Any = None,
-        training: bool | None = None,
-        attention_mask: Any = None,
-        return_attention: bool = False,
-    ) -> Any:
-        scale = 1.0 / math.sqrt(self.num_hiddens // self.num_heads)
-        # Scaling the queries costs D numbers a token, scaling the scores N * K.
-        q = self._split_heads(self.W_q(queries) * scale)
-        k = self._split_heads(self.W_k(keys))
-        v = self._split_heads(self.W_v(values))
-        if valid_lens is not None:
-            attention_mask = joint_mask(
-                valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask
-            )
-        else:
-            attention_mask = joint_mask(attention_mask)
-        mask = None if attention_mask is None else attention_mask[:, None]  # over the heads
-        scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
-        weights = masked_softmax(scores, mask)
-        heads = ops.matmul(self.dropout(weights, training=training), v)
-        heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, Q, N, D / N)
-        batch, length = ops.shape(heads)[:2]
-        output = self.W_o(ops.reshape(heads, (batch, length, self.num_hiddens)))
-        return (output, weights) if return_attention else output
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # By tracing `call`: the shape alone, below, does not know what else is asked for.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def compute_output_shape(
-        self,
-        queries_shape: Any,
-        keys_shape: Any = None,
-        values_shape: Any = None,
-        valid_lens_shape: Any = None,
-    ) -> Any:
-        return (*queries_shape[:-1], self.num_hiddens)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
+    def get_config(self) -> ConfigDict:
+        return {
+            **super().get_config(),
             "num_hiddens": self.num_hiddens,
             "num_heads": self.num_heads,
             "dropout": self.dropout_rate,
             "use_bias": self.use_bias,
             "initializer": self.initializer,
         }
-        return {**super().get_config(), **config}

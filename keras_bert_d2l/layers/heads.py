@@ -1,64 +1,56 @@
-"""Heads: encoded tokens in, one prediction per pretraining task out.
+"""Pretraining heads: predictions from encoded tokens.
 
 B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
 """
 
-from typing import Any
+from typing import Self, Unpack
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import check_choice
+from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_choice
+from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
 from keras_bert_d2l.layers.layer_norm import layer_normalization
-from keras_bert_d2l.layers.transformer import activation_function
-
-
-def gather_positions(X: Any, pred_positions: Any) -> Any:
-    """Takes the vectors at the given positions.
-
-    `tf.gather_nd` on TensorFlow, a flat `take` elsewhere; `take_along_axis` is six times slower.
-
-    Args:
-        X: `(B, T, D)`.
-        pred_positions: int `(B, P)`, each in [0, T).
-
-    Returns: `(B, P, D)`.
-    """
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.gather_nd(X, pred_positions[:, :, None], batch_dims=1)
-    batch, length, width = ops.shape(X)
-    row_starts = ops.arange(batch, dtype="int32")[:, None] * length
-    return ops.take(ops.reshape(X, (-1, width)), pred_positions + row_starts, axis=0)
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class MaskLM(keras.layers.Layer):
-    """Predicts the original token at each masked position.
+    """Masked-language-model head: predicts the original token at each masked position.
 
-    Source: d2l.ai, section 15.8.5.1; google-research/bert, `get_masked_lm_output`. Logits are
-    made for the P predicted positions alone, never for all T.
+    It computes logits for the P predicted positions only, not for all T.
+
+    Source: d2l.ai, section 15.8.5.1; google-research/bert, `get_masked_lm_output`.
 
     Args:
         vocab_size: Size of the vocabulary, V.
         num_hiddens: Width of the hidden layer, D.
-        token_embedding: The encoder's token embedding, whose transpose is then the last kernel
-            (google's tied head); `None`: the head has a dense layer of its own (the book's).
-        mlm_head: `"mlp"`, a dense layer and a normalisation before the logits, or `"linear"`, the
-            logits alone.
-        layer_norm_epsilon: Of the normalisation.
+        token_embedding: The encoder's token embedding, to use its transpose as the last kernel
+            (google's tied head). `None`: the head has its own dense layer (the book's).
+        mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
+            logits only.
+        layer_norm_epsilon: Epsilon of the normalization.
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
-        activation: Of the hidden layer.
-        initializer: `"book"` or `"truncated_normal"`. The last kernel starts small either way,
-            so that the loss starts at ln V.
+        activation: Activation of the hidden layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        initializer: `"book"` or `"truncated_normal"`. The last kernel starts small with both,
+            so that the first loss is about ln V.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
         pred_positions: Positions to predict, int `(B, P)`.
 
     Output shape: logits, `(B, P, V)`.
+
+    Example:
+
+    ```python
+    mlm = MaskLM(vocab_size=10000, num_hiddens=768)
+    encoded_X = np.random.normal(size=(2, 8, 768))
+    mlm_Y_hat = mlm(encoded_X, np.array([[1, 5, 2], [6, 1, 5]]))
+    assert mlm_Y_hat.shape == (2, 3, 10000)
+    ```
     """
 
     def __init__(
@@ -67,14 +59,14 @@ class MaskLM(keras.layers.Layer):
         num_hiddens: int,
         *,
         token_embedding: keras.layers.Embedding | None = None,
-        mlm_head: str = "mlp",
+        mlm_head: MLMHead = "mlp",
         layer_norm_epsilon: float = 1e-3,
-        layer_norm: str = "biased",
-        activation: str = "relu",
-        initializer: str = "book",
-        **kwargs: Any,
+        layer_norm: LayerNorm = "biased",
+        activation: Activation = "relu",
+        initializer: Initializer = "book",
+        **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(autocast=False, **options)
         self.vocab_size = vocab_size
         self.num_hiddens = num_hiddens
         self.token_embedding = token_embedding
@@ -111,25 +103,27 @@ class MaskLM(keras.layers.Layer):
             )
         return layers or [keras.layers.Identity(dtype=policy)]  # a Sequential needs one
 
-    def build(self, X_shape: Any, pred_positions_shape: Any = None) -> None:
-        self.mlp.build((*X_shape[:-1], X_shape[-1]))
+    def build(self, X_shape: Shape, pred_positions_shape: Shape | None = None) -> None:
+        self.mlp.build(tuple(X_shape))
         if self.token_embedding is not None:
             if not self.token_embedding.built:
                 self.token_embedding.build(X_shape[:-1])
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, X: Any, pred_positions: Any) -> Any:
-        Y = self.mlp(gather_positions(X, ops.cast(pred_positions, "int32")))
+    def call(self, X: Tensor, pred_positions: Tensor) -> Tensor:
+        masked_X = gather_positions(X, ops.cast(pred_positions, "int32"))  # (B, P, D)
+        Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) before a tied kernel
         if self.token_embedding is None:
             return Y
-        kernel = ops.cast(ops.transpose(self.token_embedding.embeddings), Y.dtype)
-        return ops.matmul(Y, kernel) + ops.cast(self.bias, Y.dtype)
+        kernel = ops.cast(ops.transpose(self.token_embedding.embeddings), Y.dtype)  # (D, V)
+        return ops.matmul(Y, kernel) + ops.cast(self.bias, Y.dtype)  # (B, P, V)
 
-    def compute_output_shape(self, X_shape: Any, pred_positions_shape: Any) -> Any:
+    def compute_output_shape(self, X_shape: Shape, pred_positions_shape: Shape) -> Shape:
         return (*pred_positions_shape, self.vocab_size)
 
-    def get_config(self) -> dict[str, Any]:
-        config = {
+    def get_config(self) -> ConfigDict:
+        return {
+            **super().get_config(),
             "vocab_size": self.vocab_size,
             "num_hiddens": self.num_hiddens,
             "token_embedding": keras.saving.serialize_keras_object(self.token_embedding),
@@ -139,10 +133,9 @@ class MaskLM(keras.layers.Layer):
             "activation": self.activation,
             "initializer": self.initializer,
         }
-        return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MaskLM":
+    def from_config(cls, config: ConfigDict) -> Self:
         embedding = config.get("token_embedding")
         if isinstance(embedding, dict):
             embedding = keras.saving.deserialize_keras_object(embedding)
@@ -151,28 +144,59 @@ class MaskLM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class NextSentencePred(keras.layers.Layer):
-    """Tells whether the second segment followed the first: column 1 of the logits is "is next".
+    """Next-sentence head: predicts whether the second segment followed the first.
+
+    Column 1 of the logits is "is next".
 
     Source: d2l.ai, section 15.8.5.2.
+
+    Args:
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: `(B, D)`, of any width.
 
     Output shape: logits, `(B, 2)`.
+
+    Example:
+
+    ```python
+    nsp = NextSentencePred()
+    nsp_Y_hat = nsp(np.random.normal(size=(2, 768)))
+    assert nsp_Y_hat.shape == (2, 2)
+    ```
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        # Keras layers have a property `output`, the book's name for this layer in PyTorch.
+    def __init__(self, **options: Unpack[LayerOptions]) -> None:
+        super().__init__(**options)
+        # Not called `output` as in the book's PyTorch edition: Keras layers have such a property.
         self.dense = keras.layers.Dense(
             2, kernel_initializer=output_initializer(), dtype=self.dtype_policy, name="dense"
         )
 
-    def build(self, X_shape: Any) -> None:
+    def build(self, X_shape: Shape) -> None:
         self.dense.build(X_shape)
 
-    def call(self, X: Any) -> Any:
+    def call(self, X: Tensor) -> Tensor:
         return self.dense(X)
 
-    def compute_output_shape(self, X_shape: Any) -> Any:
+    def compute_output_shape(self, X_shape: Shape) -> Shape:
         return (*X_shape[:-1], 2)
+
+
+def gather_positions(X: Tensor, pred_positions: Tensor) -> Tensor:
+    """Return the vectors at the given positions.
+
+    Args:
+        X: `(B, T, D)`.
+        pred_positions: int `(B, P)`, each in [0, T).
+
+    Returns: `(B, P, D)`.
+    """
+    if keras.backend.backend() == "tensorflow":  # six times faster than `take_along_axis`
+        import tensorflow as tf
+
+        return tf.gather_nd(X, pred_positions[:, :, None], batch_dims=1)
+    batch, length, width = ops.shape(X)
+    row_starts = ops.arange(batch, dtype="int32")[:, None] * length
+    return ops.take(ops.reshape(X, (-1, width)), pred_positions + row_starts, axis=0)

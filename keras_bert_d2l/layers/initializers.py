@@ -1,30 +1,30 @@
-"""How weights begin, by the configuration's `initializer`.
+"""Initializers: the first values of weights, by the configuration's `initializer`.
 
-`"truncated_normal"` is google's: everything from a normal distribution of 0.02, cut at two
-standard deviations (modeling.py, `create_initializer`). `"book"` is Keras's default for each kind
-of layer, as in d2l.ai 15.8.
+`"truncated_normal"` is google's: a normal distribution with the standard deviation 0.02, truncated
+at two deviations (modeling.py, `create_initializer`). `"book"` is Keras's default for each kind of
+layer, as in d2l.ai 15.8.
 """
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import check_choice
+from keras_bert_d2l.config import Initializer, check_choice
+from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
 _is_off = contextvars.ContextVar("without_initialization", default=False)
 
 
 @contextlib.contextmanager
 def without_initialization() -> Iterator[None]:
-    """Within this block the weights of new layers cost no time, and hold no meaningful numbers.
+    """Skip drawing the weights of layers built within this block; they hold arbitrary numbers.
 
-    For models whose weights are read from a file right away: drawing those of BERT base takes
-    longer than reading them. Biases and normalisations, which are not drawn, begin as always.
-    `initialize` draws what no file has.
+    Use it for models whose weights are loaded right afterwards: drawing the weights of BERT base
+    takes longer than reading them. Biases and normalizations are set as usual. `initialize` draws
+    the kernels that the file does not have.
     """
     token = _is_off.set(True)
     try:
@@ -34,8 +34,8 @@ def without_initialization() -> Iterator[None]:
 
 
 def initialize(layer: keras.layers.Layer) -> None:
-    """Draws the kernels of the dense layers in a layer, as if it was new."""
-    for part in layer._flatten_layers():  # of Keras, as its own quantisation finds layers
+    """Draw the kernels of all dense layers in a layer, as if it were new."""
+    for part in layer._flatten_layers():  # private, but Keras's quantization uses it the same way
         if isinstance(part, keras.layers.Dense):
             part.kernel.assign(part.kernel_initializer(part.kernel.shape, part.kernel.dtype))
 
@@ -47,53 +47,55 @@ class _Drawn(keras.initializers.Initializer):
     def __init__(self, initializer: keras.initializers.Initializer) -> None:
         self.initializer = initializer
 
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+    def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         return _empty(shape, dtype) if _is_off.get() else self.initializer(shape, dtype)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> ConfigDict:
         return {"initializer": keras.saving.serialize_keras_object(self.initializer)}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_Drawn":
+    def from_config(cls, config: ConfigDict) -> "_Drawn":
         return cls(keras.saving.deserialize_keras_object(config["initializer"]))
 
 
-def _empty(shape: Any, dtype: Any) -> Any:
-    """Returns a tensor of no particular numbers."""
+def _empty(shape: Shape, dtype: str | None) -> Tensor:
+    """Return a tensor with arbitrary numbers."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Pages that nobody has written to take no memory: the model is not there twice while
-        # its weights are read.
+        # Untouched pages take no memory, so the model is not in memory twice while it is loaded.
         return tf.raw_ops.Empty(shape=tuple(shape), dtype=dtype, init=False)
     return ops.zeros(shape, dtype)
 
 
-def _truncated_normal() -> keras.initializers.Initializer:
-    return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
+def dense_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+    """Return the initializer for the kernels of dense layers inside the network."""
+    return _drawn(initializer, keras.initializers.GlorotUniform)
 
 
-def dense_initializer(initializer: str) -> keras.initializers.Initializer:
-    """For the kernels of dense layers inside the network."""
-    if check_choice("initializer", initializer) == "book":
-        return _Drawn(keras.initializers.GlorotUniform())
-    return _truncated_normal()
+def embedding_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+    """Return the initializer for the token and segment embeddings."""
+    return _drawn(initializer, keras.initializers.RandomUniform, -0.05, 0.05)
 
 
-def embedding_initializer(initializer: str) -> keras.initializers.Initializer:
-    """For the token and segment embeddings."""
-    if check_choice("initializer", initializer) == "book":
-        return _Drawn(keras.initializers.RandomUniform(-0.05, 0.05))
-    return _truncated_normal()
-
-
-def position_initializer(initializer: str) -> keras.initializers.Initializer:
-    """For the position embeddings."""
-    if check_choice("initializer", initializer) == "book":
-        return _Drawn(keras.initializers.RandomNormal(stddev=0.05))
-    return _truncated_normal()
+def position_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+    """Return the initializer for the position embedding."""
+    return _drawn(initializer, keras.initializers.RandomNormal, 0.0, 0.05)
 
 
 def output_initializer() -> keras.initializers.Initializer:
-    """For the last kernel of a head: small, so that an untrained loss is that of a guess."""
-    return _truncated_normal()
+    """Return the initializer for the last kernel of a head.
+
+    It is small, so that the loss of an untrained model is that of a guess.
+    """
+    return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
+
+
+def _drawn(
+    initializer: Initializer,
+    of_book: Callable[..., keras.initializers.Initializer],
+    *arguments: float,
+) -> keras.initializers.Initializer:
+    if check_choice("initializer", initializer) == "book":
+        return _Drawn(of_book(*arguments))
+    return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))

@@ -1,25 +1,26 @@
-"""Layer normalisation: each vector to mean 0 and deviation 1, then scaled and shifted.
+"""Layer normalization, in the two variants of the configuration's `layer_norm`."""
 
-B batch, T tokens, D hidden width.
-"""
-
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import check_choice
+from keras_bert_d2l.config import LayerNorm, check_choice
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class UnbiasedLayerNormalization(keras.layers.Layer):
-    """Layer normalisation by the unbiased standard deviation.
+    """Layer normalization by the unbiased standard deviation.
 
-    The output is `gamma * (x - mean) / (std + epsilon) + beta` with a `std` over D - 1: the
-    epsilon is outside the root. Source: github.com/codertimo/BERT-pytorch, layer_norm.py.
+    The output is `gamma * (x - mean) / (std + epsilon) + beta`. Unlike in Keras's own layer, `std`
+    is computed over D - 1, and the epsilon is outside the root.
+
+    Source: github.com/codertimo/BERT-pytorch, layer_norm.py.
 
     Args:
-        epsilon: Added to the standard deviation.
+        epsilon: Number that is added to the standard deviation.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         x: `(..., D)`.
@@ -27,32 +28,31 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
     Output shape: `(..., D)`.
     """
 
-    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, epsilon: float = 1e-6, **options: Unpack[LayerOptions]) -> None:
+        super().__init__(**options)
         self.epsilon = epsilon
 
-    def build(self, x_shape: Any) -> None:
+    def build(self, x_shape: Shape) -> None:
         self.gamma = self.add_weight(name="gamma", shape=x_shape[-1:], initializer="ones")
         self.beta = self.add_weight(name="beta", shape=x_shape[-1:], initializer="zeros")
 
-    def call(self, x: Any) -> Any:
-        wide = ops.cast(x, "float32")  # as Keras's own layer: squares overflow in float16
-        centred = wide - ops.mean(wide, axis=-1, keepdims=True)
-        variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (x.shape[-1] - 1)
-        # The root has no finite gradient at 0, where all of x are equal.
+    def call(self, x: Tensor) -> Tensor:
+        wide = ops.cast(x, "float32")  # as in Keras's own layer: squares overflow in float16
+        centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+        variance = ops.sum(ops.square(centered), axis=-1, keepdims=True) / (x.shape[-1] - 1)
+        # The root has no finite gradient at 0, where all numbers of x are equal.
         std = ops.sqrt(ops.maximum(variance, keras.backend.epsilon() ** 2))
-        normal = ops.cast(centred / (std + self.epsilon), x.dtype)
+        normal = ops.cast(centered / (std + self.epsilon), x.dtype)
         return normal * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
 
-    def compute_output_shape(self, x_shape: Any) -> Any:
-        return x_shape
-
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> ConfigDict:
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
-def layer_normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
-    """Returns the layer of the configuration's `layer_norm`; `kwargs`: Keras's name and dtype."""
+def layer_normalization(
+    kind: LayerNorm, epsilon: float, **options: Unpack[LayerOptions]
+) -> keras.layers.Layer:
+    """Return a new layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
     if check_choice("layer_norm", kind) == "unbiased":
-        return UnbiasedLayerNormalization(epsilon, **kwargs)
-    return keras.layers.LayerNormalization(epsilon=epsilon, **kwargs)
+        return UnbiasedLayerNormalization(epsilon, **options)
+    return keras.layers.LayerNormalization(epsilon=epsilon, **options)

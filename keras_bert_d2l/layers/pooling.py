@@ -1,30 +1,35 @@
-"""Encoded tokens in, one vector for each text out.
+"""Pooling: one vector per text, from the vectors of its tokens.
 
 B batch, T tokens, D hidden width.
 """
 
-from typing import Any
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import keras
 from keras import ops
 
-POOLINGS = ("cls", "mean", "max")
-_LOWEST = -3e38  # in float32 and bfloat16; float16 makes minus infinity of it
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+
+PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
+POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
+_LOWEST = -3e38  # fits float32 and bfloat16, and becomes minus infinity in float16
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class Pooling(keras.layers.Layer):
-    """Makes one vector of the tokens of a text; padding has no part in it.
+    """Pools the token vectors of each text into one vector, ignoring padding.
 
-    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3, whose poolings these are.
+    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3.
 
     Args:
-        pooling: `"cls"`, the first token; `"mean"` or `"max"`, over all tokens, special ones too.
-        normalize: Whether the vector is divided by its length.
+        pooling: `"cls"`, the first token; `"mean"` or `"max"`, over all tokens including special
+            ones.
+        normalize: Whether to scale the vectors to length 1.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
-        mask: Tokens that are not padding, bool `(B, T)`; `None`: all.
+        mask: Tokens that are not padding, bool `(B, T)`. `None`: all of them.
 
     Output shape: `(B, D)`.
 
@@ -32,35 +37,39 @@ class Pooling(keras.layers.Layer):
         ValueError: There is no such pooling.
     """
 
-    def __init__(self, pooling: str = "mean", *, normalize: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        pooling: PoolingKind = "mean",
+        *,
+        normalize: bool = True,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
         if pooling not in POOLINGS:
             raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
         self.pooling = pooling
         self.normalize = normalize
 
-    def call(self, X: Any, mask: Any = None) -> Any:
+    def call(self, X: Tensor, mask: Tensor | None = None) -> Tensor:
         X = ops.cast(X, self.compute_dtype)
         if mask is None:
             mask = ops.ones(ops.shape(X)[:2], "bool")
         if self.pooling == "cls":
             vectors = X[:, 0]
         elif self.pooling == "mean":
-            weights = ops.cast(mask, X.dtype)[:, :, None]
-            # A text without a token has the vector 0.
+            weights = ops.cast(mask, X.dtype)[:, :, None]  # (B, T, 1)
+            # A text without tokens gets the vector 0.
             vectors = ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
         else:
-            # `initial`: of a batch of no texts, too, there is a largest number.
-            vectors = ops.max(
-                ops.where(mask[:, :, None], X, ops.full_like(X, _LOWEST)), axis=1, initial=_LOWEST
-            )
+            shown = ops.where(mask[:, :, None], X, ops.full_like(X, _LOWEST))
+            vectors = ops.max(shown, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
         if self.normalize:
             length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
             vectors = vectors / ops.maximum(length, 1e-12)
         return vectors
 
-    def compute_output_shape(self, X_shape: Any, mask_shape: Any = None) -> Any:
+    def compute_output_shape(self, X_shape: Shape, mask_shape: Shape | None = None) -> Shape:
         return (X_shape[0], X_shape[-1])
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> ConfigDict:
         return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}

@@ -1,57 +1,157 @@
-"""One block of the Transformer encoder: hidden states in, hidden states out.
+"""The Transformer encoder block and its two parts besides attention.
 
-B batch, T tokens, D hidden width.
+B batch, T tokens, D hidden width, N heads.
 """
 
-import math
-from typing import Any
+from typing import Unpack
 
 import keras
-from keras import ops
 
-from keras_bert_d2l.config import check_choice
+from keras_bert_d2l.config import Activation, BlockConfig, BlockOptions, Initializer, LayerNorm
+from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.layer_norm import layer_normalization
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 
-def gelu(x: Any) -> Any:
-    """The exact Gaussian error linear unit (Hendrycks and Gimpel 2016), x * Phi(x).
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class TransformerEncoderBlock(keras.layers.Layer):
+    """One block of the encoder: self-attention and a feed-forward network, each with `AddNorm`.
 
-    Written with erf: Keras's own uses erfc, which has no ONNX operator.
+    Source: d2l.ai, section 11.7; the argument order is that of its PyTorch edition.
+
+    Args:
+        num_hiddens: Width of the hidden states, D.
+        ffn_num_hiddens: Width of the feed-forward network.
+        num_heads: Number of attention heads, N.
+        dropout: Dropout rate after both sublayers.
+        use_bias: Whether the projections of the attention have a bias.
+        **options: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
+            `layer_norm_epsilon`, `layer_norm`, `activation` and `initializer`, as in `BERTConfig`;
+            `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Call arguments:
+        X: Hidden states, `(B, T, D)`.
+        valid_lens: Number of valid tokens, int `(B,)` or `(B, T)`. `None`: all are valid.
+        training: Whether to apply dropout.
+        attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, see `MultiHeadAttention`.
+        return_attention: Whether to return the attention weights as well.
+
+    Returns: `(B, T, D)`; with `return_attention`, a tuple of it and the attention weights
+        `(B, N, T, T)`.
+
+    Raises:
+        ValueError: An option is out of range.
+
+    Example:
+
+    ```python
+    block = TransformerEncoderBlock(24, 48, num_heads=8, dropout=0.5)
+    X = np.ones((2, 100, 24))
+    output = block(X, valid_lens=np.array([3, 2]))
+    assert output.shape == (2, 100, 24)
+    ```
     """
-    half = ops.cast(0.5, x.dtype)
-    return half * x * (1 + ops.erf(x * ops.cast(1 / math.sqrt(2), x.dtype)))
 
+    def __init__(
+        self,
+        num_hiddens: int,
+        ffn_num_hiddens: int,
+        num_heads: int,
+        dropout: float,
+        use_bias: bool = True,
+        **options: Unpack[BlockOptions],
+    ) -> None:
+        config, layer_options = BlockConfig.of_layer(
+            num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias, **options
+        )
+        super().__init__(autocast=False, **layer_options)
+        self.config = config
+        self.attention = MultiHeadAttention(
+            num_hiddens,
+            num_heads,
+            dropout if config.attention_dropout is None else config.attention_dropout,
+            use_bias,
+            initializer=config.initializer,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+        self.addnorm1 = self._addnorm("addnorm1")
+        self.ffn = PositionWiseFFN(
+            ffn_num_hiddens,
+            num_hiddens,
+            activation=config.activation,
+            dropout=config.ffn_dropout,
+            initializer=config.initializer,
+            dtype=self.dtype_policy,
+            name="ffn",
+        )
+        self.addnorm2 = self._addnorm("addnorm2")
+        self.block_dropout = keras.layers.Dropout(config.block_dropout, dtype=self.dtype_policy)
 
-def gelu_tanh(x: Any) -> Any:
-    """The tanh approximation of the Gaussian error linear unit (google-research/bert)."""
-    return ops.gelu(x, approximate=True)
+    def call(
+        self,
+        X: Tensor,
+        valid_lens: Tensor | None = None,
+        training: bool | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        before = self.addnorm1.before(X)  # (B, T, D), and so is every tensor below but the weights
+        attended, weights = self.attention(
+            before,
+            before,
+            before,
+            valid_lens,
+            training=training,
+            attention_mask=attention_mask,
+            return_attention=True,
+        )
+        X = self.addnorm1(X, attended, training=training)
+        transformed = self.ffn(self.addnorm2.before(X), training=training)
+        X = self.addnorm2(X, transformed, training=training)
+        X = self.block_dropout(X, training=training)
+        return (X, weights) if return_attention else X
 
+    def _addnorm(self, name: str) -> "AddNorm":
+        return AddNorm(
+            self.config.dropout,
+            self.config.layer_norm_epsilon,
+            layer_norm=self.config.layer_norm,
+            norm_first=self.config.norm_first,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
-def activation_function(activation: str) -> Any:
-    """Returns the function of the configuration's `activation`."""
-    functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
-    return functions[check_choice("activation", activation)]
+    def build(self, X_shape: Shape, valid_lens_shape: Shape | None = None) -> None:
+        for layer in (self.attention, self.addnorm1, self.ffn, self.addnorm2):
+            layer.build(X_shape)
+
+    def get_config(self) -> ConfigDict:
+        return {**super().get_config(), **self.config.to_dict()}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class AddNorm(keras.layers.Layer):
-    """Residual connection and layer normalisation: `ln(dropout(Y) + X)` (d2l.ai, section 11.7).
+    """Residual connection and layer normalization: `ln(dropout(Y) + X)`.
 
-    With `norm_first` the sublayer's input is normalised instead, by `before`, and the sum is left
-    as it is: `dropout(Y) + X` with `Y = sublayer(ln(X))` (Xiong et al. 2020, section 3).
+    With `norm_first`, `before` normalizes the input of the sublayer instead, and the sum is not
+    normalized: `dropout(Y) + X` with `Y = sublayer(ln(X))` (Xiong et al. 2020, section 3).
+
+    Source: d2l.ai, section 11.7.
 
     Args:
-        dropout: Rate of the dropout on `Y`.
-        layer_norm_epsilon: Of the normalisation.
+        dropout: Dropout rate of `Y`.
+        layer_norm_epsilon: Epsilon of the layer normalization.
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
-        norm_first: Whether the sublayer's input is normalised, and not the sum.
+        norm_first: Whether to normalize the input of the sublayer instead of the sum.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
-        X: What went into the sublayer, `(B, T, D)`.
-        Y: What came out of it, `(B, T, D)`.
-        training: Whether dropout acts.
+        X: Input of the sublayer, `(B, T, D)`.
+        Y: Output of the sublayer, `(B, T, D)`.
+        training: Whether to apply dropout.
 
     Output shape: `(B, T, D)`.
     """
@@ -61,11 +161,11 @@ class AddNorm(keras.layers.Layer):
         dropout: float,
         layer_norm_epsilon: float = 1e-3,
         *,
-        layer_norm: str = "biased",
+        layer_norm: LayerNorm = "biased",
         norm_first: bool = False,
-        **kwargs: Any,
+        **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**options)
         self.dropout_rate = dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.layer_norm = layer_norm
@@ -75,44 +175,44 @@ class AddNorm(keras.layers.Layer):
             layer_norm, layer_norm_epsilon, dtype=self.dtype_policy, name="ln"
         )
 
-    def build(self, X_shape: Any, Y_shape: Any = None) -> None:
+    def build(self, X_shape: Shape, Y_shape: Shape | None = None) -> None:
         self.ln.build(X_shape)
 
-    def before(self, X: Any) -> Any:
-        """Returns what the sublayer gets: `X`, normalised with `norm_first`."""
+    def before(self, X: Tensor) -> Tensor:
+        """Return the input of the sublayer: `X`, normalized if `norm_first`."""
         return self.ln(X) if self.norm_first else X
 
-    def call(self, X: Any, Y: Any, training: bool | None = None) -> Any:
+    def call(self, X: Tensor, Y: Tensor, training: bool | None = None) -> Tensor:
         total = self.dropout(Y, training=training) + X
         return total if self.norm_first else self.ln(total)
 
-    def compute_output_shape(self, X_shape: Any, Y_shape: Any = None) -> Any:
-        return X_shape
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
+    def get_config(self) -> ConfigDict:
+        return {
+            **super().get_config(),
             "dropout": self.dropout_rate,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "layer_norm": self.layer_norm,
             "norm_first": self.norm_first,
         }
-        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class PositionWiseFFN(keras.layers.Layer):
-    """The same two dense layers at every position (d2l.ai, section 11.7).
+    """Position-wise feed-forward network: the same two dense layers at every position.
+
+    Source: d2l.ai, section 11.7.
 
     Args:
         ffn_num_hiddens: Width of the first layer.
         ffn_num_outputs: Width of the second layer, D.
-        activation: Between the two: `"relu"`, `"gelu"` or `"gelu_tanh"`.
-        dropout: Rate of the dropout between the two.
+        activation: Activation of the first layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        dropout: Dropout rate between the two layers.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: `(B, T, D)`.
-        training: Whether dropout acts.
+        training: Whether to apply dropout.
 
     Output shape: `(B, T, ffn_num_outputs)`.
     """
@@ -122,12 +222,12 @@ class PositionWiseFFN(keras.layers.Layer):
         ffn_num_hiddens: int,
         ffn_num_outputs: int,
         *,
-        activation: str = "relu",
+        activation: Activation = "relu",
         dropout: float = 0.0,
-        initializer: str = "book",
-        **kwargs: Any,
+        initializer: Initializer = "book",
+        **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**options)
         self.ffn_num_hiddens = ffn_num_hiddens
         self.ffn_num_outputs = ffn_num_outputs
         self.activation = activation
@@ -148,172 +248,19 @@ class PositionWiseFFN(keras.layers.Layer):
             name="dense2",
         )
 
-    def build(self, X_shape: Any) -> None:
+    def build(self, X_shape: Shape) -> None:
         self.dense1.build(X_shape)
         self.dense2.build((*X_shape[:-1], self.ffn_num_hiddens))
 
-    def call(self, X: Any, training: bool | None = None) -> Any:
+    def call(self, X: Tensor, training: bool | None = None) -> Tensor:
         return self.dense2(self.dropout(self.dense1(X), training=training))
 
-    def compute_output_shape(self, X_shape: Any) -> Any:
-        return (*X_shape[:-1], self.ffn_num_outputs)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
+    def get_config(self) -> ConfigDict:
+        return {
+            **super().get_config(),
             "ffn_num_hiddens": self.ffn_num_hiddens,
             "ffn_num_outputs": self.ffn_num_outputs,
             "activation": self.activation,
             "dropout": self.dropout_rate,
             "initializer": self.initializer,
         }
-        return {**super().get_config(), **config}
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class TransformerEncoderBlock(keras.layers.Layer):
-    """Self-attention, then the feed-forward layer, each with an `AddNorm`.
-
-    Source: d2l.ai, section 11.7; the argument order is that of its PyTorch edition.
-
-    Args:
-        num_hiddens: Width of the hidden states, D.
-        ffn_num_hiddens: Width of the feed-forward layer.
-        num_heads: Number of attention heads, N.
-        dropout: Rate of the dropout after both sublayers.
-        use_bias: Whether the attention's projections have a bias.
-        attention_dropout: Rate of the dropout on the attention weights; `None`: as `dropout`.
-        ffn_dropout: Rate of the dropout inside the feed-forward layer.
-        block_dropout: Rate of the dropout at the end of the block.
-        norm_first: Whether each sublayer normalises its input, and not its sum with the output.
-        layer_norm_epsilon: Of both layer normalisations.
-        layer_norm: `"biased"` or `"unbiased"`.
-        activation: Of the feed-forward layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
-        initializer: `"book"` or `"truncated_normal"`; as the others, see `BERTConfig`.
-
-    Call arguments:
-        X: Hidden states, `(B, T, D)`.
-        valid_lens: Tokens that count: int `(B,)`, `(B, T)` or `None` for all.
-        training: Whether dropout acts.
-        attention_mask: Tokens that count, `(B, T)` or `(B, T, T)`, see `MultiHeadAttention`.
-        return_attention: Whether the attention weights are returned too.
-
-    Output shape: `(B, T, D)`; with `return_attention` a tuple of it and `(B, N, T, T)`.
-    """
-
-    def __init__(
-        self,
-        num_hiddens: int,
-        ffn_num_hiddens: int,
-        num_heads: int,
-        dropout: float,
-        use_bias: bool = True,
-        *,
-        attention_dropout: float | None = None,
-        ffn_dropout: float = 0.0,
-        block_dropout: float = 0.0,
-        norm_first: bool = False,
-        layer_norm_epsilon: float = 1e-3,
-        layer_norm: str = "biased",
-        activation: str = "relu",
-        initializer: str = "book",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(autocast=False, **kwargs)
-        self.num_hiddens = num_hiddens
-        self.ffn_num_hiddens = ffn_num_hiddens
-        self.num_heads = num_heads
-        self.dropout_rate = dropout
-        self.use_bias = use_bias
-        self.attention_dropout = attention_dropout
-        self.ffn_dropout = ffn_dropout
-        self.block_dropout_rate = block_dropout
-        self.norm_first = norm_first
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.layer_norm = layer_norm
-        self.activation = activation
-        self.initializer = initializer
-        self.attention = MultiHeadAttention(
-            num_hiddens,
-            num_heads,
-            dropout if attention_dropout is None else attention_dropout,
-            use_bias,
-            initializer=initializer,
-            dtype=self.dtype_policy,
-            name="attention",
-        )
-        self.addnorm1 = self._addnorm("addnorm1")
-        self.ffn = PositionWiseFFN(
-            ffn_num_hiddens,
-            num_hiddens,
-            activation=activation,
-            dropout=ffn_dropout,
-            initializer=initializer,
-            dtype=self.dtype_policy,
-            name="ffn",
-        )
-        self.addnorm2 = self._addnorm("addnorm2")
-        self.block_dropout = keras.layers.Dropout(block_dropout, dtype=self.dtype_policy)
-
-    def _addnorm(self, name: str) -> AddNorm:
-        return AddNorm(
-            self.dropout_rate,
-            self.layer_norm_epsilon,
-            layer_norm=self.layer_norm,
-            norm_first=self.norm_first,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def build(self, X_shape: Any, valid_lens_shape: Any = None) -> None:
-        self.attention.build(X_shape)
-        self.addnorm1.build(X_shape)
-        self.ffn.build(X_shape)
-        self.addnorm2.build(X_shape)
-
-    def call(
-        self,
-        X: Any,
-        valid_lens: Any = None,
-        training: bool | None = None,
-        attention_mask: Any = None,
-        return_attention: bool = False,
-    ) -> Any:
-        before = self.addnorm1.before(X)
-        attended, weights = self.attention(
-            before,
-            before,
-            before,
-            valid_lens,
-            training=training,
-            attention_mask=attention_mask,
-            return_attention=True,
-        )
-        Y = self.addnorm1(X, attended, training=training)
-        after = self.ffn(self.addnorm2.before(Y), training=training)
-        output = self.block_dropout(self.addnorm2(Y, after, training=training), training=training)
-        return (output, weights) if return_attention else output
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # By tracing `call`: the shape alone, below, does not know what else is asked for.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def compute_output_shape(self, X_shape: Any, valid_lens_shape: Any = None) -> Any:
-        return X_shape
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_hiddens": self.num_hiddens,
-            "ffn_num_hiddens": self.ffn_num_hiddens,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout_rate,
-            "use_bias": self.use_bias,
-            "attention_dropout": self.attention_dropout,
-            "ffn_dropout": self.ffn_dropout,
-            "block_dropout": self.block_dropout_rate,
-            "norm_first": self.norm_first,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "layer_norm": self.layer_norm,
-            "activation": self.activation,
-            "initializer": self.initializer,
-        }
-        return {**super().get_config(), **config}

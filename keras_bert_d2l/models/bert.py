@@ -4,66 +4,82 @@ B batch, T tokens, P predicted positions, E examples in a packed row, D hidden w
 V vocabulary.
 """
 
-from typing import Any, Self
+from typing import Self, TypeAlias, Unpack, cast
 
 import keras
 
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.attention import block_diagonal_mask, joint_mask
+from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
-from keras_bert_d2l.models import features
+from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
+from keras_bert_d2l.models.features import (
+    BatchModel,
+    CompileOptions,
+    Loss,
+    Optimizer,
+    check_keys,
+    feature_shape,
+    with_default_metrics,
+)
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import weighted_metrics as _metrics
+from keras_bert_d2l.models.metrics import weighted_metrics
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
+Outputs: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # encoded, MLM, NSP
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class BERTModel(features.BatchModel):
-    """BERT with the masked-language-model and next-sentence heads.
+class BERTModel(BatchModel):
+    """BERT with the masked-language-model head and the next-sentence head.
 
-    Source: d2l.ai, section 15.8.6; Devlin et al. 2019. The defaults are the book's; the options
-    are the fields of `BERTConfig`.
+    Source: d2l.ai, section 15.8.6; Devlin et al. 2019. The defaults are the book's.
 
     Args:
         vocab_size: Size of the vocabulary, V.
         num_hiddens: Width of the encoder, D.
-        ffn_num_hiddens: Width of the feed-forward layers.
+        ffn_num_hiddens: Width of the feed-forward networks.
         num_heads: Attention heads per block.
         num_blks: Number of Transformer blocks.
-        dropout: Rate of the dropout after each sublayer.
-        max_len: Longest sequence.
-        **options: The keyword fields of `BERTConfig`, and `name`, `dtype`, `trainable` of Keras.
+        dropout: Dropout rate after each sublayer.
+        max_len: Longest sequence, in tokens.
+        **options: The keyword arguments of `BERTConfig`; `name`, `dtype` and `trainable`, as for
+            every Keras model.
 
     Call arguments:
-        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, as a data set
+        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, as a dataset
             yields it.
         segments: Segment ids, int `(B, T)`.
-        valid_lens: Tokens of each row that are not padding, `(B,)`; `None`: all.
-        pred_positions: Positions to predict, int `(B, P)`; `None`: no prediction.
-        training: Whether dropout acts.
-        attention_mask: Tokens that may be attended to, `(B, T)` or `(B, T, T)`, bool or numbers;
-            a token must count here and in `valid_lens`.
-        example_ids: Of a row packed with several examples the number of each token's example,
-            int `(B, T)`, from 1; 0 for padding. Tokens attend to their own example alone.
+        valid_lens: Number of tokens in each row that are not padding, `(B,)`. `None`: all.
+        pred_positions: Positions to predict, int `(B, P)`. `None`: no MLM output.
+        training: Whether to apply dropout.
+        attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, bool or numbers. A token must
+            be allowed by both `attention_mask` and `valid_lens`.
+        example_ids: Number of each token's example in a packed row, int `(B, T)`, from 1; 0 for
+            padding. Tokens attend only to their own example.
         position_ids: Row of the position embedding for each token, int `(B, T)`.
-        cls_positions: Where each packed example's `[CLS]` is, int `(B, E)`; `None`: at 0.
+        cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
 
     Returns:
-        For positional arguments the book's tuple: the encoded tokens `(B, T, D)`, the MLM logits
-        `(B, P, V)` or `None`, and the NSP logits `(B, 2)`, whose column 1 is "is next"; with
-        `cls_positions` `(B, E, 2)`, and `None` with `next_sentence=False`.
-        For a dictionary: `{"mlm": (B, P, V), "nsp": (B, 2)}`, without what is `None`.
+        For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`; the MLM logits
+        `(B, P, V)` or `None`; and the NSP logits `(B, 2)`, whose column 1 is "is next", with
+        `cls_positions` `(B, E, 2)`, or `None` with `next_sentence=False`.
+        For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`.
+
+    Raises:
+        ValueError: An option is unknown or out of range, or a batch has unknown or missing keys.
 
     Example:
 
     ```python
-    model = BERTModel.from_bert_config(BERTConfig.preset("mini", vocab_size=len(vocab)))
-    model.compile(optimizer=BERTAdamW(1e-3))
-    model.fit(pretraining_dataset(corpus, tokenizer, batch_size=32), shuffle=False)
+    model = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=1000))
+    tokens = np.random.randint(0, 1000, (2, 8))
+    batch = {"tokens": tokens, "segments": np.zeros((2, 8)), "pred_positions": [[1, 5], [6, 1]]}
+    outputs = model({name: np.array(feature) for name, feature in batch.items()})
+    assert outputs["mlm"].shape == (2, 2, 1000)
+    assert outputs["nsp"].shape == (2, 2)
     ```
     """
 
@@ -78,28 +94,17 @@ class BERTModel(features.BatchModel):
         num_blks: int,
         dropout: float,
         max_len: int = 1000,
-        **options: Any,
+        **options: Unpack[BERTOptions],
     ) -> None:
-        base = {
-            name: options.pop(name) for name in ("name", "dtype", "trainable") if name in options
-        }
-        # Lengths arrive as floats from the book's loader; autocast would round 257 to 256.
-        super().__init__(autocast=False, **base)
-        config = BERTConfig.from_dict(
-            {
-                "vocab_size": vocab_size,
-                "num_hiddens": num_hiddens,
-                "ffn_num_hiddens": ffn_num_hiddens,
-                "num_heads": num_heads,
-                "num_blks": num_blks,
-                "dropout": dropout,
-                "max_len": max_len,
-                **options,
-            }
+        config, layer_options = BERTConfig.of_layer(
+            *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),
+            **options,
         )
+        # Lengths arrive as floats from the book's loader; autocast would round 257 to 256.
+        super().__init__(autocast=False, **layer_options)
         self.bert_config = config
         policy = self.dtype_policy
-        self.encoder = BERTEncoder(**config.of_encoder(), dtype=policy, name="encoder")
+        self.encoder = BERTEncoder(**config.to_dict(), dtype=policy, name="encoder")
         self.hidden = self._pooler() if config.pooler else None
         self.mlm = MaskLM(
             vocab_size,
@@ -114,8 +119,55 @@ class BERTModel(features.BatchModel):
             name="mlm",
         )
         self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
-        # Every width is known here: the weights exist at once, to be counted, loaded or shown.
-        self.build({name: features.shape(name) for name in FEATURES})
+        # All widths are known here: create the weights now, so that they can be counted or loaded.
+        self.build({name: feature_shape(name) for name in FEATURES})
+
+    @classmethod
+    def from_bert_config(cls, config: BERTConfig, **options: Unpack[LayerOptions]) -> Self:
+        """Return a new model of the given architecture, with Keras's `name` and `dtype`."""
+        return cls(**config.to_dict(), **options)
+
+    def call(
+        self,
+        tokens: Tensor | dict[str, Tensor],
+        segments: Tensor | None = None,
+        valid_lens: Tensor | None = None,
+        pred_positions: Tensor | None = None,
+        training: bool | None = None,
+        attention_mask: Tensor | None = None,
+        example_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cls_positions: Tensor | None = None,
+    ) -> Outputs | dict[str, Tensor]:
+        if isinstance(tokens, dict):
+            check_keys(tokens, (*FEATURES, *PACKED_FEATURES))
+            return _named(cast(Outputs, self.call(**tokens, training=training)))
+        if segments is None:
+            raise ValueError(
+                "`segments` is missing: call the model with (tokens, segments, valid_lens, "
+                "pred_positions), or with one dictionary of these."
+            )
+        if example_ids is not None:
+            attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
+        encoded_X = self.encoder(
+            tokens,
+            segments,
+            valid_lens,
+            training=training,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+        )  # (B, T, D)
+        mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
+        return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
+
+    def _next_sentence(self, encoded_X: Tensor, cls_positions: Tensor | None) -> Tensor | None:
+        if self.nsp is None:
+            return None
+        if cls_positions is None:
+            cls = encoded_X[:, 0, :]  # (B, D)
+        else:
+            cls = gather_positions(encoded_X, keras.ops.cast(cls_positions, "int32"))  # (B, E, D)
+        return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
     def _pooler(self) -> keras.layers.Dense:
         return keras.layers.Dense(
@@ -126,17 +178,12 @@ class BERTModel(features.BatchModel):
             name="hidden",
         )
 
-    @classmethod
-    def from_bert_config(cls, config: BERTConfig, **kwargs: Any) -> Self:
-        """Returns a new model of the given architecture; `kwargs`: Keras's `name` and `dtype`."""
-        return cls(**config.to_dict(), **kwargs)
-
     def build(
         self,
-        tokens_shape: Any,
-        segments_shape: Any = None,
-        valid_lens_shape: Any = None,
-        pred_positions_shape: Any = None,
+        tokens_shape: Shape | dict[str, Shape],
+        segments_shape: Shape | None = None,
+        valid_lens_shape: Shape | None = None,
+        pred_positions_shape: Shape | None = None,
     ) -> None:
         if self.built:
             return
@@ -148,118 +195,45 @@ class BERTModel(features.BatchModel):
                 layer.build((None, width))
         self.built = True
 
-    def call(
-        self,
-        tokens: Any,
-        segments: Any = None,
-        valid_lens: Any = None,
-        pred_positions: Any = None,
-        training: bool | None = None,
-        attention_mask: Any = None,
-        example_ids: Any = None,
-        position_ids: Any = None,
-        cls_positions: Any = None,
-    ) -> Any:
-        if isinstance(tokens, dict):
-            features.check_keys(tokens, (*FEATURES, *PACKED_FEATURES))
-            _, mlm_Y_hat, nsp_Y_hat = self._forward(**tokens, training=training)
-            outputs = {"mlm": mlm_Y_hat, "nsp": nsp_Y_hat}
-            outputs = {name: logits for name, logits in outputs.items() if logits is not None}
-            if not outputs:
-                raise ValueError(
-                    "`pred_positions` is missing, and a model with next_sentence=False has no "
-                    "other output: put the positions to predict into the batch."
-                )
-            return outputs
-        if segments is None:
-            raise ValueError(
-                "`segments` is missing: call the model with (tokens, segments, valid_lens, "
-                "pred_positions), or with one dictionary of these."
-            )
-        return self._forward(
-            tokens,
-            segments,
-            valid_lens,
-            pred_positions,
-            attention_mask=attention_mask,
-            example_ids=example_ids,
-            position_ids=position_ids,
-            cls_positions=cls_positions,
-            training=training,
-        )
-
-    def _forward(
-        self,
-        tokens: Any,
-        segments: Any,
-        valid_lens: Any = None,
-        pred_positions: Any = None,
-        *,
-        attention_mask: Any = None,
-        example_ids: Any = None,
-        position_ids: Any = None,
-        cls_positions: Any = None,
-        training: bool | None = None,
-    ) -> tuple[Any, Any, Any]:
-        if example_ids is not None:
-            attention_mask = joint_mask(attention_mask, block_diagonal_mask(example_ids))
-        encoded_X = self.encoder(
-            tokens,
-            segments,
-            valid_lens,
-            training=training,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-        )
-        mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
-        return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
-
-    def _next_sentence(self, encoded_X: Any, cls_positions: Any) -> Any:
-        if self.nsp is None:
-            return None
-        if cls_positions is None:
-            cls = encoded_X[:, 0, :]
-        else:
-            cls = gather_positions(encoded_X, keras.ops.cast(cls_positions, "int32"))
-        return self.nsp(cls if self.hidden is None else self.hidden(cls))
-
     def compile(
         self,
-        optimizer: Any = "rmsprop",
-        loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        **kwargs: Any,
+        optimizer: Optimizer = "rmsprop",
+        loss: Loss | None = None,
+        **options: Unpack[CompileOptions],
     ) -> None:
-        """Configures training as `keras.Model.compile`, with the right losses as the default.
+        """Configure training as `keras.Model.compile` does, with the correct losses by default.
 
-        Without a `loss` the model trains by the sum of the weighted MLM and NSP cross entropies;
-        without metrics the log holds the cross entropy and the accuracy of both, exact over the
-        data set.
+        Without `loss`, the model minimizes the sum of the weighted MLM and NSP cross entropies.
+        Without metrics as well, it reports the cross entropy and the accuracy of both heads,
+        exact over the whole dataset.
         """
         if loss is None:
             heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
+            # Keras puts the head's name before the metric's, unless there is only one head.
+            prefix = "mlm_" if self.nsp is None else ""
+            metrics = {head: weighted_metrics(prefix) for head in heads}
             loss = {head: WeightedCrossEntropy() for head in heads}
-            if metrics is None and weighted_metrics is None:
-                # Keras puts the head's name before the metric's, unless there is one head alone.
-                prefix = "mlm_" if self.nsp is None else ""
-                weighted_metrics = {head: _metrics(prefix) for head in heads}
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            loss_weights=loss_weights,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
+            options = with_default_metrics(options, metrics)
+        super().compile(optimizer, loss, **options)
 
-    def get_config(self) -> dict[str, Any]:
-        base = {
-            k: v for k, v in super().get_config().items() if k in ("name", "dtype", "trainable")
+    def get_config(self) -> ConfigDict:
+        base = super().get_config()
+        return {
+            **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
+            **self.bert_config.to_dict(),
         }
-        return {**base, **self.bert_config.to_dict()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+    def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
         return cls(**config)
+
+
+def _named(outputs: Outputs) -> dict[str, Tensor]:
+    """Return the logits by the names of their heads."""
+    named = {name: x for name, x in zip(("mlm", "nsp"), outputs[1:], strict=True) if x is not None}
+    if not named:
+        raise ValueError(
+            "`pred_positions` is missing, and a model with next_sentence=False has no other "
+            "output: put the positions to predict into the batch."
+        )
+    return named

@@ -1,60 +1,93 @@
-"""The features of a batch: their shapes, the keys that a model takes, and what such models share.
+"""Batches as dictionaries: the shapes and keys of their features, and the models that take them.
 
 B batch, T tokens, P predicted positions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeAlias, TypedDict, Unpack
 
 import keras
 
+from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
 
-def shape(feature: str) -> tuple[None, ...]:
-    """Returns `(B,)` for `valid_lens` and `(B, T)` or `(B, P)` for the others, all unknown."""
+Optimizer: TypeAlias = str | keras.optimizers.Optimizer
+Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
+MetricsOfOutputs: TypeAlias = Metrics | Mapping[str, Metrics]
+
+
+class CompileOptions(TypedDict, total=False):
+    """The keyword arguments of `keras.Model.compile` after `loss`."""
+
+    loss_weights: Mapping[str, float] | None
+    metrics: MetricsOfOutputs | None
+    weighted_metrics: MetricsOfOutputs | None
+    run_eagerly: bool
+    steps_per_execution: int
+    jit_compile: bool | str
+    auto_scale_loss: bool
+
+
+class ExportOptions(TypedDict, total=False):
+    """The keyword arguments of `keras.Model.export` after `format`."""
+
+    verbose: bool | None
+    input_signature: Sequence[keras.InputSpec | Mapping[str, keras.InputSpec]] | None
+
+
+def with_default_metrics(
+    options: CompileOptions, metrics: MetricsOfOutputs | None
+) -> CompileOptions:
+    """Return the arguments of `compile` with default metrics, unless metrics are given."""
+    if options.get("metrics") is None and options.get("weighted_metrics") is None:
+        return {**options, "weighted_metrics": metrics}
+    return options
+
+
+def feature_shape(feature: str) -> Shape:
+    """Return the shape of a feature, with unknown dimensions: `(B,)`, `(B, T)` or `(B, P)`."""
     return (None,) if feature == "valid_lens" else (None, None)
 
 
-def check_keys(batch: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuses a batch with a key that the model does not know, or without tokens or segments."""
+def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
+    """Raise a `ValueError` if a batch has unknown keys, or lacks tokens or segments."""
     unknown = sorted(set(batch) - set(known))
     missing = [name for name in ("tokens", "segments") if name not in batch]
     if unknown or missing:
         wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(
-            f"A batch for this model has the keys {tuple(known)}, of which all but the first two "
-            f"may be left out. Received {wrong} in {sorted(batch)}."
+            f"A batch for this model has the keys {tuple(known)}; all but the first two are "
+            f"optional. Received {wrong} in {sorted(batch)}."
         )
 
 
 class BatchModel(keras.Model):
     """A model that takes batches as dictionaries of int32 features."""
 
-    built: bool  # of keras.Model
-    features: tuple[str, ...]  # what an exported model takes
+    built: bool  # set by keras.Model
+    features: tuple[str, ...]  # inputs of an exported model
 
     def export(
         self,
-        filepath: Any,
+        filepath: PathLike,
         format: str = "tf_saved_model",
-        verbose: bool | None = None,
-        input_signature: Any = None,
-        **kwargs: Any,
+        **options: Unpack[ExportOptions],
     ) -> None:
-        """Exports as `keras.Model.export`, from token ids to the model's outputs.
+        """Export as `keras.Model.export` does, from token ids to the outputs of the model.
 
-        Without an `input_signature` the inputs are int32 and have the names of a batch; Keras
-        would make them floats called `args_0`. `export_saved_model` writes a model for strings.
+        Without an `input_signature`, the inputs are int32 and named as in a batch; Keras would
+        make them floats named `args_0`. `export_saved_model` writes a model that takes strings.
         """
-        if input_signature is None:
+        if options.get("input_signature") is None:
             specs = {
-                name: keras.InputSpec(shape=shape(name), dtype="int32", name=name)
+                name: keras.InputSpec(shape=feature_shape(name), dtype="int32", name=name)
                 for name in self.features
             }
-            input_signature = [specs]
-        super().export(filepath, format, verbose, input_signature, **kwargs)
+            options["input_signature"] = [specs]
+        super().export(filepath, format, **options)
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras skips this for a model that overrides `compile`; the arguments it has kept are
-        # those of `keras.Model.compile`, so that they serve here too.
+    def compile_from_config(self, config: ConfigDict) -> None:
+        # Keras skips this for models that override `compile`. Their arguments are Keras's own,
+        # so those that Keras saved can be passed on.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)

@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.attention import masked_softmax, valid_lens_mask
+from keras_bert_d2l.layers.masks import masked_softmax, valid_lens_mask
 
 
 def softmax(scores):

@@ -5,13 +5,8 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import TransformerEncoderBlock
-from keras_bert_d2l.layers.transformer import (
-    AddNorm,
-    PositionWiseFFN,
-    activation_function,
-    gelu,
-    gelu_tanh,
-)
+from keras_bert_d2l.layers.activations import activation_function, gelu, gelu_tanh
+from keras_bert_d2l.layers.transformer import AddNorm, PositionWiseFFN
 
 POINTS = np.array([-3.0, -1.0, 0.0, 0.5, 2.0], "float32")
 

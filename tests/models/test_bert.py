@@ -79,7 +79,7 @@ def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, publ
     config = BERTConfig.preset(preset)
 
     def count(num_blks):
-        encoder = BERTEncoder(**{**config.of_encoder(), "num_blks": num_blks})
+        encoder = BERTEncoder(**{**config.to_dict(), "num_blks": num_blks})
         encoder.build((None, None))
         return encoder.count_params()
 

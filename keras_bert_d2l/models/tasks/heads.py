@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.layers.attention import joint_mask, valid_lens_mask
-from keras_bert_d2l.layers.pooling import Pooling
+from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.losses import (
@@ -337,7 +337,12 @@ class TextEmbedder(TaskModel):
     has_head = False
 
     def __init__(
-        self, bert: BERTModel, pooling: str = "mean", *, normalize: bool = True, **kwargs: Any
+        self,
+        bert: BERTModel,
+        pooling: PoolingKind = "mean",
+        *,
+        normalize: bool = True,
+        **kwargs: Any,
     ) -> None:
         check_bert(bert, type(self))
         head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
@@ -346,8 +351,8 @@ class TextEmbedder(TaskModel):
         self.normalize = bool(normalize)
 
     def answer(self, encoded_X: Any, tokens: Any, valid_lens: Any, training: bool | None) -> Any:
-        mask = joint_mask(
-            None if valid_lens is None else valid_lens_mask(valid_lens, ops.shape(encoded_X)[1]),
+        mask = combine_masks(
+            valid_lens_mask(valid_lens, ops.shape(encoded_X)[1]),
             # The same tokens as the encoder attends to.
             ops.cast(tokens, "int32") > 0 if self.bert_config.mask_from == "tokens" else None,
         )

@@ -71,7 +71,7 @@ class TaskModel(features.BatchModel):
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head
         self.tokenizer = tokenizer
-        self.build({name: features.shape(name) for name in FEATURES})
+        self.build({name: features.feature_shape(name) for name in FEATURES})
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "tokenizer":  # not tracked: what Keras exports would hold it

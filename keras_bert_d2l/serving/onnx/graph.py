@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
+from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM
@@ -20,7 +21,6 @@ from keras_bert_d2l.layers.pooling import Pooling
 from keras_bert_d2l.layers.transformer import (
     AddNorm,
     TransformerEncoderBlock,
-    activation_function,
 )
 from keras_bert_d2l.types import Tensor
 
@@ -108,7 +108,7 @@ def encode(graph: Graph, encoder: BERTEncoder, inputs: Mapping[str, str]) -> str
     X = graph.add("Add", graph.add("Add", *embedded), _positions(graph, encoder, inputs["tokens"]))
     if encoder.embedding_ln is not None:
         X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
-    penalty = _penalty(graph, is_token(graph, inputs, encoder.mask_from))
+    penalty = _penalty(graph, is_token(graph, inputs, encoder.config.mask_from))
     for index, block in enumerate(encoder.blks):
         X = _block(graph, block, X, penalty, f"encoder/blk_{index}")
     if encoder.final_ln is not None:

@@ -1,0 +1,29 @@
+"""Activation functions of the feed-forward layers and the MLM head."""
+
+import math
+from collections.abc import Callable
+
+from keras import ops
+
+from keras_bert_d2l.config import Activation, check_choice
+from keras_bert_d2l.types import Tensor
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Return the exact Gaussian error linear unit, `x * Phi(x)` (Hendrycks and Gimpel 2016).
+
+    It uses erf, because the erfc of Keras's own gelu has no ONNX operator.
+    """
+    half = ops.cast(0.5, x.dtype)
+    return half * x * (1 + ops.erf(x * ops.cast(1 / math.sqrt(2), x.dtype)))
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """Return the tanh approximation of the Gaussian error linear unit (google-research/bert)."""
+    return ops.gelu(x, approximate=True)
+
+
+def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """Return the function that the configuration's `activation` names."""
+    functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
+    return functions[check_choice("activation", activation)]
