@@ -90,7 +90,7 @@ from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlo
 from .models.bert import BERTModel as BERTModel
 from .models.contrastive import ContrastiveLoss as ContrastiveLoss
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
-from .models.tasks.heads import (
+from .models.tasks import (
     QuestionAnswerer as QuestionAnswerer,
     SequenceClassifier as SequenceClassifier,
     SequenceRegressor as SequenceRegressor,

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 _PACKAGE = "keras_bert_d2l"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Importing these modules registers every class that a `.keras` file of this package can name.
-_REGISTERING = ("models.tasks.heads", "models.contrastive", "training.optimizers")
+_REGISTERING = ("models.tasks", "models.contrastive", "training.optimizers")
 
 
 def install() -> None:

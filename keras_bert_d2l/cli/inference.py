@@ -36,7 +36,7 @@ from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.embeddings import embed, similar
 from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.heads import SequenceRegressor, TextEmbedder
+from keras_bert_d2l.models.tasks import SequenceRegressor, TextEmbedder
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
 _DIGITS = 9  # of the numbers of a vector: they tell one float32 from the next

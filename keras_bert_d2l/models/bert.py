@@ -13,13 +13,11 @@ from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
-from keras_bert_d2l.models.features import (
-    BatchModel,
+from keras_bert_d2l.models.features import BatchModel, check_keys, feature_shape
+from keras_bert_d2l.models.keras_options import (
     CompileOptions,
     Loss,
     Optimizer,
-    check_keys,
-    feature_shape,
     with_default_metrics,
 )
 from keras_bert_d2l.models.losses import WeightedCrossEntropy

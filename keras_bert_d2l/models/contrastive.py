@@ -1,62 +1,72 @@
-"""The loss of vectors: those of one group are to be near each other, and far from all others.
+"""ContrastiveLoss: trains vectors of the same group to be close to each other.
 
 B batch, D width of the vectors.
 """
-
-from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
+from keras_bert_d2l.types import ConfigDict, Tensor
 
-_EXCLUDED = -1e9  # the logit of a vector with itself
+_EXCLUDED = -1e9  # logit of a vector with itself
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class ContrastiveLoss(keras.losses.Loss):
-    """How badly a vector's group is told by its cosines with the other vectors of the batch.
+    """Cross entropy of finding a vector's group by its cosines with the other vectors.
 
-    Each vector is to find those of its group among all others, which are its negatives: a cross
-    entropy of the cosines over the temperature. It is averaged over the vectors that have a
-    partner in the batch, of the global batch; without any it is 0. For groups of two, an `[a, b]`
-    pair each, it is the loss with in-batch negatives of SimCSE and Sentence-BERT, in both
-    directions. Vectors of one replica see each other alone.
+    All vectors of the batch outside a vector's group are its negatives. The logits are the cosines
+    divided by the temperature. The loss is averaged over those vectors of the global batch that
+    have another vector of their group in it, and is 0 if there are none. For pairs, that is, groups
+    of two, it is the symmetric in-batch-negatives loss of SimCSE and Sentence-BERT. Vectors are
+    compared only within a replica.
 
-    Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2; for pairs Chen et al.
-    2020 (SimCLR), section 2.1. The temperature is that of Gao et al. 2021 (SimCSE).
+    Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2; for pairs, Chen et al.
+    2020 (SimCLR), section 2.1. The default temperature is that of Gao et al. 2021 (SimCSE).
 
     Args:
-        temperature: What the cosines are divided by: the smaller, the more the nearest count.
+        temperature: Divisor of the cosines. Smaller values emphasize the nearest vectors.
         name: Name of the loss.
 
     Call arguments:
-        y_true: The group of each vector, int `(B,)`; one below 0 is in no group, and a negative
-            of all others.
+        y_true: The group of each vector, int `(B,)`. A vector whose label is below 0 has no group
+            and is a negative of all others.
         y_pred: Vectors, `(B, D)`.
-        sample_weight: `(B,)`, or `None` for ones.
+        sample_weight: `(B,)`. `None`: ones.
 
     Raises:
         ValueError: The temperature is not above 0.
+
+    Example:
+
+    ```python
+    loss = ContrastiveLoss()
+    vectors = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    apart, mixed = loss(np.array([0, 0, 1, 1]), vectors), loss(np.array([0, 1, 0, 1]), vectors)
+    assert apart < mixed
+    ```
     """
 
-    def __init__(self, temperature: float = 0.05, name: str = "contrastive", **kwargs: Any) -> None:
-        super().__init__(name=name, **kwargs)
+    def __init__(self, temperature: float = 0.05, name: str = "contrastive") -> None:
+        super().__init__(name=name)
         if not temperature > 0:
             raise ValueError(
                 f"`temperature` must be above 0. Received: temperature={temperature!r}."
             )
         self.temperature = temperature
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         groups = ops.reshape(ops.cast(y_true, "int32"), (-1,))
         partners = _partners(groups)
         has_partner = ops.cast(ops.any(partners, axis=1), "float32")
         weights = label_weights(groups, sample_weight) * has_partner
         return weighted_mean(self.call(groups, y_pred), weights)
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns the loss of each vector, float32 `(B,)`, 0 without a partner."""
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the loss of each vector, float32 `(B,)`; 0 if it is alone in its group."""
         partners = ops.cast(_partners(y_true), "float32")  # (B, B)
         vectors = ops.normalize(ops.cast(y_pred, "float32"), axis=-1)
         logits = ops.matmul(vectors, ops.transpose(vectors)) / self.temperature
@@ -66,11 +76,11 @@ class ContrastiveLoss(keras.losses.Loss):
             ops.sum(partners * log_probabilities, axis=1), ops.sum(partners, axis=1)
         )
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> ConfigDict:
         return {"name": self.name, "temperature": self.temperature}
 
 
-def _partners(groups: Any) -> Any:
-    """Tells which two of a batch are of one group, and not the same, bool `(B, B)`."""
+def _partners(groups: Tensor) -> Tensor:
+    """Return which two vectors belong to the same group but are not the same, bool `(B, B)`."""
     is_same = (groups[:, None] == groups[None, :]) & (groups >= 0)[:, None]
     return is_same & ~ops.cast(ops.eye(ops.shape(groups)[0]), "bool")

@@ -4,44 +4,12 @@ B batch, T tokens, P predicted positions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypedDict, Unpack
+from typing import Unpack
 
 import keras
 
+from keras_bert_d2l.models.keras_options import ExportOptions
 from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
-
-Optimizer: TypeAlias = str | keras.optimizers.Optimizer
-Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
-Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
-MetricsOfOutputs: TypeAlias = Metrics | Mapping[str, Metrics]
-
-
-class CompileOptions(TypedDict, total=False):
-    """The keyword arguments of `keras.Model.compile` after `loss`."""
-
-    loss_weights: Mapping[str, float] | None
-    metrics: MetricsOfOutputs | None
-    weighted_metrics: MetricsOfOutputs | None
-    run_eagerly: bool
-    steps_per_execution: int
-    jit_compile: bool | str
-    auto_scale_loss: bool
-
-
-class ExportOptions(TypedDict, total=False):
-    """The keyword arguments of `keras.Model.export` after `format`."""
-
-    verbose: bool | None
-    input_signature: Sequence[keras.InputSpec | Mapping[str, keras.InputSpec]] | None
-
-
-def with_default_metrics(
-    options: CompileOptions, metrics: MetricsOfOutputs | None
-) -> CompileOptions:
-    """Return the arguments of `compile` with default metrics, unless metrics are given."""
-    if options.get("metrics") is None and options.get("weighted_metrics") is None:
-        return {**options, "weighted_metrics": metrics}
-    return options
 
 
 def feature_shape(feature: str) -> Shape:

@@ -34,7 +34,8 @@ X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")  # (B, T, 
 def test_both_argument_orders_make_the_same_block(block):
     layer = block()
     assert layer(X, np.array([3, 2])).shape == (2, 5, 8)
-    assert (layer.num_hiddens, layer.ffn_num_hiddens, layer.num_heads) == (8, 16, 2)
+    config = layer.config
+    assert (config.num_hiddens, config.ffn_num_hiddens, config.num_heads) == (8, 16, 2)
     assert layer.addnorm1.dropout_rate == 0.5
     assert layer.attention.W_q.use_bias
 

@@ -22,7 +22,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_task
 from keras_bert_d2l.checkpoints.saving import convert_checkpoint
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

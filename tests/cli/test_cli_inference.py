@@ -13,7 +13,7 @@ from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_sc
 from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.embeddings import embed, similar
 from keras_bert_d2l.inference.tasks.labels import classify, tag
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

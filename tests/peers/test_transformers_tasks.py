@@ -5,7 +5,7 @@ import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

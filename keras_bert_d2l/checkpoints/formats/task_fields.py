@@ -5,7 +5,7 @@ from typing import Any, TypedDict, cast
 
 from keras_bert_d2l.checkpoints.weights.tables import BERT_PARTS
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.heads import TASKS
+from keras_bert_d2l.models.tasks import TASKS
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 

@@ -12,7 +12,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.data.tasks.labels import differ_in_capitals
 from keras_bert_d2l.inference.evaluation.scores import check_libraries
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

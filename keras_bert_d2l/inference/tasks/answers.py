@@ -12,8 +12,8 @@ import numpy as np
 
 from keras_bert_d2l.inference.batching import check_batch_size, predict_rows
 from keras_bert_d2l.inference.tasks.labels import Texts, check_task, checked_max_len, softmax
+from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
-from keras_bert_d2l.models.tasks.heads import QuestionAnswerer
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 
 N_BEST = 20  # answers among which probability is shared out: google-research/bert, run_squad.py

@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.heads import TextEmbedder
+from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 

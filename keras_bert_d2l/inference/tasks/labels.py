@@ -17,7 +17,7 @@ from keras_bert_d2l.inference.tasks.tagging_rows import (
     split_texts,
     split_words,
 )
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

@@ -1,36 +1,37 @@
-"""An encoder of which a part alone is trained: the upper blocks, or low-rank additions."""
+"""Training only a part of an encoder: its upper blocks, or low-rank additions (LoRA)."""
 
 import keras
 
 from keras_bert_d2l.layers.encoder import BERTEncoder
 
 _LORA_TARGETS = ("W_q", "W_v")  # Hu et al. 2021, section 7.1
-_LORA_WEIGHTS = "lora_kernel"  # how Keras begins the names of the additions
+_LORA_WEIGHTS = "lora_kernel"  # Keras's prefix for the names of the additions
 
 
 def freeze_lower_part(encoder: BERTEncoder, num_blks: int) -> None:
-    """Makes the embeddings and the lowest blocks not trainable; all of the encoder for all blocks.
+    """Freeze the embeddings and the lowest blocks, and make the rest trainable.
 
-    The rest is made trainable. Weight by weight, as the position embedding is the encoder's own.
+    Freezing all blocks freezes the whole encoder. It sets every weight by itself, because the
+    position embedding belongs to the encoder, not to a layer inside it.
 
     Raises:
-        ValueError: The encoder has low-rank additions, which need all of it frozen.
+        ValueError: The encoder has LoRA, which needs all other weights frozen.
     """
     if any(weight.name.startswith(_LORA_WEIGHTS) for weight in encoder.weights):
         raise ValueError(
-            "An encoder with LoRA stays frozen as a whole: call `enable_lora` once and "
-            "`freeze_encoder` not at all, or load the model anew."
+            "An encoder with LoRA stays frozen as a whole: call `enable_lora` only once and "
+            "`freeze_encoder` not at all, or load the model again."
         )
-    encoder.trainable = True  # sets no weight where it is True already
+    encoder.trainable = True  # changes no weight if it is True already
     trained = {id(weight) for layer in _upper_part(encoder, num_blks) for weight in layer.weights}
     for weight in encoder.weights:
         weight.trainable = id(weight) in trained
 
 
 def num_frozen_blks(encoder: BERTEncoder) -> int | None:
-    """Returns how many of the lowest blocks are frozen with the embeddings; `None`: not even these.
+    """Return the number of frozen blocks, or `None` if the embeddings are trainable.
 
-    The additions of LoRA do not count.
+    The additions of LoRA do not count as trainable here.
     """
     trained = {
         id(weight)
@@ -45,7 +46,7 @@ def num_frozen_blks(encoder: BERTEncoder) -> int | None:
 
 
 def _upper_part(encoder: BERTEncoder, num_blks: int) -> list[keras.layers.Layer]:
-    """The layers that are trained where so many blocks are frozen."""
+    """Return the layers that remain trainable when the lowest `num_blks` blocks are frozen."""
     upper = [*encoder.blks[num_blks:]]
     if encoder.final_ln is not None and upper:
         upper.append(encoder.final_ln)
@@ -53,7 +54,7 @@ def _upper_part(encoder: BERTEncoder, num_blks: int) -> list[keras.layers.Layer]
 
 
 def add_lora(encoder: BERTEncoder, rank: int, lora_alpha: float | None) -> None:
-    """Adds trainable products of low rank to the query and value projections of every block."""
+    """Add trainable low-rank products to the query and value projections of every block."""
     for block in encoder.blks:
         for name in _LORA_TARGETS:
             getattr(block.attention, name).enable_lora(rank, lora_alpha)

@@ -1,34 +1,44 @@
-"""Strings in memory or in a data set in, batches of token ids out, by a tokenizer that is given.
+"""Strings, in memory or in a dataset, to batches of token ids by a given tokenizer.
 
 B batch, T tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.types import Tensor
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+IGNORED = -100  # label of tokens and rows that have none; any number below 0 would do
+Batch: TypeAlias = Mapping[str, Tensor]
+TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
+Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these
 
 
-def is_dataset(x: Any) -> bool:
-    """Tells whether `x` is a `tf.data.Dataset`."""
+def is_dataset(x: object) -> bool:
+    """Return whether `x` is a `tf.data.Dataset`."""
     import tensorflow as tf
 
     return isinstance(x, tf.data.Dataset)
 
 
-def holds_text(x: Any) -> bool:
-    """Tells whether the features `x` are strings: a list, an array, a tensor or a data set.
+def holds_text(x: Texts) -> bool:
+    """Return whether the features `x`, a list, array, tensor or dataset, are strings.
 
     Raises:
-        ValueError: A list has nothing in it that could tell.
+        ValueError: A list is empty, so that its kind is unknown.
     """
     if is_dataset(x):
         import tensorflow as tf
 
-        features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
-        return any(spec.dtype == tf.string for spec in tf.nest.flatten(features))
+        spec = x.element_spec
+        features = spec[0] if isinstance(spec, tuple) else spec
+        return any(part.dtype == tf.string for part in tf.nest.flatten(features))
     if isinstance(x, Mapping):
         return any(holds_text(value) for value in x.values())
     if isinstance(x, list | tuple):
@@ -43,8 +53,8 @@ def holds_text(x: Any) -> bool:
     return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
 
 
-def as_tensors(x: Any) -> Any:
-    """Returns strings as string tensors: lists of words as ragged ones, the rest dense."""
+def as_tensors(x: Texts) -> Texts:
+    """Return strings as string tensors: ragged for lists of words, dense otherwise."""
     import tensorflow as tf
 
     if isinstance(x, Mapping):
@@ -58,8 +68,8 @@ def as_tensors(x: Any) -> Any:
     return tf.convert_to_tensor(list(x), tf.string)
 
 
-def check_vocab_size(tokenizer: Any, config: BERTConfig) -> None:
-    """Raises a `ValueError` where a tokenizer has not the tokens that the model was made for."""
+def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
+    """Raise a `ValueError` if a tokenizer has another vocabulary size than the model."""
     expected, received = config.vocab_size, len(tokenizer.vocab)
     if received != expected:
         raise ValueError(
@@ -68,8 +78,10 @@ def check_vocab_size(tokenizer: Any, config: BERTConfig) -> None:
         )
 
 
-def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) -> Any:
-    """Returns a data set of batches of strings with their labels and weights, where there are."""
+def batched(
+    x: Texts, y: Tensor | None, sample_weight: Tensor | None, batch_size: int, shuffle: bool
+) -> "tf.data.Dataset":
+    """Return a dataset of batches of strings, with their labels and weights if any."""
     import tensorflow as tf
 
     if isinstance(sample_weight, list | tuple):
@@ -78,7 +90,8 @@ def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) 
     sizes = {_size(part) for part in tf.nest.flatten(parts)}
     if len(sizes) > 1:
         raise ValueError(
-            f"Texts, labels and weights must be equally many. Received: {sorted(sizes)}."
+            "There must be as many labels and weights as texts. Received different numbers: "
+            f"{sorted(sizes)}."
         )
     if isinstance(y, tf.RaggedTensor):
         _check_word_counts(parts[0], y)
@@ -88,35 +101,34 @@ def batched(x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) 
     return dataset.batch(batch_size)
 
 
-def traced(text_batch: Callable[[Any], dict[str, Any]]) -> Any:
-    """Returns a function that makes trimmed batches, and its graph once, which takes a second."""
+def traced(text_batch: Callable[[Texts], Batch]) -> Callable[[Texts], Batch]:
+    """Return a function that makes trimmed batches, traced only once, as tracing takes a second."""
     import tensorflow as tf
 
-    def batch(texts: Any) -> dict[str, Any]:
-        return trimmed(text_batch(texts))
-
-    return tf.function(batch, reduce_retracing=True, autograph=False)
+    return tf.function(
+        lambda texts: trimmed(text_batch(texts)), reduce_retracing=True, autograph=False
+    )
 
 
 def tokenized(
-    dataset: Any,
-    text_batch: Callable[[Any], dict[str, Any]],
+    dataset: "tf.data.Dataset",
+    text_batch: Callable[[Texts], Batch],
     features: Sequence[str],
-    text_targets: Callable[..., tuple[Any, ...]],
-) -> Any:
-    """Returns a data set with the tokens of its batches of strings.
+    text_targets: Callable[..., tuple[Tensor, ...]],
+) -> "tf.data.Dataset":
+    """Return a dataset with the token ids of batches of strings.
 
     Args:
-        dataset: Batches of strings, alone or with labels and with weights.
-        text_batch: Makes the features of the strings, and what else their labels need.
-        features: The names of the features.
-        text_targets: Makes the labels, and the weights where there are, of the strings, what
-            `text_batch` returned, and the labels and weights of the strings.
+        dataset: Batches of strings, alone or with labels and weights.
+        text_batch: Makes the features of the strings, and whatever else `text_targets` needs.
+        features: Names of the features that the model takes.
+        text_targets: Makes the labels, and the weights if any, from the strings, the output of
+            `text_batch`, and the labels and weights of the strings.
     """
     import tensorflow as tf
 
-    @tf.autograph.experimental.do_not_convert  # nothing to convert, which takes seconds
-    def with_tokens(texts: Any, *rest: Any) -> Any:
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, and it takes seconds
+    def with_tokens(texts: Texts, *rest: Tensor) -> Tensor:
         batch = text_batch(texts)
         of_model = {name: batch[name] for name in features}
         return (of_model, *text_targets(texts, batch, *rest)) if rest else of_model
@@ -128,36 +140,35 @@ def tokenized(
     return mapped.prefetch(tf.data.AUTOTUNE)
 
 
-def trimmed(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a tokenizer's batch, as long as its longest row."""
+def trimmed(batch: Batch) -> Batch:
+    """Return a tokenizer's batch, truncated to its longest row."""
     import tensorflow as tf
 
-    # 1 stands for a batch without a row.
+    # The 1 is for a batch without rows.
     longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0))
     return {name: x[:, :longest] if x.shape.rank == 2 else x for name, x in batch.items()}
 
 
-def first_piece_labels(labels: Any, word_ids: Any, ignored: int) -> Any:
-    """Gives the labels of words to the first token of each.
+def first_piece_labels(labels: Tensor, word_ids: Tensor) -> Tensor:
+    """Return the labels of tokens: the first token of a word gets the label of the word.
 
     Args:
-        labels: int, ragged `(B, None)`, a label for each word.
-        word_ids: The word of each token, -1 for none, int `(B, T)`.
-        ignored: The label of all other tokens.
+        labels: One label per word, int, ragged `(B, None)`.
+        word_ids: The word of each token, or -1 for none, int `(B, T)`.
 
-    Returns: int32 `(B, T)`.
+    Returns: int32 `(B, T)`; `IGNORED` for all other tokens.
     """
     import tensorflow as tf
 
     before = tf.pad(word_ids[:, :-1], [[0, 0], [1, 0]], constant_values=-1)
     is_first = (word_ids >= 0) & (word_ids != before)
-    # One column more, so that a batch without a word has something to gather.
-    dense = tf.pad(tf.cast(labels.to_tensor(ignored), tf.int32), [[0, 0], [0, 1]])
+    # An additional column, so that a batch without words has something to gather.
+    dense = tf.pad(tf.cast(labels.to_tensor(IGNORED), tf.int32), [[0, 0], [0, 1]])
     by_token = tf.gather(dense, tf.maximum(word_ids, 0), batch_dims=1)
-    return tf.where(is_first, by_token, ignored)
+    return tf.where(is_first, by_token, IGNORED)
 
 
-def _check_word_counts(words: Any, labels: Any) -> None:
+def _check_word_counts(words: Tensor, labels: Tensor) -> None:
     import tensorflow as tf
 
     if words.shape.rank != 2:
@@ -175,7 +186,7 @@ def _check_word_counts(words: Any, labels: Any) -> None:
         )
 
 
-def _size(part: Any) -> int:
+def _size(part: Tensor) -> int:
     import tensorflow as tf
 
     return int(part.nrows()) if isinstance(part, tf.RaggedTensor) else int(np.shape(part)[0])

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.heads import QuestionAnswerer
+from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import check_saved_model
 from keras_bert_d2l.serving.export.model_card import write_model_card

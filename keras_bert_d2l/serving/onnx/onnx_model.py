@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.bert import FEATURES, BERTModel
-from keras_bert_d2l.models.tasks.heads import QuestionAnswerer, TextEmbedder, TokenClassifier
+from keras_bert_d2l.models.tasks import QuestionAnswerer, TextEmbedder, TokenClassifier
 from keras_bert_d2l.models.tasks.task_model import FEATURES as TASK_FEATURES
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.onnx.graph import (

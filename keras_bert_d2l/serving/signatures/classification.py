@@ -6,7 +6,7 @@ B: texts in a batch, C: labels.
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.models.tasks.heads import SequenceClassifier
+from keras_bert_d2l.models.tasks import SequenceClassifier
 from keras_bert_d2l.serving.signatures.signature import (
     CLASSIFY,
     PREDICT,

@@ -2,7 +2,7 @@
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

@@ -5,7 +5,7 @@ B: texts in a batch, T: tokens, C: labels, D: hidden width.
 
 import tensorflow as tf
 
-from keras_bert_d2l.models.tasks.heads import TextEmbedder
+from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.signatures.encoder import BATCH, EXAMPLE_BATCH, ServedEncoder, mean_of
 from keras_bert_d2l.serving.signatures.signature import (

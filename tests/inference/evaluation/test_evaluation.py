@@ -22,7 +22,7 @@ from keras_bert_d2l.inference.evaluation.evaluation import (
 )
 from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.labels import classify
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.inference.tasks.labels import Classification, Tag, classify, regress, tag
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

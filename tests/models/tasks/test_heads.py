@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     TASKS,
     QuestionAnswerer,
     SequenceClassifier,
@@ -117,7 +117,7 @@ def test_a_fresh_process_loads_the_keras_file_and_trains_on(tmp_path, fresh_proc
     fresh_process(
         """
         import keras, numpy as np
-        import keras_bert_d2l.models.tasks.heads
+        import keras_bert_d2l.models.tasks
         model, batch = keras.models.load_model("task.keras"), dict(np.load("batch.npz"))
         got = model.predict(batch, verbose=0)
         np.testing.assert_allclose(got, np.load("logits.npy"), atol=1e-6)
@@ -463,7 +463,7 @@ BAD = {
     ),
     "weights of scores": (
         lambda: make_task("SequenceRegressor").compile(class_weights={"a": 1.0}),
-        "a score has none",
+        "a SequenceRegressor predicts scores",
     ),
     "a key": (
         lambda: make_task("TokenClassifier")({**make_batch(), "word_ids": np.zeros(1)}),
@@ -535,7 +535,7 @@ def test_wrong_labels_are_refused_by_name(tokenizer):
         classifier.fit(TEXTS[:2], ["a", "x"])
     with pytest.raises(ValueError, match="must be below 3"):
         classifier.fit(TEXTS[:2], [0, 3])
-    with pytest.raises(ValueError, match="equally many"):
+    with pytest.raises(ValueError, match="as many labels and weights as texts"):
         classifier.fit(TEXTS[:2], ["a"])
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):

@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.answer_labels import (
     answer_tensors,
     character_spans,
     longest_question,
     window_labels,
 )
-from keras_bert_d2l.models.tasks.heads import QuestionAnswerer
 from keras_bert_d2l.text.tokenizer.windows import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()
@@ -64,7 +64,7 @@ def as_labels(spans):
 def labels_of(tokenizer, windows, contexts, answers):
     starts, ends = character_spans(contexts, answer_tensors(answers))
     spans = tokenizer.answer_spans(windows, starts, ends)
-    return window_labels(spans, windows["rows"], starts, -100)
+    return window_labels(spans, windows["rows"], starts)
 
 
 def spans_by_characters(windows, answers):
@@ -128,7 +128,7 @@ def test_a_data_set_of_strings_is_as_good(make_answerer, windows):
     assert model.evaluate(dataset, verbose=0, return_dict=True) == pytest.approx(expected, rel=1e-5)
     elsewhere = {**answers, "start": answers["start"] + 1}
     wrong = tf.data.Dataset.from_tensor_slices((X, elsewhere)).batch(4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must stand in its context"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must occur in its context"):
         model.evaluate(wrong, verbose=0)
 
 

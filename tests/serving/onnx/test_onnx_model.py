@@ -9,7 +9,7 @@ import pytest
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

@@ -7,7 +7,7 @@ from keras_bert_d2l.data.tasks.examples import (
     TextExamples,
 )
 from keras_bert_d2l.inference.evaluation.compatibility import check_examples
-from keras_bert_d2l.models.tasks.heads import (
+from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
-from keras_bert_d2l.models.tasks.heads import SequenceClassifier, SequenceRegressor
+from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold

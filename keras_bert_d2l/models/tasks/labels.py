@@ -1,18 +1,56 @@
-"""Names of labels in, what a loss takes out.
+"""Tasks with named labels, and the conversion of names to ids.
 
 B batch, T tokens, C labels.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, check_bert, dense_head
+from keras_bert_d2l.types import Tensor
+
+
+class LabeledTaskOptions(TaskOptions, total=False):
+    """Keyword arguments of every task model with labels."""
+
+    dropout: float | None
+
+
+class LabeledTask(TaskModel):
+    """A task with one output for each of its labels.
+
+    Args:
+        bert: The pretrained model.
+        labels: Names of the labels, in the order of their ids.
+        dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
+        **options: `tokenizer`, which turns strings into batches, and `name`.
+
+    Raises:
+        ValueError: The task cannot use `bert`, or there are fewer than `min_labels` labels.
+    """
+
+    fields: tuple[str, ...] = ("labels", "dropout")
+    min_labels = 2
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str],
+        *,
+        dropout: float | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> None:
+        check_bert(bert, type(self))
+        self.labels = check_labels(labels, self.min_labels)
+        head = dense_head(bert, len(self.labels))
+        super().__init__(bert, head=head, dropout=check_dropout(dropout, bert), **options)
 
 
 def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
-    """Returns the names of a task's labels; raises a `ValueError` where they are none."""
+    """Return the names of a task's labels, or raise a `ValueError` if they cannot be used."""
     names = () if isinstance(labels, str) else tuple(labels)
     is_name = all(isinstance(name, str) and name for name in names)
     if not is_name or len(set(names)) < len(names) or len(names) < at_least:
@@ -23,15 +61,19 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
 
 
 def check_dropout(dropout: float | None, bert: BERTModel) -> float:
-    """Returns the rate before a head, which is that of `bert` if none is given."""
+    """Return the dropout rate before a head, by default that of `bert`."""
     rate = bert.bert_config.dropout if dropout is None else dropout
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
         raise ValueError(f"`dropout` must be in [0, 1). Received: dropout={dropout!r}.")
     return rate
 
 
-def label_ids(y: Any, labels: Sequence[str]) -> Any:
-    """Returns ids `(B,)` for names or ids of labels; tensors are returned as they are.
+def label_ids(y: object, labels: Sequence[str]) -> Tensor:
+    """Return the ids of labels, `(B,)`.
+
+    Args:
+        y: Names or ids of labels. Tensors are returned unchanged.
+        labels: Names of all labels.
 
     Raises:
         ValueError: There is no such label.
@@ -44,16 +86,19 @@ def label_ids(y: Any, labels: Sequence[str]) -> Any:
         return np.array([_id_of(name, ids) for name in y.tolist()], "int32")
     if y.size and y.max() >= len(labels):
         raise ValueError(
-            f"A label must be below {len(labels)}, the model has {len(labels)} labels. Received: "
-            f"{y.max()}."
+            f"A label must be below {len(labels)}, because the model has {len(labels)} labels. "
+            f"Received: {y.max()}."
         )
     return y
 
 
-def multi_hot(y: Any, labels: Sequence[str]) -> Any:
-    """Returns 0 and 1 `(B, C)` for lists of names of labels; numbers of this shape as they are.
+def multi_hot(y: object, labels: Sequence[str]) -> Tensor:
+    """Return a 1 for each label that a text has, and 0 for the others, `(B, C)`.
 
-    Tensors are returned as they are.
+    Args:
+        y: A list of names for each text; or the ones and zeros themselves. Tensors are returned
+            unchanged.
+        labels: Names of all labels.
 
     Raises:
         ValueError: There is no such label, or `y` holds neither names nor such numbers.
@@ -69,10 +114,13 @@ def multi_hot(y: Any, labels: Sequence[str]) -> Any:
     return hot
 
 
-def word_label_ids(y: Any, labels: Sequence[str]) -> Any:
-    """Returns the ids of the labels of words, ragged `(B, None)`, for lists of their names or ids.
+def word_label_ids(y: object, labels: Sequence[str]) -> Tensor:
+    """Return the ids of the labels of words, ragged `(B, None)`.
 
-    Arrays and tensors, labels of tokens, are returned as they are.
+    Args:
+        y: A list of names or ids for each text. Arrays and tensors, which hold the labels of
+            tokens, are returned unchanged.
+        labels: Names of all labels.
 
     Raises:
         ValueError: There is no such label.
@@ -85,10 +133,10 @@ def word_label_ids(y: Any, labels: Sequence[str]) -> Any:
     return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 
 
-def _checked_hot(y: Any, num_labels: int) -> np.ndarray:
+def _checked_hot(y: object, num_labels: int) -> np.ndarray:
     try:
         hot = np.asarray(y)
-        # Of a single label the axis may be left out.
+        # With a single label, the second axis is optional.
         is_hot = hot.shape[1:] == (num_labels,) or (hot.ndim == num_labels == 1)
     except ValueError:  # rows of different lengths
         is_hot = False
@@ -100,13 +148,13 @@ def _checked_hot(y: Any, num_labels: int) -> np.ndarray:
     return hot
 
 
-def _are_names(y: Sequence[Any]) -> bool:
+def _are_names(y: Sequence[object]) -> bool:
     return all(
         isinstance(row, list | tuple) and all(isinstance(name, str) for name in row) for row in y
     )
 
 
-def _id_of(name: Any, ids: dict[str, int]) -> int:
-    if name not in ids:
+def _id_of(name: object, ids: dict[str, int]) -> int:
+    if not isinstance(name, str) or name not in ids:
         raise ValueError(f"The model has the labels {list(ids)}. Received: the label {name!r:.80}.")
     return ids[name]

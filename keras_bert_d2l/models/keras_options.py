@@ -1,0 +1,79 @@
+"""The keyword arguments of `keras.Model`'s methods that models of this package pass on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
+
+import keras
+
+from keras_bert_d2l.types import Tensor
+
+Optimizer: TypeAlias = str | keras.optimizers.Optimizer
+Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
+MetricsOfOutputs: TypeAlias = Metrics | Mapping[str, Metrics]
+Results: TypeAlias = Any  # of `evaluate`: a number, a list, or a dictionary with `return_dict`
+
+
+class CompileOptions(TypedDict, total=False):
+    """The keyword arguments of `compile` after `loss`."""
+
+    loss_weights: Mapping[str, float] | None
+    metrics: MetricsOfOutputs | None
+    weighted_metrics: MetricsOfOutputs | None
+    run_eagerly: bool
+    steps_per_execution: int
+    jit_compile: bool | str
+    auto_scale_loss: bool
+
+
+def with_default_metrics(
+    options: CompileOptions, metrics: MetricsOfOutputs | None
+) -> CompileOptions:
+    """Return the arguments of `compile` with default metrics, unless metrics are given."""
+    if options.get("metrics") is None and options.get("weighted_metrics") is None:
+        return {**options, "weighted_metrics": metrics}
+    return options
+
+
+class ExportOptions(TypedDict, total=False):
+    """The keyword arguments of `export` after `format`."""
+
+    verbose: bool | None
+    input_signature: Sequence[keras.InputSpec | Mapping[str, keras.InputSpec]] | None
+
+
+class PredictOptions(TypedDict, total=False):
+    """The keyword arguments of `predict` after `batch_size`."""
+
+    verbose: str | int
+    steps: int | None
+    callbacks: Sequence[keras.callbacks.Callback] | None
+
+
+class EvaluateOptions(PredictOptions, total=False):
+    """The keyword arguments of `evaluate` after `sample_weight`."""
+
+    return_dict: bool
+
+
+class FitOptions(TypedDict, total=False):
+    """The keyword arguments of `fit` that need no preparation."""
+
+    verbose: str | int
+    callbacks: Sequence[keras.callbacks.Callback] | None
+    validation_split: float
+    class_weight: Mapping[int, float] | None
+    initial_epoch: int
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    validation_batch_size: int | None
+    validation_freq: int
+
+
+class FitData(TypedDict):
+    """Where `fit` and `evaluate` find the data."""
+
+    x: Tensor
+    y: Tensor | None
+    sample_weight: Tensor | None
+    batch_size: int | None

@@ -1,0 +1,121 @@
+"""QuestionAnswerer: the span of a context that answers a question.
+
+B batch, T tokens.
+"""
+
+from collections.abc import Sequence
+from typing import Unpack, cast
+
+import keras
+
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.models.metrics import label_metrics
+from keras_bert_d2l.models.tasks import answer_labels
+from keras_bert_d2l.models.tasks.strings import Batch, Texts
+from keras_bert_d2l.models.tasks.task_model import (
+    TaskModel,
+    TaskOptions,
+    Training,
+    check_bert,
+    dense_head,
+)
+from keras_bert_d2l.types import Tensor
+
+WINDOW_LEN = 384  # tokens of a question and its context: google-research/bert, run_squad.py
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class QuestionAnswerer(TaskModel):
+    """Predicts where in a context the answer to a question begins and ends.
+
+    `fit`, `evaluate` and `predict` also take strings. `x` is
+    `{"questions": [...], "contexts": [...]}`. `y` has for each question
+    `{"text": ..., "start": ...}`, the answer and its first character in the context, or an object
+    with these attributes; or a list of answers, of which the first is used; or `None` or an empty
+    list if the context has no answer. Both may also come as a dataset of batches, with the labels
+    `{"text": (B,), "start": (B,)}` and the text `""` for no answer.
+
+    A long context becomes several rows, overlapping windows. `fit` and `evaluate` then see more
+    rows than questions, each with the weight of its question. Rows that do not hold the whole
+    answer are labeled as having none; if no row holds it, all rows of the question are ignored.
+    `predict` returns one row per window, in order;
+    `tokenizer.windows(questions, contexts, *model.window_sizes)["rows"]` holds the number of the
+    question of each row. Use `answer` to get answers as text.
+
+    Source: Devlin et al. 2019, section 4.2; transformers, `BertForQuestionAnswering`.
+
+    Args:
+        bert: The pretrained model.
+        **options: `tokenizer`, which turns strings into batches, and `name`.
+
+    Call arguments: As for `SequenceClassifier`.
+
+    Returns: `{"start": (B, T), "end": (B, T)}`, logits of the answer's first and last token.
+        Labels are positions, `{"start": (B,), "end": (B,)}`; those below 0 are ignored.
+
+    Example:
+
+    ```python
+    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] who wrote it ada".split())
+    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    answerer = QuestionAnswerer(bert, tokenizer=Tokenizer(vocab))
+    answerer.compile(BERTAdamW(3e-5))
+    x = {"questions": ["Who wrote it?"], "contexts": ["Ada wrote it."]}
+    answerer.fit(x, [{"text": "Ada", "start": 0}])
+    ```
+    """
+
+    gives_tokens = True
+
+    def __init__(self, bert: BERTModel, **options: Unpack[TaskOptions]) -> None:
+        check_bert(bert, type(self))
+        super().__init__(bert, head=dense_head(bert, 2), **options)
+
+    def answer(
+        self,
+        encoded_X: Tensor,
+        tokens: Tensor,
+        valid_lens: Tensor | None,
+        training: bool | None,
+    ) -> dict[str, Tensor]:
+        logits = cast(Tensor, super().answer(encoded_X, tokens, valid_lens, training))  # (B, T, 2)
+        return {"start": logits[..., 0], "end": logits[..., 1]}
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        sides = ("start", "end")
+        return Training(
+            {side: WeightedCrossEntropy() for side in sides},
+            {side: label_metrics() for side in sides},
+            dict.fromkeys(sides, 0.5),
+        )
+
+    @property
+    def window_sizes(self) -> tuple[int, int]:
+        """Number of tokens in a window, and how many of them the next window repeats."""
+        max_len = min(WINDOW_LEN, self.bert_config.max_len)
+        return max_len, max_len // 3
+
+    def label_ids(self, y: object) -> Tensor:
+        return answer_labels.answer_tensors(y)
+
+    def checked_texts(self, x: object, y: Tensor | None = None) -> Texts:
+        answer_labels.check_keys(x)
+        texts = super().checked_texts(x)
+        lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
+        most = answer_labels.longest_question(*self.window_sizes)
+        answer_labels.check_examples(texts, y, lengths, most)
+        return texts
+
+    def text_batch(self, texts: Texts) -> Batch:
+        answer_labels.check_keys(texts)
+        max_len, overlap = self.window_sizes
+        return self.tokenizer.windows(texts["questions"], texts["contexts"], max_len, overlap)
+
+    def text_targets(
+        self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        starts, ends = answer_labels.character_spans(texts["contexts"], labels)
+        spans = self.tokenizer.answer_spans(batch, starts, ends)
+        labels = answer_labels.window_labels(spans, batch["rows"], starts)
+        return labels, *answer_labels.of_windows(weights, batch["rows"])

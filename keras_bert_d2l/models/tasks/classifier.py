@@ -1,0 +1,84 @@
+"""SequenceClassifier: labels for a text or a pair of texts.
+
+B batch, T tokens, C labels.
+"""
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import keras
+
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCrossEntropy
+from keras_bert_d2l.models.metrics import binary_metrics, label_metrics
+from keras_bert_d2l.models.tasks.labels import LabeledTask, LabeledTaskOptions, label_ids, multi_hot
+from keras_bert_d2l.models.tasks.task_model import Training
+from keras_bert_d2l.types import Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class SequenceClassifier(LabeledTask):
+    """Predicts the label, or the labels, of a text or a pair of texts.
+
+    The logits come from the pooler's output, dropout and a dense layer.
+
+    `fit`, `evaluate` and `predict` also take strings: `x` is a list of texts, or
+    `{"texts": [...], "texts_b": [...]}` for pairs, or a dataset of such batches. Texts that are
+    too long for the model are truncated. `y` may hold names of labels, or lists of names if
+    `multi_label`.
+
+    Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`.
+
+    Args:
+        bert: The pretrained model, with a pooler.
+        labels: Names of the labels, in the order of their ids.
+        multi_label: Whether a text can have any number of the labels.
+        **options: `dropout`, the rate before the head (`None`: that of `bert`); `tokenizer`, which
+            turns strings into batches; and `name`.
+
+    Call arguments:
+        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
+        segments: Segment ids, int `(B, T)`.
+        valid_lens: Number of tokens in each row that are not padding, `(B,)`. `None`: all.
+        training: Whether to apply dropout.
+
+    Returns: logits `(B, C)`. Labels are int `(B,)`; with `multi_label`, 0 or 1, `(B, C)`.
+
+    Raises:
+        ValueError: `bert` has no pooler, or there are fewer than two labels.
+
+    Example:
+
+    ```python
+    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
+    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    classifier = SequenceClassifier(bert, ["bad", "good"], tokenizer=Tokenizer(vocab))
+    classifier.compile(BERTAdamW(2e-5))
+    classifier.fit(["what a film", "a bore"], ["good", "bad"])
+    ```
+    """
+
+    fields = ("labels", "multi_label", "dropout")
+    has_pooler = True
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str],
+        *,
+        multi_label: bool = False,
+        **options: Unpack[LabeledTaskOptions],
+    ) -> None:
+        self.multi_label = bool(multi_label)
+        self.min_labels = 1 if self.multi_label else 2
+        super().__init__(bert, labels, **options)
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        if self.multi_label:
+            return Training(
+                WeightedBinaryCrossEntropy(class_weights=class_weights), binary_metrics()
+            )
+        return Training(WeightedCrossEntropy(class_weights=class_weights), label_metrics())
+
+    def label_ids(self, y: object) -> Tensor:
+        return (multi_hot if self.multi_label else label_ids)(y, self.labels)

@@ -1,0 +1,111 @@
+"""TextEmbedder: one vector per text.
+
+B batch, T tokens, D hidden width.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.contrastive import ContrastiveLoss
+from keras_bert_d2l.models.tasks.strings import Batch, Texts
+from keras_bert_d2l.models.tasks.task_model import (
+    TaskModel,
+    TaskOptions,
+    Training,
+    check_bert,
+    precise_policy,
+)
+from keras_bert_d2l.types import Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class TextEmbedder(TaskModel):
+    """Encodes texts as vectors that can be compared with each other.
+
+    `fit`, `evaluate` and `predict` also take a list of texts, as those of `SequenceClassifier` do,
+    but no pairs: every text has its own vector.
+
+    Training moves texts of the same group close together. The labels are the groups: ids, or
+    names in a list. For pairs of texts with the same meaning, number the pairs, and put both texts
+    of a pair into the same batch.
+
+    Source: Reimers and Gurevych 2019 (Sentence-BERT).
+
+    Args:
+        bert: The pretrained model.
+        pooling: `"cls"` (the encoded `[CLS]`), or `"mean"` or `"max"` over all tokens.
+        normalize: Whether to scale vectors to length 1, so that their dot product is the cosine.
+        **options: `tokenizer`, which turns strings into batches, and `name`.
+
+    Call arguments: As for `SequenceClassifier`.
+
+    Returns: vectors `(B, D)`. Labels are int `(B,)`; a text whose label is below 0 has no group.
+
+    Raises:
+        ValueError: There is no such pooling.
+
+    Example:
+
+    ```python
+    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a good fine bad poor film".split())
+    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    embedder = TextEmbedder(bert, tokenizer=Tokenizer(vocab))
+    embedder.compile(BERTAdamW(2e-5))
+    texts = ["a good film", "a fine film", "a bad film", "a poor film"]
+    embedder.fit(texts, [0, 0, 1, 1], batch_size=4, shuffle=False)
+    ```
+    """
+
+    fields = ("pooling", "normalize")
+    has_head = False
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        pooling: PoolingKind = "mean",
+        *,
+        normalize: bool = True,
+        **options: Unpack[TaskOptions],
+    ) -> None:
+        check_bert(bert, type(self))
+        head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
+        super().__init__(bert, head=head, **options)
+        self.pooling = pooling
+        self.normalize = bool(normalize)
+
+    def answer(
+        self,
+        encoded_X: Tensor,
+        tokens: Tensor,
+        valid_lens: Tensor | None,
+        training: bool | None,
+    ) -> Tensor:
+        lens_mask = valid_lens_mask(valid_lens, ops.shape(encoded_X)[1])
+        is_token = ops.cast(tokens, "int32") > 0  # as in the encoder
+        by_tokens = self.bert_config.mask_from == "tokens"
+        mask = combine_masks(lens_mask, is_token if by_tokens else None)
+        return self.head(encoded_X, None if mask is None else mask[:, 0])
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        return Training(ContrastiveLoss(), None)
+
+    def label_ids(self, y: object) -> Tensor:
+        if not isinstance(y, list | tuple | np.ndarray):
+            return y
+        y = np.asarray(y)
+        return np.unique(y, return_inverse=True)[1] if y.dtype.kind in "USO" else y
+
+    def text_batch(self, texts: Texts) -> Batch:
+        if isinstance(texts, Mapping) and "texts_b" in texts:
+            raise ValueError(
+                "A TextEmbedder takes single texts. Received: pairs; put both texts of a pair in "
+                "the list, next to each other, with the same label."
+            )
+        return super().text_batch(texts)

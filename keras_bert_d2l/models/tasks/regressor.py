@@ -1,0 +1,68 @@
+"""SequenceRegressor: scores for a text or a pair of texts.
+
+B batch, C scores.
+"""
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import keras
+import numpy as np
+
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.losses import WeightedSquaredError
+from keras_bert_d2l.models.metrics import score_metrics
+from keras_bert_d2l.models.tasks.labels import LabeledTask, LabeledTaskOptions
+from keras_bert_d2l.models.tasks.task_model import Training
+from keras_bert_d2l.types import Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class SequenceRegressor(LabeledTask):
+    """Predicts a score, or several, for a text or a pair of texts.
+
+    `fit`, `evaluate` and `predict` take strings as those of `SequenceClassifier` do.
+
+    Source: transformers, `BertForSequenceClassification` with `problem_type="regression"`.
+
+    Args:
+        bert: The pretrained model, with a pooler.
+        labels: Names of the scores.
+        **options: As for `SequenceClassifier`.
+
+    Call arguments: As for `SequenceClassifier`.
+
+    Returns: scores `(B, C)`. Labels are floats `(B, C)`, or `(B,)` for one score.
+
+    Raises:
+        ValueError: `bert` has no pooler, or there is no label.
+
+    Example:
+
+    ```python
+    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
+    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    regressor = SequenceRegressor(bert, ["stars"], tokenizer=Tokenizer(vocab))
+    regressor.compile(BERTAdamW(2e-5))
+    regressor.fit(["what a film", "a bore"], [4.5, 1.0])
+    ```
+    """
+
+    has_pooler = True
+    min_labels = 1
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str] = ("score",),
+        **options: Unpack[LabeledTaskOptions],
+    ) -> None:
+        super().__init__(bert, labels, **options)
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        if class_weights is not None:
+            raise ValueError("`class_weights` is for labels; a SequenceRegressor predicts scores.")
+        return Training(WeightedSquaredError(), score_metrics())
+
+    def label_ids(self, y: object) -> Tensor:
+        return np.asarray(y, "float32") if isinstance(y, list | tuple) else y

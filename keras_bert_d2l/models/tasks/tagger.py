@@ -1,0 +1,70 @@
+"""TokenClassifier: a label for every token.
+
+B batch, T tokens, C labels.
+"""
+
+from collections.abc import Sequence
+
+import keras
+
+from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.models.metrics import label_metrics
+from keras_bert_d2l.models.tasks import strings
+from keras_bert_d2l.models.tasks.labels import LabeledTask, word_label_ids
+from keras_bert_d2l.models.tasks.strings import Batch
+from keras_bert_d2l.models.tasks.task_model import Training
+from keras_bert_d2l.types import Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class TokenClassifier(LabeledTask):
+    """Predicts a label for every token, for example parts of speech or named entities.
+
+    Losses and metrics ignore tokens whose label is below 0, for example -100.
+
+    `fit`, `evaluate` and `predict` also take words: `x` holds the words of each text and `y` their
+    labels, as names or ids, in lists of lists or ragged tensors. The first token of a word gets
+    the label of the word; its other tokens are ignored.
+
+    Source: Devlin et al. 2019, figure 4 (d); transformers, `BertForTokenClassification`.
+
+    Args:
+        bert: The pretrained model.
+        labels: Names of the labels, in the order of their ids.
+        dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
+        tokenizer: Turns words into batches.
+        name: Name of the model.
+
+    Call arguments: As for `SequenceClassifier`.
+
+    Returns: logits `(B, T, C)`. Labels are int `(B, T)`.
+
+    Raises:
+        ValueError: There are fewer than two labels.
+
+    Example:
+
+    ```python
+    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada wrote it".split())
+    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    tagger = TokenClassifier(bert, ["noun", "verb", "pronoun"], tokenizer=Tokenizer(vocab))
+    tagger.compile(BERTAdamW(2e-5))
+    tagger.fit([["ada", "wrote", "it"]], [["noun", "verb", "pronoun"]])
+    ```
+    """
+
+    gives_tokens = True
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        return Training(WeightedCrossEntropy(class_weights=class_weights), label_metrics())
+
+    def label_ids(self, y: object) -> Tensor:
+        return word_label_ids(y, self.labels)
+
+    def text_batch(self, texts: strings.Texts) -> Batch:
+        return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
+
+    def text_targets(
+        self, texts: strings.Texts, batch: Batch, labels: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        return strings.first_piece_labels(labels, batch["word_ids"]), *weights
