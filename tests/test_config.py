@@ -1,8 +1,12 @@
+import dataclasses
 import json
+import typing
 
 import pytest
 
 from keras_bert_d2l import BERTConfig
+from keras_bert_d2l.config import BERTOptions
+from keras_bert_d2l.types import LayerOptions
 
 SIZES = {"vocab_size": 10, "num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1}
 
@@ -11,10 +15,16 @@ def make_config(**fields):
     return BERTConfig(**{**SIZES, "dropout": 0.1, **fields})
 
 
-def test_positional_arguments_are_in_the_order_of_the_book():
+def test_positional_arguments_follow_the_books_order():
     config = BERTConfig(10000, 768, 1024, 4, 2, 0.2)
     assert (config.vocab_size, config.num_hiddens, config.ffn_num_hiddens) == (10000, 768, 1024)
     assert (config.num_heads, config.num_blks, config.dropout, config.max_len) == (4, 2, 0.2, 1000)
+
+
+def test_keyword_arguments_of_layers_are_the_options_of_the_config():
+    fields = dataclasses.fields(BERTConfig)
+    options = {field.name: field.type for field in fields if field.kw_only is True}
+    assert typing.get_type_hints(BERTOptions) == {**options, **typing.get_type_hints(LayerOptions)}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +38,7 @@ def test_positional_arguments_are_in_the_order_of_the_book():
         ("large", 24, 1024, 16),
     ],
 )
-def test_googles_sizes(name, blocks, width, heads):
+def test_presets_have_googles_sizes(name, blocks, width, heads):
     config = BERTConfig.preset(name, vocab_size=8000)
     assert (config.num_blks, config.num_hiddens, config.num_heads) == (blocks, width, heads)
     assert config.ffn_num_hiddens == 4 * width
@@ -36,7 +46,7 @@ def test_googles_sizes(name, blocks, width, heads):
     assert (config.tie_embeddings, config.activation) == (True, "gelu_tanh")
 
 
-def test_the_grid_of_smaller_berts_has_all_24_and_the_names_are_in_it():
+def test_all_24_smaller_berts_are_presets_and_include_the_named_sizes():
     grid = {
         (blocks, width): BERTConfig.preset(f"L-{blocks}_H-{width}")
         for blocks in range(2, 13, 2)
@@ -51,7 +61,7 @@ def test_the_grid_of_smaller_berts_has_all_24_and_the_names_are_in_it():
         assert BERTConfig.preset(name) == grid[place]
 
 
-def test_the_systems_differ_where_their_sources_do():
+def test_presets_of_systems_differ_exactly_where_the_systems_do():
     def differences(one, other):
         one, other = (BERTConfig.preset(name).to_dict() for name in (one, other))
         return {name: other[name] for name in one if one[name] != other[name]}
@@ -71,7 +81,7 @@ def test_the_systems_differ_where_their_sources_do():
     }
 
 
-def test_an_unknown_preset_is_refused_with_the_known_ones():
+def test_an_unknown_preset_raises_and_lists_the_known_ones():
     with pytest.raises(ValueError, match="'mini'.*Received: name='huge'"):
         BERTConfig.preset("huge")
 
@@ -102,7 +112,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones():
         ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
     ],
 )
-def test_a_field_out_of_its_range_is_refused_by_name(fields, message):
+def test_a_field_out_of_range_raises_with_its_name(fields, message):
     with pytest.raises(ValueError, match=message):
         make_config(**fields)
 
@@ -123,7 +133,7 @@ def test_json_keeps_every_field(tmp_path):
         ("[1]", "config.json.*must hold a JSON object"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name(tmp_path, text, message):
+def test_an_invalid_file_raises_with_its_name(tmp_path, text, message):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.masks import masked_softmax, valid_lens_mask
+from keras_bert_d2l.layers.attention import dot_product_attention
 
 
 def softmax(scores):
@@ -12,7 +11,7 @@ def softmax(scores):
 
 
 def attention_in_numpy(layer, x, valid_lens):
-    """The formula of Vaswani et al., one head at a time."""
+    """Compute the formula of Vaswani et al., one head at a time."""
     width = layer.num_hiddens // layer.num_heads
     q, k, v = (x @ w.kernel.numpy() + w.bias.numpy() for w in (layer.W_q, layer.W_k, layer.W_v))
     rows = []
@@ -26,43 +25,41 @@ def attention_in_numpy(layer, x, valid_lens):
     return np.stack(rows) @ layer.W_o.kernel.numpy() + layer.W_o.bias.numpy()
 
 
-def test_heads_attend_to_the_valid_tokens_by_the_formula():
+def test_dot_product_attention_returns_weighted_values_and_their_weights():
+    q = np.array([[[[0.0, 0.0], [100.0, 0.0]]]], "float32")  # one head, two queries
+    k = np.array([[[[1.0, 0.0], [-1.0, 0.0], [9.0, 9.0]]]], "float32")
+    v = np.array([[[[2.0, 4.0], [4.0, 8.0], [6.0, 6.0]]]], "float32")
+    mask = np.array([[[[True, True, False]]]])
+    output, weights = dot_product_attention(q, k, v, mask)
+    np.testing.assert_allclose(weights, [[[[0.5, 0.5, 0], [1, 0, 0]]]], atol=1e-6)
+    np.testing.assert_allclose(output, [[[[3, 6], [2, 4]]]], atol=1e-6)
+    dropped, same = dot_product_attention(q, k, v, mask, dropout=lambda weights: 0 * weights)
+    np.testing.assert_array_equal(dropped, 0 * output)
+    np.testing.assert_array_equal(same, weights)
+
+
+def test_attention_equals_the_formula_over_the_valid_tokens():
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     layer = MultiHeadAttention(8, 2, 0.0)
     got = layer(x, x, x, np.array([5, 3, 1]))
     np.testing.assert_allclose(got, attention_in_numpy(layer, x, [5, 3, 1]), atol=1e-6)
 
 
-def test_no_lengths_means_that_all_tokens_count():
+def test_without_lengths_all_tokens_get_attention():
     x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
     layer = MultiHeadAttention(8, 2, 0.0)
     np.testing.assert_allclose(layer(x, x, x), layer(x, x, x, np.array([4, 4])), atol=1e-6)
 
 
-def test_a_length_for_each_query_masks_each_query_by_itself():
-    mask = valid_lens_mask(np.array([[1, 2], [3, 0]]), 3)
-    assert ops.convert_to_numpy(mask).astype(int).tolist() == [
-        [[1, 0, 0], [1, 1, 0]],
-        [[1, 1, 1], [0, 0, 0]],
-    ]
+def test_attention_weights_are_returned_only_on_request():
+    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
+    layer = MultiHeadAttention(8, 2, 0.0)
+    output, weights = layer(x, x, x, np.array([4, 2]), return_attention=True)
+    assert weights.shape == (2, 2, 4, 4)
+    np.testing.assert_array_equal(output, layer(x, x, x, np.array([4, 2])))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_masked_entries_have_no_weight_and_an_all_masked_row_is_finite(dtype):
-    scores = ops.cast(np.array([[1.0, 2.0, 30.0], [5.0, 5.0, 5.0]]), dtype)
-    mask = np.array([[True, True, False], [False, False, False]])
-    weights = ops.convert_to_numpy(ops.cast(masked_softmax(scores, mask), "float32"))
-    np.testing.assert_allclose(weights[0], [*softmax(np.array([1.0, 2.0])), 0.0], atol=4e-3)
-    assert weights[0, 2] == 0
-    np.testing.assert_allclose(weights[1], [1 / 3] * 3, atol=4e-3)
-
-
-def test_lengths_of_a_wrong_rank_are_refused():
-    with pytest.raises(ValueError, match=r"shape \(B,\).*Received: .*\(1, 1, 1\)"):
-        valid_lens_mask(np.ones((1, 1, 1)), 3)
-
-
-def test_a_width_that_the_heads_do_not_divide_is_refused():
+def test_a_width_that_is_no_multiple_of_the_heads_raises():
     with pytest.raises(ValueError, match="num_hiddens=10, num_heads=4"):
         MultiHeadAttention(10, 4, 0.0)
 
@@ -72,7 +69,7 @@ def test_layer_survives_its_config():
     assert MultiHeadAttention.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
-def test_projections_without_bias_have_none():
+def test_use_bias_false_creates_no_bias():
     layer = MultiHeadAttention(8, 2, 0.0, use_bias=False)
     layer.build((None, None, 8))
     assert [weight.name for weight in layer.weights] == ["kernel"] * 4

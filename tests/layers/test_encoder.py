@@ -20,7 +20,7 @@ def test_the_books_example_has_the_books_shape():
     assert encoder.pos_embedding.shape == (1, 1000, 768)
 
 
-def test_embeddings_of_token_segment_and_position_are_summed():
+def test_token_segment_and_position_embeddings_are_summed():
     encoder = BERTEncoder(10, 8, 16, 2, 1, 0.0, max_len=6)
     encoder.build((None, None))
     encoder.blks = []  # what is left is what goes into the first block
@@ -33,7 +33,7 @@ def test_embeddings_of_token_segment_and_position_are_summed():
 
 
 @pytest.mark.parametrize("options", [{}, {"embedding_norm": True, "activation": "gelu_tanh"}])
-def test_what_stands_in_the_padding_never_matters(options):
+def test_padding_does_not_change_the_encoded_tokens(options):
     encoder = small_encoder(**options)
     lens = np.array([4, 6])
     expected = encoder(TOKENS, SEGMENTS, lens)
@@ -55,24 +55,24 @@ def test_lengths_may_be_floats_even_under_mixed_precision():
     assert np.abs(tf.cast(of_floats - of_256, tf.float32)).max() > 0
 
 
-def test_a_sequence_longer_than_max_len_is_refused():
+def test_a_sequence_longer_than_max_len_raises():
     with pytest.raises(ValueError, match=r"\(1, 7\), max_len=6"):
         small_encoder()(np.zeros((1, 7), int), np.zeros((1, 7), int))
 
 
 @pytest.mark.parametrize(("tokens", "worst"), [([[1, 10]], 10), ([[-1, 2]], -1)])
-def test_an_id_outside_the_vocabulary_is_refused(tokens, worst):
+def test_an_id_outside_the_vocabulary_raises(tokens, worst):
     with pytest.raises(ValueError, match=f"from 0 to 9.*the id {worst}"):
         small_encoder()(np.array(tokens), np.zeros((1, 2), int))
 
 
-def test_a_segment_without_an_embedding_is_refused():
+def test_a_segment_without_an_embedding_raises():
     with pytest.raises(ValueError, match="`segments` must be ids from 0 to 1.*the id 2"):
         small_encoder()(np.array([[1]]), np.array([[2]]))
 
 
 @pytest.mark.slow
-def test_batch_and_length_may_be_unknown_when_traced():
+def test_batch_size_and_length_may_be_unknown_when_traced():
     encoder = small_encoder()
     spec = tf.TensorSpec((None, None), tf.int32)
     traced = tf.function(encoder, input_signature=[spec, spec, tf.TensorSpec((None,), tf.int32)])
@@ -82,7 +82,7 @@ def test_batch_and_length_may_be_unknown_when_traced():
         np.testing.assert_allclose(got, encoder(*args), atol=1e-6)
 
 
-def test_both_initialisers_start_as_they_say():
+def test_both_initializers_draw_with_their_documented_deviation():
     for initializer, token, position in (
         ("book", 0.1 / np.sqrt(12), 0.05),
         ("truncated_normal", 0.02 * 0.88, 0.02 * 0.88),  # the cut takes 12 % off the deviation
@@ -99,13 +99,26 @@ def test_layer_survives_its_config():
     assert BERTEncoder.from_config(encoder.get_config()).get_config() == encoder.get_config()
 
 
+def test_a_config_saved_by_version_0_1_0_loads():
+    encoder = small_encoder(norm_first=True, positions="sinusoidal")
+    config = encoder.get_config()
+    for name in ("pooler", "next_sentence", "mlm_head", "tie_embeddings"):
+        del config[name]  # 0.1.0 saved only the options that matter to the encoder
+    assert BERTEncoder.from_config(config).get_config() == encoder.get_config()
+
+
+def test_an_unknown_option_raises_with_its_name():
+    with pytest.raises(ValueError, match="BERTEncoder.*num_layers"):
+        small_encoder(num_layers=2)
+
+
 def test_output_carries_no_keras_mask():
     out = small_encoder()(TOKENS, SEGMENTS, np.array([4, 6]))
     assert getattr(out, "_keras_mask", None) is None
     assert keras.backend.standardize_dtype(out.dtype) == "float32"
 
 
-def test_hidden_states_and_attention_are_those_of_the_ordinary_call():
+def test_hidden_states_and_attention_agree_with_the_plain_call():
     encoder, lens = small_encoder(), np.array([4, 6])
     got = encoder(TOKENS, SEGMENTS, lens, return_hidden_states=True, return_attention=True)
     assert sorted(got) == ["attention", "encoded", "hidden_states"]
@@ -129,7 +142,7 @@ def test_hidden_states_can_be_outputs_of_a_functional_model():
     assert model([TOKENS, SEGMENTS]).shape == (2, 6, 8)
 
 
-def test_sinusoidal_positions_are_the_formula_and_no_weight():
+def test_sinusoidal_positions_follow_the_formula_and_are_not_a_weight():
     encoder = small_encoder(positions="sinusoidal")
     encoder.build((None, None))
     assert not any("pos" in weight.path for weight in encoder.weights)
@@ -143,7 +156,7 @@ def test_sinusoidal_positions_are_the_formula_and_no_weight():
             )
 
 
-def test_token_0_is_padding_where_the_mask_comes_from_the_tokens():
+def test_mask_from_tokens_treats_token_0_as_padding():
     encoder = small_encoder(mask_from="tokens")
     by_hand = small_encoder()
     by_hand.build((None, None))
@@ -162,7 +175,7 @@ def test_token_0_is_padding_where_the_mask_comes_from_the_tokens():
     )
 
 
-def test_position_ids_choose_the_rows_of_the_position_embedding():
+def test_position_ids_select_rows_of_the_position_embedding():
     encoder = small_encoder()
     same = encoder(TOKENS, SEGMENTS, position_ids=np.tile(np.arange(6), (2, 1)))
     np.testing.assert_array_equal(same, encoder(TOKENS, SEGMENTS))
@@ -170,6 +183,6 @@ def test_position_ids_choose_the_rows_of_the_position_embedding():
         encoder(TOKENS, SEGMENTS, position_ids=np.full((2, 6), 6))
 
 
-def test_an_attention_mask_of_another_rank_is_refused():
+def test_an_attention_mask_of_a_wrong_rank_raises():
     with pytest.raises(ValueError, match=r"\(B, T, T\).*Received: .*\(2, 1, 6, 6\)"):
         small_encoder()(TOKENS, SEGMENTS, attention_mask=np.ones((2, 1, 6, 6)))

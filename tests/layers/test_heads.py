@@ -9,12 +9,12 @@ X = np.random.default_rng(0).normal(size=(2, 8, 16)).astype("float32")
 POSITIONS = np.array([[1, 5, 2], [6, 1, 5]])
 
 
-def test_gather_takes_the_vectors_at_the_positions():
+def test_gather_positions_returns_the_vectors_at_the_positions():
     expected = np.stack([X[row][positions] for row, positions in enumerate(POSITIONS)])
     np.testing.assert_array_equal(gather_positions(X, POSITIONS), expected)
 
 
-def test_logits_are_made_for_the_predicted_positions_alone():
+def test_logits_depend_only_on_the_predicted_positions():
     head = MaskLM(100, 16)
     assert head(X, POSITIONS).shape == (2, 3, 100)
     elsewhere = X.copy()
@@ -30,7 +30,7 @@ def test_an_untied_head_is_the_books_perceptron():
     assert head.count_params() == (16 * 12 + 12) + 2 * 12 + (12 * 100 + 100)
 
 
-def test_a_tied_head_ends_in_the_token_embedding_and_a_bias():
+def test_a_tied_head_ends_with_the_token_embedding_and_a_bias():
     embedding = keras.layers.Embedding(100, 16)
     embedding.build((None, None))
     head = MaskLM(100, 16, token_embedding=embedding)
@@ -41,7 +41,7 @@ def test_a_tied_head_ends_in_the_token_embedding_and_a_bias():
     np.testing.assert_allclose(head(X, POSITIONS), expected, atol=1e-4)
 
 
-def test_a_tied_head_in_a_functional_model_is_saved_once_and_loaded_tied(tmp_path):
+def test_a_tied_head_in_a_functional_model_is_saved_once_and_loads_tied(tmp_path):
     tokens = keras.Input((None,), dtype="int32", name="tokens")
     positions = keras.Input((None,), dtype="int32", name="pred_positions")
     embedding = keras.layers.Embedding(50, 16)
@@ -54,7 +54,7 @@ def test_a_tied_head_in_a_functional_model_is_saved_once_and_loaded_tied(tmp_pat
     assert loaded.count_params() == model.count_params()
 
 
-def test_next_sentence_takes_any_width():
+def test_next_sentence_head_takes_any_width():
     assert NextSentencePred()(X.reshape(2, -1)).shape == (2, 2)
 
 

@@ -24,7 +24,7 @@ def drawers():
     ]
 
 
-def test_googles_weights_are_within_two_deviations_of_002():
+def test_truncated_normal_weights_are_within_two_deviations_of_002():
     weights = np.asarray(dense_initializer("truncated_normal")((100, 100)))
     assert 0.039 < np.abs(weights).max() <= 0.0401
     np.testing.assert_allclose(weights.std(), 0.0176, rtol=0.05)  # of a normal cut at two
@@ -47,13 +47,13 @@ def test_nothing_is_drawn_without_initialization(dtype, monkeypatch):
             initializer((3, 4), dtype)
 
 
-def test_initialization_is_back_after_an_error():
+def test_initialization_is_on_again_after_an_error():
     with pytest.raises(KeyError), without_initialization():
         raise KeyError
     assert np.asarray(output_initializer()((10, 10))).std() > 0.01
 
 
-def test_initialize_draws_the_kernels_of_a_layer_anew():
+def test_initialize_redraws_the_kernels_of_a_layer():
     head = MaskLM(5, 4)
     with without_initialization():
         head.build((None, None, 4))
@@ -65,7 +65,7 @@ def test_initialize_draws_the_kernels_of_a_layer_anew():
     np.testing.assert_array_equal(norm.gamma, [2.0] * 4)
 
 
-def test_an_initializer_passes_through_its_configuration():
+def test_initializer_survives_its_config():
     for initializer in drawers():
         config = keras.saving.serialize_keras_object(initializer)
         again = keras.saving.deserialize_keras_object(config)

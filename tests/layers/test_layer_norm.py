@@ -7,7 +7,7 @@ from keras_bert_d2l.layers.layer_norm import UnbiasedLayerNormalization, layer_n
 X = np.random.default_rng(0).normal(3, 2, (2, 4, 6)).astype("float32")
 
 
-def test_the_unbiased_norm_divides_by_the_deviation_over_one_less_plus_epsilon():
+def test_unbiased_norm_divides_by_the_unbiased_deviation_plus_epsilon():
     layer = layer_normalization("unbiased", 0.5)
     layer.build(X.shape)
     layer.gamma.assign(np.arange(6))
@@ -16,7 +16,7 @@ def test_the_unbiased_norm_divides_by_the_deviation_over_one_less_plus_epsilon()
     np.testing.assert_allclose(layer(X), np.arange(6) * (X - mean) / (std + 0.5) + 1, atol=1e-5)
 
 
-def test_the_biased_norm_is_keras_own():
+def test_biased_norm_is_the_layer_of_keras():
     layer = layer_normalization("biased", 0.5)
     assert isinstance(layer, keras.layers.LayerNormalization)
     expected = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 0.5)

@@ -19,13 +19,13 @@ OPTIONS_OF_GOOGLE = {
 }
 
 
-def test_positional_arguments_give_the_books_tuple(make_model, make_batch):
+def test_positional_arguments_return_the_books_tuple(make_model, make_batch):
     features, _, _ = make_batch()
     encoded, mlm, nsp = make_model()(*features.values())
     assert (encoded.shape, mlm.shape, nsp.shape) == ((8, 16, 32), (8, 4, 60), (8, 2))
 
 
-def test_without_positions_there_is_no_mlm_output(make_model, make_batch):
+def test_without_pred_positions_there_is_no_mlm_output(make_model, make_batch):
     features, _, _ = make_batch()
     model = make_model()
     encoded, mlm, nsp = model(features["tokens"], features["segments"])
@@ -34,7 +34,7 @@ def test_without_positions_there_is_no_mlm_output(make_model, make_batch):
     assert list(model(features)) == ["nsp"]
 
 
-def test_a_dictionary_gives_the_logits_of_the_tuple(make_model, make_batch):
+def test_a_dictionary_returns_the_same_logits_as_the_tuple(make_model, make_batch):
     features, _, _ = make_batch()
     model = make_model()
     _, mlm, nsp = model(*features.values())
@@ -51,7 +51,7 @@ def test_a_dictionary_gives_the_logits_of_the_tuple(make_model, make_batch):
         ({"segments": None}, "no 'segments'"),
     ],
 )
-def test_a_batch_with_wrong_keys_is_refused(make_model, make_batch, change, message):
+def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message):
     features, _, _ = make_batch()
     features = {k: v for k, v in {**features, **change}.items() if v is not None}
     with pytest.raises(ValueError, match=message):
@@ -68,9 +68,9 @@ def test_weights_exist_before_the_first_call(make_model):
     )
 
 
-@pytest.mark.slow
 # google-research/bert, README (base and large in Devlin et al. 2019 as 110 M and 340 M); the
 # notebook's summary prints the sizes of its layers, of which this is the sum.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "published"),
     [("base", 109_482_240), ("large", 335_141_888), ("codertimo", 108_096_768)],
@@ -90,7 +90,7 @@ def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, publ
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
-def test_an_untrained_model_is_as_good_as_a_guess(make_batch, options):
+def test_the_loss_of_an_untrained_model_is_that_of_a_guess(make_batch, options):
     model = BERTModel(60, 128, 128, 2, 2, 0.0, 16, **options)
     model.compile()
     features, labels, weights = make_batch(256)
@@ -102,7 +102,7 @@ def test_an_untrained_model_is_as_good_as_a_guess(make_batch, options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
-def test_one_batch_is_learned_by_heart(make_model, make_batch, options):
+def test_the_model_overfits_one_batch(make_model, make_batch, options):
     model = make_model(**{**options, "embedding_dropout": 0.0})
     features, labels, weights = make_batch()
     model.compile(BERTAdamW(3e-3))
@@ -138,9 +138,7 @@ VARIANTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
-def test_every_variant_starts_as_a_guess_and_learns_one_batch_by_heart(
-    make_model, make_batch, options
-):
+def test_every_variant_starts_with_a_guess_and_overfits_one_batch(make_model, make_batch, options):
     model = make_model(**options)
     features, labels, weights = make_batch()
     model.compile(BERTAdamW(3e-3))
@@ -151,7 +149,7 @@ def test_every_variant_starts_as_a_guess_and_learns_one_batch_by_heart(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
-def test_every_variant_survives_keras_format(make_model, make_batch, tmp_path, options):
+def test_every_variant_survives_the_keras_format(make_model, make_batch, tmp_path, options):
     features, _, _ = make_batch()
     model = make_model(**options)
     model.save(tmp_path / "model.keras")
@@ -162,9 +160,7 @@ def test_every_variant_survives_keras_format(make_model, make_batch, tmp_path, o
 
 
 @pytest.mark.slow
-def test_without_next_sentence_there_is_one_output_one_loss_and_no_third_of_the_tuple(
-    make_model, make_batch
-):
+def test_without_next_sentence_there_is_no_nsp_output_and_no_nsp_loss(make_model, make_batch):
     features, labels, weights = make_batch()
     model = make_model(next_sentence=False, pooler=False)
     assert model(*features.values())[2] is None
@@ -179,7 +175,7 @@ def test_without_next_sentence_there_is_one_output_one_loss_and_no_third_of_the_
 
 
 @pytest.mark.slow
-def test_training_a_pooler_that_no_loss_reaches_is_no_silent_matter(make_model, make_batch):
+def test_a_pooler_without_a_loss_causes_a_warning_in_training(make_model, make_batch):
     features, labels, weights = make_batch()
     model = make_model(next_sentence=False)
     model.compile(BERTAdamW(3e-3))
@@ -189,7 +185,7 @@ def test_training_a_pooler_that_no_loss_reaches_is_no_silent_matter(make_model, 
         )
 
 
-def test_an_attention_mask_says_what_valid_lens_say(make_model, make_batch):
+def test_an_attention_mask_can_replace_valid_lens(make_model, make_batch):
     features, _, _ = make_batch()
     model = make_model()
     expected = model(features)
@@ -201,7 +197,7 @@ def test_an_attention_mask_says_what_valid_lens_say(make_model, make_batch):
             np.testing.assert_allclose(got[name], logits, atol=1e-6)
 
 
-def test_examples_packed_in_one_row_give_the_logits_of_their_own_rows(make_model):
+def test_packed_examples_get_the_same_logits_as_in_separate_rows(make_model):
     rng = np.random.default_rng(0)
     lengths, model = (7, 5, 3), make_model()
     rows = [rng.integers(0, 60, (1, n)) for n in lengths]
@@ -224,7 +220,7 @@ def test_examples_packed_in_one_row_give_the_logits_of_their_own_rows(make_model
 
 
 @pytest.mark.slow
-def test_metrics_are_exact_over_the_data_set_whatever_the_batches(make_model, make_batch):
+def test_metrics_are_exact_over_the_dataset_for_any_batch_size(make_model, make_batch):
     features, labels, weights = make_batch(10)
     model = make_model()
     model.compile()
@@ -261,7 +257,7 @@ def test_predict_returns_both_logits(make_model, make_batch):
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
-def test_config_and_weights_make_the_same_model(make_model, make_batch, tmp_path, options):
+def test_config_and_weights_restore_the_same_model(make_model, make_batch, tmp_path, options):
     model = make_model(**options)
     twin = BERTModel.from_config(model.get_config())
     assert twin.get_config() == model.get_config()
@@ -272,7 +268,7 @@ def test_config_and_weights_make_the_same_model(make_model, make_batch, tmp_path
 
 
 @pytest.mark.slow
-def test_a_fresh_process_loads_the_keras_file_and_trains_on(
+def test_a_new_process_loads_the_keras_file_and_continues_training(
     make_model, make_batch, tmp_path, fresh_process
 ):
     features, labels, weights = make_batch()
@@ -314,7 +310,7 @@ def test_mixed_precision_trains_with_float32_weights(make_model, make_batch, pol
 
 
 @pytest.mark.slow
-def test_the_whole_step_compiles_with_xla_and_agrees_with_the_plain_one(make_model, make_batch):
+def test_the_training_step_compiles_with_xla_and_agrees_with_the_plain_one(make_model, make_batch):
     features, labels, weights = make_batch()
     losses = {}
     for jit_compile in (False, True):
@@ -327,7 +323,7 @@ def test_the_whole_step_compiles_with_xla_and_agrees_with_the_plain_one(make_mod
 
 
 @pytest.mark.slow
-def test_the_compiled_step_holds_no_operation_of_the_host(make_model, make_batch):
+def test_the_compiled_step_has_no_host_operations(make_model, make_batch):
     model = make_model(0.1, **OPTIONS_OF_GOOGLE)
     model.compile(BERTAdamW(1e-3))
     batch = tf.nest.map_structure(tf.constant, make_batch())
@@ -339,7 +335,7 @@ def test_the_compiled_step_holds_no_operation_of_the_host(make_model, make_batch
     assert float(step(batch)["loss"]) > 0  # XLA refuses a step with an operation it cannot compile
 
 
-def test_batch_and_length_may_be_unknown_when_traced(make_model, make_batch):
+def test_batch_size_and_length_may_be_unknown_when_traced(make_model, make_batch):
     model = make_model()
     matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
     spec = {
@@ -355,7 +351,7 @@ def test_batch_and_length_may_be_unknown_when_traced(make_model, make_batch):
         np.testing.assert_allclose(got["mlm"], model(features)["mlm"], atol=1e-6)
 
 
-def test_padding_does_not_change_a_row_whatever_the_batch(make_model, make_batch):
+def test_padding_and_other_rows_do_not_change_a_row(make_model, make_batch):
     features, _, _ = make_batch()
     model = make_model(**OPTIONS_OF_GOOGLE)
     expected = model(features)
@@ -368,7 +364,7 @@ def test_padding_does_not_change_a_row_whatever_the_batch(make_model, make_batch
 
 
 @pytest.mark.slow
-def test_keras_exports_integer_inputs_with_the_names_of_a_batch(make_model, make_batch, tmp_path):
+def test_export_has_integer_inputs_named_as_in_a_batch(make_model, make_batch, tmp_path):
     model = make_model()
     model.export(tmp_path / "saved", verbose=False)
     served = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
@@ -384,7 +380,7 @@ def test_keras_exports_integer_inputs_with_the_names_of_a_batch(make_model, make
 
 
 @pytest.mark.slow
-def test_the_layers_assemble_from_keras_inputs(make_batch, tmp_path):
+def test_the_layers_work_in_a_functional_model(make_batch, tmp_path):
     inputs = {
         "tokens": keras.Input((None,), dtype="int32", name="tokens"),
         "segments": keras.Input((None,), dtype="int32", name="segments"),

@@ -27,7 +27,7 @@ def slow_loss(groups, vectors, temperature=0.05, weights=None):
 
 
 @pytest.mark.parametrize("groups", [[0, 0, 1, 1, 2, 2, 3, 3], [5, 1, 5, 5, 1, 9, -1, -1]])
-def test_the_loss_is_that_of_the_paper(groups):
+def test_the_loss_equals_the_formula_of_the_paper(groups):
     vectors, weights = make_vectors(), np.linspace(0, 2, 8).astype("float32")
     loss = ContrastiveLoss()(np.array(groups), vectors)
     assert float(loss) == pytest.approx(slow_loss(groups, vectors), rel=1e-5)
@@ -35,7 +35,7 @@ def test_the_loss_is_that_of_the_paper(groups):
     assert float(loss) == pytest.approx(slow_loss(groups, vectors, 0.5, weights), rel=1e-5)
 
 
-def test_of_pairs_it_is_the_cross_entropy_with_the_negatives_of_the_batch():
+def test_for_pairs_the_loss_is_the_cross_entropy_with_in_batch_negatives():
     vectors = make_vectors(6)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     logits = units @ units.T / 0.05
@@ -47,12 +47,12 @@ def test_of_pairs_it_is_the_cross_entropy_with_the_negatives_of_the_batch():
     assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-5)
 
 
-def test_without_a_partner_in_the_batch_it_is_0():
+def test_the_loss_is_0_if_no_vector_has_a_partner():
     assert float(ContrastiveLoss()(np.array([0, 1, 2, -1]), make_vectors(4))) == 0
     assert float(ContrastiveLoss()(np.array([3]), make_vectors(1))) == 0
 
 
-def test_it_survives_its_config():
+def test_loss_survives_its_config():
     loss = ContrastiveLoss(0.1, name="near")
     assert ContrastiveLoss.from_config(loss.get_config()).get_config() == loss.get_config()
     with pytest.raises(ValueError, match="temperature=0"):
@@ -60,7 +60,7 @@ def test_it_survives_its_config():
 
 
 @pytest.mark.slow
-def test_an_embedder_learns_to_tell_groups_by_their_names():
+def test_an_embedder_learns_to_separate_named_groups():
     bert = BERTModel(20, 16, 24, 2, 1, 0.0, 8)
     embedder = TextEmbedder(bert)
     tokens = np.random.default_rng(1).integers(5, 20, (8, 6), "int32")
@@ -73,7 +73,7 @@ def test_an_embedder_learns_to_tell_groups_by_their_names():
     assert cosines[is_same].min() > cosines[~is_same].max()
 
 
-def test_pairs_of_texts_are_refused():
+def test_pairs_of_texts_raise():
     vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] good bad".split())
     embedder = TextEmbedder(BERTModel(7, 16, 24, 2, 1, 0.0, 8), tokenizer=Tokenizer(vocab))
     with pytest.raises(ValueError, match="takes single texts. Received: pairs"):

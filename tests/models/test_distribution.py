@@ -22,7 +22,7 @@ STEPS, BATCH = 4, 8
     ],
     ids=["sgd", "clipped adamw"],
 )
-def test_two_replicas_train_as_one_device(make_model, make_batch, optimizer):
+def test_two_replicas_train_like_one_device(make_model, make_batch, optimizer):
     batches = make_batch(STEPS * BATCH)
     counts = batches[2]["mlm"].sum(1).reshape(STEPS, 2, BATCH // 2).sum(-1)
     assert (counts[:, 0] != counts[:, 1]).all()  # else every way to average would agree

@@ -75,7 +75,7 @@ assert keras.backend.backend() == "jax"
 """
 
 
-def test_outputs_under_jax_are_those_under_tensorflow(files, fresh_process):
+def test_outputs_are_the_same_under_jax_and_tensorflow(files, fresh_process):
     fresh_process(
         LOAD
         + """
@@ -88,7 +88,7 @@ for name in ("mlm", "nsp"):
     )
 
 
-def test_three_steps_under_jax_are_those_under_tensorflow(files, fresh_process):
+def test_three_training_steps_are_the_same_under_jax_and_tensorflow(files, fresh_process):
     fresh_process(
         LOAD
         + """
@@ -124,7 +124,7 @@ from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_sc
 """
 
 
-def test_strings_are_answered_and_a_task_is_trained_under_jax(files, fresh_process):
+def test_inference_on_strings_and_task_training_work_under_jax(files, fresh_process):
     names = {"model": BERTModel.from_bert_config(BERTConfig.from_json(files / "config.json"))}
     names["model"].load_weights(files / "model.weights.h5")
     names["VOCAB_SIZE"] = VOCAB_SIZE

@@ -30,7 +30,7 @@ def test_without_weights_every_prediction_counts():
     assert float(got) == pytest.approx(cross_entropies(LABELS, LOGITS).mean(), rel=1e-6)
 
 
-def test_a_batch_without_a_prediction_has_the_loss_zero():
+def test_a_batch_without_predictions_has_loss_0():
     assert float(WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=0 * WEIGHTS)) == 0
 
 
@@ -42,7 +42,7 @@ def test_the_logits_of_padded_predictions_get_no_gradient():
     assert (np.abs(gradient).sum(-1) > 0).tolist() == (WEIGHTS > 0).tolist()
 
 
-def test_half_precision_logits_are_summed_in_float32():
+def test_the_loss_of_half_precision_logits_is_computed_in_float32():
     # In bfloat16 the log of 1000 equal exponents would be off in the third digit.
     loss = WeightedCrossEntropy()(np.array([0]), tf.zeros((1, 1000), tf.bfloat16))
     assert loss.dtype == tf.float32
@@ -50,19 +50,19 @@ def test_half_precision_logits_are_summed_in_float32():
 
 
 @pytest.mark.parametrize("labels", [LABELS.T, LABELS.ravel(), np.eye(5)[LABELS]])
-def test_labels_of_another_shape_are_refused(labels):
+def test_labels_of_a_wrong_shape_raise(labels):
     with pytest.raises(ValueError, match=r"must have the shape \(2, 3\).*of shape"):
         WeightedCrossEntropy()(labels, LOGITS)
     with pytest.raises(ValueError, match=r"must have the shape \(2, 3, 5\).*of shape \(2, 3\)"):
         WeightedBinaryCrossEntropy()(LABELS, LOGITS)
 
 
-def test_weights_of_another_shape_are_refused():
+def test_weights_of_a_wrong_shape_raise():
     with pytest.raises(ValueError, match=r"sample_weight.shape=\(3,\), labels' shape=\(2, 3\)"):
         WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=np.ones(3))
 
 
-def test_weights_of_rows_are_those_of_all_their_labels():
+def test_row_weights_apply_to_all_labels_of_the_row():
     expected = (cross_entropies(LABELS, LOGITS) * [[1], [3]]).sum() / 12
     for weights in (np.array([1, 3]), np.array([[1], [3]])):
         got = WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=weights)
@@ -71,7 +71,7 @@ def test_weights_of_rows_are_those_of_all_their_labels():
 
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
 @pytest.mark.parametrize("class_weights", [None, [1, 2, 1, 1, 3]])
-def test_a_column_of_labels_is_a_label_for_each_row(weights, class_weights):
+def test_labels_may_be_a_column(weights, class_weights):
     loss = WeightedCrossEntropy(class_weights=class_weights)
     logits, labels = LOGITS[:, 0], LABELS[:, 1]
     flat = None if weights is None else weights.ravel()
@@ -82,7 +82,7 @@ def test_a_column_of_labels_is_a_label_for_each_row(weights, class_weights):
 
 
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
-def test_labels_of_one_decision_need_no_axis_of_their_own(weights):
+def test_labels_of_a_single_decision_may_omit_their_axis(weights):
     logits, labels = LOGITS[:, 0, :1], np.array([1, 0])
     each = np.log1p(np.exp(logits[:, 0].astype("float64"))) - labels * logits[:, 0]
     expected = np.average(each, weights=None if weights is None else weights.ravel())

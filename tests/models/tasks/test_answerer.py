@@ -75,7 +75,7 @@ def spans_by_characters(windows, answers):
 
 
 @pytest.mark.slow
-def test_questions_that_are_strings_are_learnt(make_answerer, windows):
+def test_a_model_learns_questions_given_as_strings(make_answerer, windows):
     model = make_answerer(run_eagerly=False)
     labels = as_labels(spans_by_characters(windows, ANSWERS))
     before = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)["loss"]
@@ -92,7 +92,7 @@ def test_questions_that_are_strings_are_learnt(make_answerer, windows):
 
 
 @pytest.mark.slow
-def test_strings_are_as_good_as_the_windows_made_of_them(make_answerer, windows):
+def test_strings_give_the_same_results_as_their_windows(make_answerer, windows):
     model, rows = make_answerer(), windows["rows"].numpy()
     assert len(rows) > len(QUESTIONS)
     weights = np.array([1.0, 0.5, 2.0, 3.0], "float32")
@@ -105,7 +105,7 @@ def test_strings_are_as_good_as_the_windows_made_of_them(make_answerer, windows)
 
 
 @pytest.mark.slow
-def test_predictions_have_a_row_for_each_window_in_order(make_answerer, tokenizer, windows):
+def test_predictions_have_one_row_per_window_in_order(make_answerer, tokenizer, windows):
     model = make_answerer()
     assert model.window_sizes == (MAX_LEN, OVERLAP)
     expected = model.predict(of_model(windows), verbose=0)
@@ -120,7 +120,7 @@ def test_predictions_have_a_row_for_each_window_in_order(make_answerer, tokenize
 
 
 @pytest.mark.slow
-def test_a_data_set_of_strings_is_as_good(make_answerer, windows):
+def test_a_dataset_of_strings_gives_the_same_results(make_answerer, windows):
     model, answers = make_answerer(), answer_tensors(ANSWERS)
     dataset = tf.data.Dataset.from_tensor_slices((X, answers)).batch(4)
     labels = as_labels(spans_by_characters(windows, ANSWERS))
@@ -139,7 +139,7 @@ def test_answers_may_come_as_columns():
         np.testing.assert_array_equal(column, answers[name])
 
 
-def test_labels_of_windows_are_those_that_examples_from_files_get(tokenizer):
+def test_windows_get_the_same_labels_as_examples_from_files(tokenizer):
     rng = np.random.default_rng(0)
     letters = LONG + " "
     questions, contexts, answers = [], [], []
@@ -162,7 +162,7 @@ def test_labels_of_windows_are_those_that_examples_from_files_get(tokenizer):
     np.testing.assert_array_equal(labels["end"], spans[:, 1])
 
 
-def test_a_row_without_an_answer_is_labelled_with_the_start_token(tokenizer):
+def test_a_row_without_an_answer_is_labeled_with_the_start_token(tokenizer):
     windows = tokenizer.windows(["what is it"] * 4, ["it is é"] * 4, MAX_LEN, OVERLAP)
     for nothing in (None, (), []):
         labels = labels_of(tokenizer, windows, ["it is é"] * 4, [nothing] * 4)
@@ -193,13 +193,13 @@ BAD = {
 
 
 @pytest.mark.parametrize(("changes", "answers", "message"), BAD.values(), ids=BAD)
-def test_what_makes_no_question_is_refused(changes, answers, message, make_answerer):
+def test_invalid_examples_raise(changes, answers, message, make_answerer):
     model, x = make_answerer(), {**X, **changes}
     with pytest.raises(ValueError, match=message):
         model.fit(x, answers, verbose=0)
 
 
-def test_what_cannot_be_asked_is_refused(make_answerer):
+def test_invalid_questions_raise(make_answerer):
     model = make_answerer()
     with pytest.raises(ValueError, match=r"no dictionary"):
         model.predict(QUESTIONS, verbose=0)
@@ -212,7 +212,7 @@ def test_what_cannot_be_asked_is_refused(make_answerer):
         model.predict(tf.data.Dataset.from_tensor_slices(pairs).batch(4), verbose=0)
 
 
-def test_an_overlap_that_leaves_a_window_no_room_is_refused():
+def test_an_overlap_that_leaves_no_room_raises():
     assert longest_question(16, 11) == 1
     with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
         longest_question(16, 12)

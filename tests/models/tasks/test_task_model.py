@@ -76,7 +76,7 @@ def of_first(outputs):
         ("TextEmbedder", (SIZE, 16)),
     ],
 )
-def test_outputs_have_the_shape_of_the_task_and_padding_has_no_part_in_them(kind, shape):
+def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
     model, batch = make_task(kind), make_batch()
     expected = of_first(model(batch)).numpy()
     assert expected.shape == shape
@@ -91,7 +91,7 @@ def test_outputs_have_the_shape_of_the_task_and_padding_has_no_part_in_them(kind
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
-def test_the_default_loss_learns_a_batch_and_the_file_holds_all_of_it(kind, tmp_path):
+def test_the_default_loss_fits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(), make_labels(kind)
     model.compile(BERTAdamW(1e-2))
     log = model.fit(batch, labels, epochs=25, verbose=0).history
@@ -106,7 +106,7 @@ def test_the_default_loss_learns_a_batch_and_the_file_holds_all_of_it(kind, tmp_
 
 
 @pytest.mark.slow
-def test_a_fresh_process_loads_the_keras_file_and_trains_on(tmp_path, fresh_process):
+def test_a_new_process_loads_the_keras_file_and_continues_training(tmp_path, fresh_process):
     model, batch = make_task("SequenceClassifier"), make_batch()
     model.freeze_encoder()
     model.compile(BERTAdamW(1e-3), class_weights={"b": 2.0})
@@ -131,7 +131,7 @@ def test_a_fresh_process_loads_the_keras_file_and_trains_on(tmp_path, fresh_proc
     )
 
 
-def test_a_config_is_plain_json():
+def test_configs_are_plain_json():
     for kind in TASKS:
         config = make_task(kind).get_config()
         assert json.loads(json.dumps(config)) == config
@@ -139,7 +139,7 @@ def test_a_config_is_plain_json():
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("kind", TASKS)
-def test_mixed_precision_gives_float32_answers(kind, policy):
+def test_mixed_precision_returns_float32_outputs(kind, policy):
     keras.config.set_dtype_policy(policy)
     outputs = of_first(make_task(kind)(make_batch()))
     assert outputs.dtype == "float32"
@@ -155,7 +155,7 @@ def test_mixed_precision_trains(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier"])
-def test_the_whole_step_compiles_with_xla_and_agrees_with_the_plain_one(kind):
+def test_the_training_step_compiles_with_xla_and_agrees_with_the_plain_one(kind):
     losses = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(0)
@@ -166,7 +166,7 @@ def test_the_whole_step_compiles_with_xla_and_agrees_with_the_plain_one(kind):
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
-def test_ignored_tokens_have_no_part_in_loss_and_metrics():
+def test_loss_and_metrics_skip_ignored_tokens():
     model, batch = make_task("TokenClassifier"), make_batch()
     compile_eagerly(model)
     labels = make_labels("TokenClassifier")
@@ -184,7 +184,7 @@ def test_ignored_tokens_have_no_part_in_loss_and_metrics():
     assert figures[0]["accuracy"] == pytest.approx(right)
 
 
-def test_the_accuracy_of_tags_counts_labels_whatever_the_batches():
+def test_tagging_metrics_weigh_labels_equally_for_any_batch_size():
     model, batch, labels = (
         make_task("TokenClassifier"),
         make_batch(),
@@ -202,7 +202,7 @@ def test_the_accuracy_of_tags_counts_labels_whatever_the_batches():
 
 
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier", "QuestionAnswerer"])
-def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_zero_and_changes_nothing(kind):
+def test_a_batch_with_only_ignored_labels_has_loss_0_and_changes_no_weight(kind):
     model, batch = make_task(kind), make_batch()
     compile_eagerly(model)
     before = [weight.numpy() for weight in model.weights]
@@ -213,7 +213,7 @@ def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_zero_and_changes_n
         np.testing.assert_array_equal(weight, value)
 
 
-def test_class_weights_are_those_of_a_weighted_mean():
+def test_class_weights_act_like_sample_weights():
     model, batch = make_task("SequenceClassifier"), make_batch()
     labels = np.array([0, 1, 2, 0, 1, 2])
     compile_eagerly(model, class_weights={"b": 3.0})
@@ -224,7 +224,7 @@ def test_class_weights_are_those_of_a_weighted_mean():
     assert loss == pytest.approx(expected["loss"], rel=1e-6)
 
 
-def test_several_labels_are_independent_decisions():
+def test_multi_label_treats_labels_as_independent_decisions():
     model, batch = make_task("SequenceClassifier", multi_label=True), make_batch()
     names = [["a", "c"], [], ["b"], ["a"], ["a", "b", "c"], ["c"]]
     hot = np.array([[name in row for name in "abc"] for row in names], "float32")
@@ -252,7 +252,7 @@ def test_labels_may_be_a_column(weights):
     assert column == pytest.approx(flat, rel=1e-6)
 
 
-def test_one_score_takes_labels_without_an_axis_for_it():
+def test_labels_of_a_single_score_may_omit_their_axis():
     model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
     compile_eagerly(model)
     labels = np.arange(SIZE, dtype="float32")
@@ -263,7 +263,7 @@ def test_one_score_takes_labels_without_an_axis_for_it():
     assert figures["absolute_error"] == pytest.approx(np.mean(abs(errors)), rel=1e-5)
 
 
-def test_the_encoder_is_that_of_the_bert():
+def test_tasks_share_the_encoder_with_their_bert():
     bert = make_bert()
     first, second = make_task("SequenceClassifier", bert), make_task("TokenClassifier", bert)
     assert first.encoder is second.encoder is bert.encoder
@@ -275,7 +275,7 @@ def test_the_encoder_is_that_of_the_bert():
 @pytest.mark.parametrize(
     ("num_blks", "is_trained"), [(None, (0, 0, 0)), (0, (0, 1, 1)), (1, (0, 0, 1))]
 )
-def test_what_is_frozen_stays_and_the_file_says_so(num_blks, is_trained, tmp_path):
+def test_frozen_weights_do_not_change_and_stay_frozen_in_the_file(num_blks, is_trained, tmp_path):
     model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
     model.freeze_encoder(num_blks)
     compile_eagerly(model)
@@ -293,7 +293,7 @@ def test_what_is_frozen_stays_and_the_file_says_so(num_blks, is_trained, tmp_pat
     assert len(loaded.trainable_variables) == len(model.trainable_variables)
 
 
-def test_what_is_frozen_can_be_freed_and_another_task_of_the_bert_says_so_too(tmp_path):
+def test_frozen_blocks_can_be_unfrozen_and_other_tasks_of_the_bert_agree(tmp_path):
     bert = make_bert(2)
     model, other = make_task("SequenceClassifier", bert), make_task("SequenceClassifier", bert)
     everything = len(model.trainable_variables)
@@ -316,7 +316,7 @@ def test_what_is_frozen_can_be_freed_and_another_task_of_the_bert_says_so_too(tm
     assert model.frozen_blks is None
 
 
-def test_the_encoder_stays_frozen_under_lora():
+def test_the_encoder_stays_frozen_with_lora():
     model = make_task("SequenceClassifier")
     model.enable_lora(2)
     assert model.frozen_blks == 1
@@ -326,7 +326,7 @@ def test_the_encoder_stays_frozen_under_lora():
 
 
 @pytest.mark.slow
-def test_lora_trains_its_additions_and_the_head_and_the_file_has_them_in_the_kernels(tmp_path):
+def test_lora_trains_additions_and_head_and_is_merged_into_the_file(tmp_path):
     model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
     before = model.predict(batch, verbose=0)
     model.enable_lora(2, lora_alpha=4)
@@ -350,7 +350,7 @@ def test_lora_trains_its_additions_and_the_head_and_the_file_has_them_in_the_ker
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "SequenceRegressor"])
-def test_strings_are_as_good_as_the_tokens_made_of_them(kind, tokenizer):
+def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     labels = NAMES if kind == "SequenceClassifier" else [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
     options = {"labels": ["bad", "good"]} if kind == "SequenceClassifier" else {"labels": ["score"]}
     model = make_task(kind, tokenizer=tokenizer, **options)
@@ -370,7 +370,7 @@ def test_strings_are_as_good_as_the_tokens_made_of_them(kind, tokenizer):
 
 
 @pytest.mark.slow
-def test_pairs_arrays_and_data_sets_of_strings_are_taken_too(tokenizer):
+def test_pairs_arrays_and_datasets_of_strings_work(tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
     pairs = {"texts": TEXTS, "texts_b": TEXTS[::-1]}
     expected = model.predict(tokenizer(**pairs, max_len=12), verbose=0)
@@ -384,7 +384,7 @@ def test_pairs_arrays_and_data_sets_of_strings_are_taken_too(tokenizer):
 
 
 @pytest.mark.slow
-def test_a_text_that_is_too_long_loses_its_end(tokenizer):
+def test_texts_that_are_too_long_are_truncated(tokenizer):
     model = make_task("TextEmbedder", tokenizer=tokenizer)
     long, cut = " ".join(["good"] * 30), " ".join(["good"] * 10)
     vectors = model.predict([long, cut], verbose=0)
@@ -392,7 +392,7 @@ def test_a_text_that_is_too_long_loses_its_end(tokenizer):
 
 
 @pytest.mark.slow
-def test_the_label_of_a_word_is_that_of_its_first_token(tokenizer):
+def test_the_first_token_of_a_word_gets_the_label_of_the_word(tokenizer):
     model = make_task("TokenClassifier", labels=["N", "V", "O"], tokenizer=tokenizer)
     words, labels = [["films", "is", "it"], ["goods"]], [["N", "V", "O"], ["O"]]
     by_hand = np.array([[-1, 0, -1, 1, 2, -1], [-1, 2, -1, -1, -1, -1]])
@@ -412,7 +412,7 @@ def test_the_label_of_a_word_is_that_of_its_first_token(tokenizer):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-def test_no_texts_have_no_vectors(pooling):
+def test_an_empty_batch_has_no_vectors(pooling):
     model, batch = TextEmbedder(make_bert(), pooling), make_batch()
     matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
     specs = {"tokens": matrix, "segments": matrix, "valid_lens": vector}
@@ -439,7 +439,7 @@ def test_vectors_are_pooled_over_the_tokens_of_the_text(pooling, normalize):
 
 
 @pytest.mark.slow
-def test_exported_inputs_are_integers_and_the_tokenizer_is_not_in_it(tokenizer, tmp_path):
+def test_export_has_integer_inputs_and_no_tokenizer(tokenizer, tmp_path):
     model, batch = make_task("QuestionAnswerer", tokenizer=tokenizer), make_batch()
     model.export(tmp_path / "saved", verbose=False)
     served = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
@@ -475,12 +475,12 @@ BAD = {
 
 
 @pytest.mark.parametrize(("call", "message"), BAD.values(), ids=BAD)
-def test_what_makes_no_task_is_refused(call, message):
+def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_several_labels_that_are_neither_names_nor_numbers_are_refused(tokenizer):
+def test_multi_labels_that_are_neither_names_nor_numbers_raise(tokenizer):
     model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
     objects = np.array([["a"], ["b", "c"], []], dtype=object)
     np.testing.assert_array_equal(model.label_ids(objects), [[1, 0, 0], [0, 1, 1], [0, 0, 0]])
@@ -508,7 +508,7 @@ def test_weights_of_texts_may_be_a_list(tokenizer):
     assert log["val_loss"][0] > 0
 
 
-def test_strings_that_a_model_cannot_take_are_refused(tokenizer):
+def test_strings_that_a_model_cannot_use_raise(tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(model)
     for call in (model.predict, model.evaluate, model.fit):
@@ -528,7 +528,7 @@ def test_strings_that_a_model_cannot_take_are_refused(tokenizer):
             call(TEXTS)
 
 
-def test_wrong_labels_are_refused_by_name(tokenizer):
+def test_wrong_labels_raise_with_their_name(tokenizer):
     classifier = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(classifier)
     with pytest.raises(ValueError, match=r"\['a', 'b', 'c'\].*'x'"):
