@@ -10,7 +10,7 @@ import json
 import os
 import typing
 from collections.abc import Callable, Mapping
-from typing import Literal, Self, TypeAlias, cast
+from typing import Literal, Self, TypeAlias, TypeVar, cast
 
 from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
@@ -21,6 +21,7 @@ LayerNorm: TypeAlias = Literal["biased", "unbiased"]
 MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
 MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal"]
+_Value = TypeVar("_Value", str, float)
 
 
 class BlockOptions(LayerOptions, total=False):
@@ -144,9 +145,9 @@ _PRESETS: dict[str, ConfigDict] = {
 }
 
 
-def check_choice(name: str, value: str) -> str:
-    """Return the value of a field that has a few, or raise a `ValueError` that lists them."""
-    _check_field(name, BERTConfig.__dataclass_fields__[name].type, value)
+def check_field(name: str, value: _Value) -> _Value:
+    """Return a value for a field of `BERTConfig`, or raise a `ValueError` if it is invalid."""
+    _check_value(name, BERTConfig.__dataclass_fields__[name].type, value)
     return value
 
 
@@ -159,7 +160,7 @@ def check_heads(num_hiddens: int, num_heads: int) -> None:
         )
 
 
-def _check_field(name: str, kind: object, value: object) -> None:
+def _check_value(name: str, kind: object, value: object) -> None:
     """Raise a `ValueError` unless a value suits the type of its field."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     number = cast(float, value) if is_number else -1.0  # -1 is outside every range
@@ -179,7 +180,7 @@ def _check_field(name: str, kind: object, value: object) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _BlockFields:
-    """The options that a block and a whole BERT have in common, and what both records can do."""
+    """The options that a block shares with a whole BERT, and the methods of both records."""
 
     attention_dropout: float | None = None
     ffn_dropout: float = 0.0
@@ -192,13 +193,13 @@ class _BlockFields:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _check_field(field.name, field.type, getattr(self, field.name))
+            _check_value(field.name, field.type, getattr(self, field.name))
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
-        """Return the configuration that a layer's arguments describe, and the other arguments.
+        """Return the configuration that a layer's arguments describe, and the remaining arguments.
 
-        Keras refuses those of the other arguments that it does not know.
+        The remaining ones are for Keras, which raises an error for those that it does not know.
         """
         make: Callable[..., Self] = cls
         own = {name: options.pop(name) for name in [*options] if name in cls.__dataclass_fields__}

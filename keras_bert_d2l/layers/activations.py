@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from keras_bert_d2l.config import Activation, check_choice
+from keras_bert_d2l.config import Activation, check_field
 from keras_bert_d2l.types import Tensor
 
 
@@ -26,4 +26,4 @@ def gelu_tanh(x: Tensor) -> Tensor:
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
     """Return the function that the configuration's `activation` names."""
     functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
-    return functions[check_choice("activation", activation)]
+    return functions[check_field("activation", activation)]

@@ -8,7 +8,7 @@ from typing import Self, Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_choice
+from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
 from keras_bert_d2l.layers.layer_norm import layer_normalization
@@ -70,7 +70,7 @@ class MaskLM(keras.layers.Layer):
         self.vocab_size = vocab_size
         self.num_hiddens = num_hiddens
         self.token_embedding = token_embedding
-        self.mlm_head = check_choice("mlm_head", mlm_head)
+        self.mlm_head = check_field("mlm_head", mlm_head)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.layer_norm = layer_norm
         self.activation = activation

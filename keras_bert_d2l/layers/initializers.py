@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import Initializer, check_choice
+from keras_bert_d2l.config import Initializer, check_field
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
 _is_off = contextvars.ContextVar("without_initialization", default=False)
@@ -96,6 +96,6 @@ def _drawn(
     of_book: Callable[..., keras.initializers.Initializer],
     *arguments: float,
 ) -> keras.initializers.Initializer:
-    if check_choice("initializer", initializer) == "book":
+    if check_field("initializer", initializer) == "book":
         return _Drawn(of_book(*arguments))
     return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))

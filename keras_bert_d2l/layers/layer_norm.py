@@ -5,7 +5,7 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import LayerNorm, check_choice
+from keras_bert_d2l.config import LayerNorm, check_field
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 
@@ -53,6 +53,6 @@ def layer_normalization(
     kind: LayerNorm, epsilon: float, **options: Unpack[LayerOptions]
 ) -> keras.layers.Layer:
     """Return a new layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
-    if check_choice("layer_norm", kind) == "unbiased":
+    if check_field("layer_norm", kind) == "unbiased":
         return UnbiasedLayerNormalization(epsilon, **options)
     return keras.layers.LayerNormalization(epsilon=epsilon, **options)

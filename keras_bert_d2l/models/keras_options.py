@@ -5,8 +5,6 @@ from typing import Any, TypeAlias, TypedDict
 
 import keras
 
-from keras_bert_d2l.types import Tensor
-
 Optimizer: TypeAlias = str | keras.optimizers.Optimizer
 Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
@@ -68,12 +66,3 @@ class FitOptions(TypedDict, total=False):
     validation_steps: int | None
     validation_batch_size: int | None
     validation_freq: int
-
-
-class FitData(TypedDict):
-    """Where `fit` and `evaluate` find the data."""
-
-    x: Tensor
-    y: Tensor | None
-    sample_weight: Tensor | None
-    batch_size: int | None

@@ -8,6 +8,7 @@ from typing import Unpack
 
 import numpy as np
 
+from keras_bert_d2l.config import check_field
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, check_bert, dense_head
 from keras_bert_d2l.types import Tensor
@@ -46,7 +47,8 @@ class LabeledTask(TaskModel):
         check_bert(bert, type(self))
         self.labels = check_labels(labels, self.min_labels)
         head = dense_head(bert, len(self.labels))
-        super().__init__(bert, head=head, dropout=check_dropout(dropout, bert), **options)
+        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
+        super().__init__(bert, head=head, dropout=rate, **options)
 
 
 def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
@@ -58,14 +60,6 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
             f"`labels` must be at least {at_least} different names. Received: {labels!r:.120}."
         )
     return names
-
-
-def check_dropout(dropout: float | None, bert: BERTModel) -> float:
-    """Return the dropout rate before a head, by default that of `bert`."""
-    rate = bert.bert_config.dropout if dropout is None else dropout
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
-        raise ValueError(f"`dropout` must be in [0, 1). Received: dropout={dropout!r}.")
-    return rate
 
 
 def label_ids(y: object, labels: Sequence[str]) -> Tensor:

@@ -15,7 +15,6 @@ from keras_bert_d2l.models.features import BatchModel, check_keys, feature_shape
 from keras_bert_d2l.models.keras_options import (
     CompileOptions,
     EvaluateOptions,
-    FitData,
     FitOptions,
     Loss,
     MetricsOfOutputs,
@@ -253,7 +252,7 @@ class TaskModel(BatchModel):
         sample_weight: Tensor | None = None,
         batch_size: int | None = None,
         shuffle: bool = False,
-    ) -> FitData:
+    ) -> dict[str, Tensor]:
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
         if y is not None:
             y = self.label_ids(y)
