@@ -4,7 +4,7 @@ B batch, T tokens.
 """
 
 from collections.abc import Sequence
-from typing import Unpack, cast
+from typing import Unpack
 
 import keras
 
@@ -72,14 +72,8 @@ class QuestionAnswerer(TaskModel):
         check_bert(bert, type(self))
         super().__init__(bert, head=dense_head(bert, 2), **options)
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        training: bool | None,
-    ) -> dict[str, Tensor]:
-        logits = cast(Tensor, super().answer(encoded_X, tokens, valid_lens, training))  # (B, T, 2)
+    def answer(self, encoded_X: Tensor, tokens: Tensor, valid_lens: Tensor | None) -> Tensor:
+        logits = super().answer(encoded_X, tokens, valid_lens)  # (B, T, 2)
         return {"start": logits[..., 0], "end": logits[..., 1]}
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:

@@ -80,13 +80,7 @@ class TextEmbedder(TaskModel):
         self.pooling = pooling
         self.normalize = bool(normalize)
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        training: bool | None,
-    ) -> Tensor:
+    def answer(self, encoded_X: Tensor, tokens: Tensor, valid_lens: Tensor | None) -> Tensor:
         lens_mask = valid_lens_mask(valid_lens, ops.shape(encoded_X)[1])
         is_token = ops.cast(tokens, "int32") > 0  # as in the encoder
         by_tokens = self.bert_config.mask_from == "tokens"

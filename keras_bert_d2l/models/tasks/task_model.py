@@ -136,18 +136,12 @@ class TaskModel(BatchModel):
                 "with one dictionary of these."
             )
         encoded_X = self.encoder(tokens, segments, valid_lens, training=training)  # (B, T, D)
-        return self.answer(encoded_X, tokens, valid_lens, training)
+        return self.answer(encoded_X, tokens, valid_lens)
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        training: bool | None,
-    ) -> Tensor | dict[str, Tensor]:
+    def answer(self, encoded_X: Tensor, tokens: Tensor, valid_lens: Tensor | None) -> Tensor:
         """Return the outputs of the model for encoded tokens `(B, T, D)`."""
         X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
-        return self.head(self.dropout(X, training=training))
+        return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         """Return the losses and metrics that `compile` uses by default."""

@@ -45,7 +45,7 @@ class TaskTokenSignatures:
         self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor
     ) -> tf.Tensor | Answer:
         encoded = self.encode(tokens, segments, valid_lens)
-        outputs = self.model.answer(encoded, tokens, valid_lens, False)
+        outputs = self.model.answer(encoded, tokens, valid_lens)
         return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), outputs)
 
     def signatures(self) -> dict[str, Signature]:
