@@ -2,8 +2,9 @@
 
     from keras_bert_d2l import book as d2l
 
-runs the chapters' code, in the book's argument orders and shapes, on the package's own layers,
-losses and models. Where the book is wrong, the docstring of the name says how it differs.
+runs the code of these chapters on the package's own layers, losses and models. Names, argument
+orders and shapes are the book's. Where the book has a bug, our function fixes it, and its docstring
+says what the difference is.
 """
 
 from keras_bert_d2l.book.blocks import (

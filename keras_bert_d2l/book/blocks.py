@@ -1,8 +1,8 @@
-"""The parts of the encoder under the book's argument orders (d2l.ai, sections 11.3, 11.5, 11.7).
+"""The parts of the encoder with the book's argument orders (d2l.ai, sections 11.3, 11.5, 11.7).
 
-Each function here returns a layer of `keras_bert_d2l.layers`. The book has two orders: the short
-one of its PyTorch edition, and a long one, which its TensorFlow slides still use, that also names
-the widths of keys, queries and values. Both default to projections without a bias.
+Each function here returns a layer of `keras_bert_d2l.layers`. The book has two argument orders.
+The short one is that of its PyTorch edition. The long one, which its TensorFlow slides still use,
+begins with the widths of keys, queries and values. In both, projections have no bias by default.
 """
 
 from typing import Any
@@ -13,25 +13,29 @@ _LONG_ORDER = frozenset(("key_size", "query_size", "value_size", "norm_shape"))
 
 
 def masked_softmax(X: Any, valid_lens: Any) -> Any:
-    """Softmax over the last axis, in which entries past the valid length get no weight.
+    """Softmax over the last axis that gives no weight to entries past the valid length.
 
     Args:
         X: Scores, `(B, Q, K)`.
-        valid_lens: `(B,)`, `(B, Q)`, or None where all entries count.
+        valid_lens: Valid lengths, `(B,)` or `(B, Q)`. `None` means that all entries are valid.
 
-    Returns: weights of the shape and dtype of `X`.
+    Returns:
+        Weights with the shape and dtype of `X`.
     """
     return masks.masked_softmax(X, masks.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
 def AddNorm(norm_shape: int | list[int], dropout: float, **options: Any) -> transformer.AddNorm:
-    """Residual connection and layer normalisation, `ln(dropout(Y) + X)`.
+    """Residual connection followed by layer normalization, `ln(dropout(Y) + X)`.
+
+    The book's TensorFlow edition passes `norm_shape` to Keras as an axis, which fails. Here it is
+    the width of the last axis, the only one that is normalized, as in the PyTorch edition.
 
     Args:
-        norm_shape: Width of the last axis, as a number or a list of one. Nothing but the last axis
-            is normalised; the width itself is found out from the input.
-        dropout: Rate of the dropout on `Y`.
-        **options: Of `keras_bert_d2l.layers.transformer.AddNorm`.
+        norm_shape: Width of the last axis, as a number or a list of one number. It is not used: the
+            width is taken from the input.
+        dropout: Dropout rate for `Y`.
+        **options: Keyword arguments of `keras_bert_d2l.layers.transformer.AddNorm`.
     """
     _width_of(norm_shape)
     return transformer.AddNorm(dropout, **options)
@@ -40,10 +44,10 @@ def AddNorm(norm_shape: int | list[int], dropout: float, **options: Any) -> tran
 def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttention:
     """Multi-head attention.
 
-    Takes `(num_hiddens, num_heads, dropout, bias=False)` or
+    The arguments are `(num_hiddens, num_heads, dropout, bias=False)` or
     `(key_size, query_size, value_size, num_hiddens, num_heads, dropout, bias=False)`, and the
-    options of `keras_bert_d2l.layers.attention.MultiHeadAttention` by keyword. The widths of keys,
-    queries and values are found out from the input, as in the book.
+    keyword arguments of `keras_bert_d2l.layers.attention.MultiHeadAttention`. The widths of keys,
+    queries and values are taken from the input, as in the book.
     """
     if len(args) > 4 or _LONG_ORDER & kwargs.keys():
         return _attention_in_long_order(*args, **kwargs)
@@ -51,16 +55,16 @@ def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttentio
 
 
 def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.TransformerEncoderBlock:
-    """One block of the encoder: self-attention and a feed-forward layer.
+    """One block of the encoder: self-attention and a feed-forward network.
 
-    Takes `(num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias=False)` or
+    The arguments are `(num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias=False)` or
     `(key_size, query_size, value_size, num_hiddens, norm_shape, ffn_num_hiddens, num_heads,
-    dropout, bias=False)`, and the options of
-    `keras_bert_d2l.layers.transformer.TransformerEncoderBlock` by keyword.
+    dropout, bias=False)`, and the keyword arguments of
+    `keras_bert_d2l.layers.transformer.TransformerEncoderBlock`.
 
     Raises:
-        ValueError: In the long order, a width is not `num_hiddens`: the residual connection needs
-            them equal.
+        ValueError: In the long order, a width differs from `num_hiddens`. The residual connection
+            needs equal widths.
     """
     if len(args) > 5 or _LONG_ORDER & kwargs.keys():
         return _block_in_long_order(*args, **kwargs)
@@ -120,18 +124,18 @@ def _block_in_long_order(
     for name, width in widths.items():
         if width != num_hiddens:
             raise ValueError(
-                f"`{name}` must be `num_hiddens` in an encoder block, whose output is added to its "
-                f"input. Received: {name}={width}, num_hiddens={num_hiddens}."
+                f"`{name}` must be equal to `num_hiddens`, because an encoder block adds its "
+                f"output to its input. Received: {name}={width}, num_hiddens={num_hiddens}."
             )
     return _block(num_hiddens, ffn_num_hiddens, num_heads, dropout, bias, **options)
 
 
 def _width_of(norm_shape: int | list[int]) -> int:
-    """The width that a `norm_shape` of one axis names."""
+    """Return the width that a `norm_shape` of one axis gives."""
     axes = [norm_shape] if isinstance(norm_shape, int) else list(norm_shape)
     if len(axes) != 1:
         raise ValueError(
-            "`norm_shape` must name the width of the last axis alone, as in [num_hiddens]. "
+            "`norm_shape` must be the width of the last axis only, as in [num_hiddens]. "
             f"Received: norm_shape={norm_shape!r}."
         )
     return axes[0]

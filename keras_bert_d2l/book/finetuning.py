@@ -1,4 +1,4 @@
-"""A pretrained model and SNLI in, a classifier of sentence pairs out (d2l.ai, section 16.7).
+"""Fine-tuning a pretrained model on sentence pairs of SNLI (d2l.ai, section 16.7).
 
 B batch, T tokens, D hidden width.
 """
@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
@@ -21,8 +21,9 @@ from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.types import LayerOptions, PathLike, Tensor
 
-# The archives of the book's two pretrained models and their SHA-1. They are not downloaded.
+# The archives of the book's two pretrained models, and their SHA-1. They are not downloaded.
 DATA_HUB = {
     "bert.base": ("bert.base.torch.zip", "225d66f04cae318b841a13d32af3acc165f253ac"),
     "bert.small": ("bert.small.torch.zip", "c72329e68a732bef0452e4b96a1c341c8910f81f"),
@@ -33,47 +34,50 @@ _SNLI_COLUMNS = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse
 
 
 def load_pretrained_model(
-    pretrained_model: str | os.PathLike[str],
+    pretrained_model: PathLike,
     num_hiddens: int,
     ffn_num_hiddens: int,
     num_heads: int,
     num_blks: int,
     dropout: float,
     max_len: int,
-    devices: Sequence[Any] = (),
+    devices: Sequence[object] = (),
 ) -> tuple[BERTModel, Vocab]:
-    """Loads a pretrained model and its vocabulary from a local folder.
+    """Load a pretrained model and its vocabulary from a local folder.
 
-    Reads the book's layout, `vocab.json` and the parameters as `pretrained.safetensors` or
-    `pretrained.npz`, and all else that `kb.load_pretrained` reads. The book downloads an archive
-    by its name in `DATA_HUB`; nothing is downloaded here, and its `pretrained.params`, a pickle,
-    is not read: the error says how to turn it into safetensors. The sizes must be those of the
-    folder's model (the book's PyTorch edition ignores three of them); `dropout` may be another
-    one.
+    The folder has the book's layout (`vocab.json`, and the parameters in `pretrained.safetensors`
+    or `pretrained.npz`) or any other format of `kb.load_pretrained`. The book downloads an archive
+    by its name in `DATA_HUB`. Nothing is downloaded here. The archive's `pretrained.params` is a
+    pickle and cannot be read; the error explains how to convert it to safetensors.
+
+    The book's PyTorch edition has a bug: it ignores `num_heads`, `num_blks` and `dropout`, so that
+    `bert.base` cannot be loaded. Here the sizes must be those of the model in the folder, and
+    `dropout` applies.
 
     Args:
         pretrained_model: The folder.
-        num_hiddens: D.
+        num_hiddens: Hidden width D.
         ffn_num_hiddens: Width of the feed-forward layers.
-        num_heads: Attention heads per block.
+        num_heads: Number of attention heads per block.
         num_blks: Number of blocks.
-        dropout: Rate of the dropout that the returned model trains with.
-        max_len: Longest sequence.
-        devices: Not used; the book passes it.
+        dropout: Dropout rate of the returned model. It may differ from that of the folder.
+        max_len: Maximum sequence length.
+        devices: Not used. The book passes it.
 
-    Returns: the model and the vocabulary.
+    Returns:
+        The model and the vocabulary.
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: The folder holds a pickle alone, no vocabulary or a damaged file, or a size
+        ValueError: The folder holds only a pickle, no vocabulary or a damaged file, or a size
             differs.
     """
     folder = _local_folder(pretrained_model)
     pretrained = load_pretrained(folder, num_heads=num_heads, verbose=False)
     if pretrained.tokenizer is None:
         raise ValueError(
-            f"{str(folder)!r} holds no vocabulary. Put the book's vocab.json there, or save the "
-            "model with its tokenizer: save_pretrained(model, path, tokenizer)."
+            f"{str(folder)!r} holds no vocabulary. Add the book's vocab.json to it, or save the "
+            "model with its tokenizer: `save_pretrained(model, path, tokenizer)`."
         )
     sizes = {
         "num_hiddens": num_hiddens,
@@ -95,7 +99,7 @@ def load_pretrained_model(
     return bert, vocab
 
 
-def _local_folder(pretrained_model: str | os.PathLike[str]) -> pathlib.Path:
+def _local_folder(pretrained_model: PathLike) -> pathlib.Path:
     folder = pathlib.Path(pretrained_model)
     if not folder.is_dir():
         archive = DATA_HUB.get(os.fspath(pretrained_model))
@@ -107,23 +111,22 @@ def _local_folder(pretrained_model: str | os.PathLike[str]) -> pathlib.Path:
     return folder
 
 
-def read_snli(
-    data_dir: str | os.PathLike[str], is_train: bool
-) -> tuple[list[str], list[str], list[int]]:
-    """Reads SNLI from the text files of its official archive.
+def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str], list[int]]:
+    """Read SNLI from the text files of its official archive.
 
-    Pairs on which the annotators did not agree (label "-") are left out.
+    Pairs that the annotators disagreed on (label "-") are skipped.
 
     Args:
         data_dir: Folder that holds `snli_1.0_train.txt` and `snli_1.0_test.txt`.
-        is_train: Whether to read the former or the latter.
+        is_train: Whether to read the training file instead of the test file.
 
-    Returns: premises, hypotheses, and labels: 0 entailment, 1 contradiction, 2 neutral. Words and
-    punctuation are separated by single spaces.
+    Returns:
+        Premises, hypotheses, and labels: 0 entailment, 1 contradiction, 2 neutral. Words and
+        punctuation are separated by single spaces.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file has not SNLI's columns.
+        ValueError: The file lacks a column of SNLI.
     """
     path = pathlib.Path(data_dir, f"snli_1.0_{'train' if is_train else 'test'}.txt")
     if not path.is_file():
@@ -136,31 +139,31 @@ def read_snli(
         missing = [name for name in _SNLI_COLUMNS if name not in (rows.fieldnames or ())]
         if missing:
             raise ValueError(
-                f"{str(path)!r} must begin with a line of column names, tab-separated, "
-                f"{missing[0]!r} among them. Received: {rows.fieldnames}."
+                f"{str(path)!r} must begin with a line of tab-separated column names that "
+                f"include {missing[0]!r}. Received: {rows.fieldnames}."
             )
         label_column, premise_column, hypothesis_column = _SNLI_COLUMNS
-        labelled = [row for row in rows if row[label_column] in SNLI_LABELS]
-    premises = [_words(row[premise_column]) for row in labelled]
-    hypotheses = [_words(row[hypothesis_column]) for row in labelled]
-    return premises, hypotheses, [SNLI_LABELS[row[label_column]] for row in labelled]
+        labeled = [row for row in rows if row[label_column] in SNLI_LABELS]
+    premises = [_words(row[premise_column]) for row in labeled]
+    hypotheses = [_words(row[hypothesis_column]) for row in labeled]
+    return premises, hypotheses, [SNLI_LABELS[row[label_column]] for row in labeled]
 
 
 def _words(parse: str) -> str:
-    """The words of a binary parse, `( ( A crane ) ( is flying ) )`."""
+    """Return the words of a binary parse such as `( ( A crane ) ( is flying ) )`."""
     return " ".join(re.sub(r"[()]", "", parse).split())
 
 
 class SNLIBERTDataset:
     """Sentence pairs as BERT input sequences of one length.
 
-    Longer pairs lose tokens at the end of the longer sentence, the hypothesis where both are
-    equally long. The attributes hold all examples; `dataset[i]` is
-    `((token_ids, segments, valid_len), label)`, and `batches` makes what `fit` takes.
+    Pairs that are too long lose tokens at the end of the longer sentence, or of the hypothesis if
+    both are equally long. The attributes hold all examples. `dataset[i]` is
+    `((token_ids, segments, valid_len), label)`, and `batches` returns a dataset for `fit`.
 
     Args:
         dataset: Premises, hypotheses and labels, as `read_snli` returns them.
-        max_len: T, at least 3.
+        max_len: Sequence length T, at least 3.
         vocab: The vocabulary of the pretrained model.
 
     Raises:
@@ -174,14 +177,14 @@ class SNLIBERTDataset:
         vocab: Vocab | None = None,
     ) -> None:
         if vocab is None:
-            raise ValueError("`vocab` is missing: pass the vocabulary of the pretrained model.")
+            raise ValueError("`vocab` is missing. Pass the vocabulary of the pretrained model.")
         if max_len < 3:
-            raise ValueError(f"`max_len` must be 3 or more. Received: max_len={max_len}.")
+            raise ValueError(f"`max_len` must be at least 3. Received: max_len={max_len}.")
         premises, hypotheses, labels = dataset
         lengths = (len(premises), len(hypotheses), len(labels))
         if len(set(lengths)) > 1:
             raise ValueError(
-                "`dataset` must hold as many premises as hypotheses and labels. Received: "
+                "`dataset` must hold equally many premises, hypotheses and labels. Received: "
                 f"{lengths[0]}, {lengths[1]} and {lengths[2]}."
             )
         self.vocab = vocab
@@ -211,7 +214,7 @@ class SNLIBERTDataset:
                 len_h -= 1
         return p_tokens[:len_p], h_tokens[:len_h]
 
-    def __getitem__(self, idx: int) -> tuple[tuple[Any, Any, Any], Any]:
+    def __getitem__(self, idx: int) -> tuple[tuple[np.ndarray, np.ndarray, np.int32], np.int32]:
         example = (self.all_token_ids[idx], self.all_segments[idx], self.valid_lens[idx])
         return example, self.labels[idx]
 
@@ -219,11 +222,12 @@ class SNLIBERTDataset:
         return len(self.all_token_ids)
 
     def batches(self, batch_size: int, *, seed: int | None = None) -> tf.data.Dataset:
-        """Batches of `((token ids, segments, valid lengths), labels)`.
+        """Return batches of `((token ids, segments, valid lengths), labels)`.
 
         Args:
-            batch_size: B; the last batch may be smaller.
-            seed: Decides the order, another one in each epoch. None: the order of the examples.
+            batch_size: Number of examples per batch. The last batch may be smaller.
+            seed: Random seed of the order, which changes in every epoch. `None` keeps the order of
+                the examples.
         """
         examples = (self.all_token_ids, self.all_segments, self.valid_lens)
         dataset = tf.data.Dataset.from_tensor_slices((examples, self.labels))
@@ -234,28 +238,30 @@ class SNLIBERTDataset:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class BERTClassifier(keras.Model):
-    """A pretrained encoder and pooler with a new layer of three classes.
+    """A pretrained encoder and pooler with a new output layer of three classes.
 
-    The encoder and the pooler are those of `bert` itself: training the classifier trains them.
-    The book calls the last layer `output`, a name that Keras keeps for itself.
+    The encoder and the pooler are those of `bert` itself, so training the classifier trains them.
+    The book calls the last layer `output`, which is a reserved name in Keras. Here it is
+    `output_layer`.
 
     Args:
         bert: The pretrained model.
 
     Call arguments:
         inputs: `(tokens, segments, valid_lens)`: int `(B, T)`, int `(B, T)`, `(B,)`.
-        training: Whether dropout acts.
+        training: Whether dropout is active.
 
-    Output shape: logits, `(B, 3)`.
+    Output shape:
+        Logits, `(B, 3)`.
     """
 
-    def __init__(self, bert: BERTModel, **kwargs: Any) -> None:
-        # Lengths may come as floats; autocast to a half-precision one would round 257 to 256.
+    def __init__(self, bert: BERTModel, **kwargs: Unpack[LayerOptions]) -> None:
+        # Lengths may be floats, and autocasting them to half precision would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
         if bert.hidden is None:
             raise ValueError(
                 "`bert` must have a pooler, whose output is classified. Received: a model with "
-                "pooler=False."
+                "pooler=False. Use a model with a pooler."
             )
         self.bert_config = bert.bert_config
         self.encoder = bert.encoder
@@ -266,15 +272,15 @@ class BERTClassifier(keras.Model):
         self.output_layer.build((None, bert.bert_config.num_hiddens))
         self.built = True
 
-    def call(self, inputs: tuple[Any, Any, Any], training: bool | None = None) -> Any:
+    def call(self, inputs: tuple[Tensor, Tensor, Tensor], training: bool | None = None) -> Tensor:
         tokens_X, segments_X, valid_lens_x = inputs
         encoded_X = self.encoder(tokens_X, segments_X, valid_lens_x, training=training)
         return self.output_layer(self.hidden(encoded_X[:, 0, :]))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         return {"name": self.name, "bert_config": self.bert_config.to_dict()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+    def from_config(cls, config: dict[str, Any], custom_objects: object = None) -> Self:
         bert = BERTModel.from_bert_config(BERTConfig.from_dict(config["bert_config"]))
         return cls(bert, name=config["name"])

@@ -1,19 +1,20 @@
-"""A WikiText-2 folder in, batches of the book's seven arrays out (d2l.ai, section 15.9).
+"""WikiText-2 as batches of the book's seven arrays for pretraining (d2l.ai, section 15.9).
 
-P, the number of prediction slots of an example, is `round(0.15 * max_len)`. Masks and pairs are
-drawn once, as in the book; `kb.pretraining_dataset` draws new ones in every epoch, from any text.
+Each example has room for P = `round(0.15 * max_len)` predictions. Masks and pairs are drawn once,
+as in the book. `kb.pretraining_dataset` draws new ones in every epoch, from any text.
 
-The functions with an underscore take a keyword `rng` and draw from it in the book's order, so that
-after `random.seed(0)` they give what the book's give but where the docstring names a difference.
+The functions with an underscore have a keyword `rng` and draw from it in the book's order. With the
+same seed they give the book's results, except for the differences that their docstrings describe.
 """
 
 import itertools
 import os
 import pathlib
 import random
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import MutableSequence, Sequence
+from typing import Protocol, TypeVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,53 +22,56 @@ from keras_bert_d2l.book.vocabulary import Vocab, tokenize
 from keras_bert_d2l.text.corpus.reading import read_lines
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS
+from keras_bert_d2l.types import PathLike
 
 PAD, _, CLS, SEP, MASK = BOOK_SPECIALS
 RESERVED_TOKENS = (PAD, MASK, CLS, SEP)
 
-MASK_RATE, UNCHANGED_RATE = 0.8, 0.5  # the second is of those that are not masked
+MASK_RATE, UNCHANGED_RATE = 0.8, 0.5  # the second rate applies to tokens that are not masked
 PREDICTION_RATE = 0.15
 
+_T = TypeVar("_T")
 Sentence = list[str]
 Paragraph = list[Sentence]
 
 
 class RandomSource(Protocol):
-    """What is used of the module `random`, or of a `random.Random`."""
+    """The functions that the module `random` and a `random.Random` share and that are used here."""
 
     def random(self) -> float: ...
-    def choice(self, seq: Any) -> Any: ...
-    def shuffle(self, x: Any) -> None: ...
+    def choice(self, seq: Sequence[_T]) -> _T: ...
+    def shuffle(self, x: MutableSequence[_T]) -> None: ...
 
 
 def _read_wiki(
-    data_dir: str | os.PathLike[str], *, split: str = "train", rng: RandomSource = random
+    data_dir: PathLike, *, split: str = "train", rng: RandomSource = random
 ) -> list[list[str]]:
-    """Reads the paragraphs of WikiText-2 that have two sentences or more, in random order.
+    """Read the paragraphs of WikiText-2 that have at least two sentences, in random order.
 
     Args:
-        data_dir: Folder that holds `wiki.train.tokens`, as it is or as `.gz` or `.xz`.
+        data_dir: Folder that holds `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
         split: `"train"`, `"valid"` or `"test"`.
-        rng: Source of the order.
+        rng: Random generator for the order.
 
-    Returns: one list of sentences, in lower case, for each paragraph.
+    Returns:
+        One list of sentences, in lower case, per paragraph.
 
     Raises:
         FileNotFoundError: There is no such file in the folder.
-        ValueError: No line of the file holds two sentences, or the file is not UTF-8 or damaged.
+        ValueError: No line of the file holds two sentences, or the file is damaged or not UTF-8.
     """
     path = _wiki_file(data_dir, split)
     paragraphs = [line.strip().lower().split(" . ") for line in read_lines(path) if " . " in line]
     if not paragraphs:
         raise ValueError(
-            f"No line of {str(path)!r} holds two sentences. Expected one paragraph on a line and "
+            f"No line of {str(path)!r} holds two sentences. Expected one paragraph per line, with "
             "' . ' between its sentences, as in WikiText-2."
         )
     rng.shuffle(paragraphs)
     return paragraphs
 
 
-def _wiki_file(data_dir: str | os.PathLike[str], split: str) -> pathlib.Path:
+def _wiki_file(data_dir: PathLike, split: str) -> pathlib.Path:
     name = f"wiki.{split}.tokens"
     for ending in ("", ".gz", ".xz"):
         path = pathlib.Path(data_dir, name + ending)
@@ -86,15 +90,16 @@ def _get_next_sentence(
     *,
     rng: RandomSource = random,
 ) -> tuple[Sentence, Sentence, bool]:
-    """Keeps the next sentence half of the time, else draws one from another paragraph.
+    """Keep the next sentence half of the time; otherwise draw one from another paragraph.
 
-    The book draws from all paragraphs, the pair's own among them, so that a "random" sentence can
-    be the true next one. Here a paragraph that holds `next_sentence` is never drawn from.
+    The book has a bug: it draws from all paragraphs, so that a "random" sentence can be the true
+    next one. Here it never draws from a paragraph that holds `next_sentence`.
 
-    Returns: the sentence, its partner, and whether the partner is the next sentence.
+    Returns:
+        The sentence, its partner, and whether the partner is the next sentence.
 
     Raises:
-        ValueError: Every paragraph holds `next_sentence`: there is nothing else to draw from.
+        ValueError: Every paragraph holds `next_sentence`, so there is nothing else to draw from.
     """
     if rng.random() < 0.5:
         return sentence, next_sentence, True
@@ -103,8 +108,9 @@ def _get_next_sentence(
         others = [paragraph for paragraph in paragraphs if next_sentence not in paragraph]
         if not others:
             raise ValueError(
-                "A negative pair takes its second sentence from another paragraph, and there is "
-                f"none. Received {len(paragraphs)} paragraph(s), each with the true next sentence."
+                "A negative pair needs a second sentence from another paragraph, but there is "
+                f"none. Received {len(paragraphs)} paragraph(s), each with the true next sentence. "
+                "Use more text."
             )
         paragraph = rng.choice(others)
     return sentence, rng.choice(paragraph), False
@@ -118,12 +124,13 @@ def _get_nsp_data_from_paragraph(
     *,
     rng: RandomSource = random,
 ) -> list[tuple[list[str], list[int], bool]]:
-    """Makes one next-sentence example of every two neighbouring sentences.
+    """Return one next-sentence example for every two neighboring sentences.
 
-    Pairs that are longer than `max_len`, their three special tokens included, are dropped.
-    `vocab` is not used; the book passes it.
+    Pairs that are longer than `max_len`, including their three special tokens, are dropped.
+    `vocab` is not used. The book passes it.
 
-    Returns: `(tokens, segments, is_next)` for each example.
+    Returns:
+        `(tokens, segments, is_next)` for each example.
     """
     examples = []
     for sentence, next_sentence in itertools.pairwise(paragraph):
@@ -143,21 +150,23 @@ def _replace_mlm_tokens(
     *,
     rng: RandomSource = random,
 ) -> tuple[list[str], list[tuple[int, str]]]:
-    """Corrupts `num_mlm_preds` of the candidate positions: 80 % mask, 10 % random, 10 % as it is.
+    """Corrupt some positions: 80 % become `<mask>`, 10 % a random word, 10 % stay as they are.
 
-    The book draws random words from the whole vocabulary; here a special token is drawn again.
+    The book has a bug: a random "word" can be a special token. Here special tokens are drawn
+    again.
 
     Args:
-        tokens: Tokens of one BERT input sequence; they are not changed.
+        tokens: Tokens of one BERT input sequence. They are not changed.
         candidate_pred_positions: Positions to choose from. They are shuffled in place.
-        num_mlm_preds: How many to choose; fewer where there are fewer candidates.
-        vocab: Where random words come from.
-        rng: Source of all draws.
+        num_mlm_preds: Number of positions to choose, at most the number of candidates.
+        vocab: Vocabulary to draw random words from.
+        rng: Random generator.
 
-    Returns: the corrupted tokens, and `(position, original token)` for each chosen position.
+    Returns:
+        The corrupted tokens, and `(position, original token)` for each chosen position.
 
     Raises:
-        ValueError: The vocabulary holds special tokens alone.
+        ValueError: The vocabulary holds nothing but special tokens.
     """
     corrupted = list(tokens)
     rng.shuffle(candidate_pred_positions)
@@ -171,11 +180,11 @@ def _replace_mlm_tokens(
 
 
 def _random_word(vocab: Vocab, rng: RandomSource) -> str:
-    # Tokens are distinct: if the first six are all among the five special ones, there is no word.
+    # Tokens are distinct, so there is a word unless the first six tokens are all special.
     if set(vocab.idx_to_token[: len(BOOK_SPECIALS) + 1]) <= set(BOOK_SPECIALS):
         raise ValueError(
-            "The vocabulary must hold a word to draw at random. Received special tokens alone: "
-            f"{vocab.idx_to_token}; use more text, or a `Vocab` with a lower `min_freq`."
+            "The vocabulary must hold a word to draw at random. Received only special tokens: "
+            f"{vocab.idx_to_token}. Use more text, or a `Vocab` with a lower `min_freq`."
         )
     while (word := rng.choice(vocab.idx_to_token)) in BOOK_SPECIALS:
         pass
@@ -185,12 +194,13 @@ def _random_word(vocab: Vocab, rng: RandomSource) -> str:
 def _get_mlm_data_from_tokens(
     tokens: Sequence[str], vocab: Vocab, *, rng: RandomSource = random
 ) -> tuple[list[int], list[int], list[int]]:
-    """Masks 15 % of a BERT input sequence for the masked language model.
+    """Mask 15 % of a BERT input sequence for the masked language model.
 
-    15 % of all tokens, specials included, rounded as Python does, and one at least; `<cls>` and
-    `<sep>` are not chosen, while `<unk>`, a frequent word of WikiText-2, is.
+    The number is 15 % of all tokens, including special ones, rounded as in Python, and at least
+    one. `<cls>` and `<sep>` are never chosen. `<unk>`, a frequent word of WikiText-2, may be.
 
-    Returns: ids of the corrupted tokens, positions to predict in rising order, ids of their labels.
+    Returns:
+        Ids of the corrupted tokens, positions to predict in ascending order, ids of their labels.
     """
     candidates = [position for position, token in enumerate(tokens) if token not in (CLS, SEP)]
     num_mlm_preds = max(1, round(len(tokens) * PREDICTION_RATE))
@@ -205,16 +215,17 @@ def _pad_bert_inputs(
     max_len: int,
     vocab: Vocab,
 ) -> tuple[np.ndarray, ...]:
-    """Pads examples to `max_len` tokens and P predictions.
+    """Pad examples to `max_len` tokens and P predictions.
 
     Args:
-        examples: `(token_ids, pred_positions, mlm_label_ids, segments, is_next)` for each.
-        max_len: T, the length to pad to.
-        vocab: Knows the id of `<pad>`.
+        examples: `(token_ids, pred_positions, mlm_label_ids, segments, is_next)` per example.
+        max_len: The sequence length T to pad to.
+        vocab: The vocabulary, which has the id of `<pad>`.
 
-    Returns: the book's seven arrays, example by example: token ids int32 `(T,)`, segments int32
-    `(T,)`, valid length float32, positions int32 `(P,)`, weights float32 `(P,)` (1 for a
-    prediction, 0 for padding), labels int32 `(P,)`, is-next int32.
+    Returns:
+        The book's seven arrays, which hold for each example: token ids int32 `(T,)`, segments int32
+        `(T,)`, valid length float32, positions int32 `(P,)`, weights float32 `(P,)` (1 for a
+        prediction, 0 for padding), labels int32 `(P,)`, is-next int32.
 
     Raises:
         ValueError: An example is longer than `max_len` or has more than P predictions.
@@ -236,34 +247,33 @@ def _pad_bert_inputs(
 
 
 def _padded(
-    rows: Sequence[Sequence[Any]], width: int, fill: float, name: str, dtype: type
+    rows: Sequence[Sequence[float]], width: int, fill: float, name: str, dtype: type
 ) -> np.ndarray:
-    array: np.ndarray = np.full((len(rows), width), fill, dtype)
+    """Return rows of one width, or raise a `ValueError` that calls their entries `name`."""
     for index, row in enumerate(rows):
         if len(row) > width:
             raise ValueError(
-                f"Example {index} has {len(row)} {name}; `max_len` leaves room for {width}. "
-                "Raise `max_len`, or drop the example."
+                f"Example {index} has {len(row)} {name}, but `max_len` leaves room for {width}. "
+                "Increase `max_len`, or drop the example."
             )
-        array[index, : len(row)] = row
-    return array
+    return keras.utils.pad_sequences(rows, width, dtype, padding="post", value=fill)
 
 
 class _WikiTextDataset:
     """The pretraining examples of WikiText-2, with pairs and masks drawn once.
 
+    `dataset[i]` is the book's tuple of seven, which `_pad_bert_inputs` describes. `arrays` and the
+    book's attributes hold the seven arrays of all examples.
+
     Args:
         paragraphs: Lists of sentences, as `_read_wiki` returns them.
-        max_len: Longest BERT input sequence; longer pairs are dropped.
-        vocab: Vocabulary to encode with (that of the training data, for held-out text). None: the
-            words that occur five times or more in `paragraphs`.
-        rng: Source of pairs and masks.
-
-    `dataset[i]` is the book's tuple of seven, as `_pad_bert_inputs` describes it; `arrays` holds
-    the same seven for all examples, and so do the book's attributes.
+        max_len: Maximum length of a BERT input sequence. Longer pairs are dropped.
+        vocab: Vocabulary to encode with, for held-out text that of the training data. By default
+            the words that occur at least five times in `paragraphs`.
+        rng: Random generator for pairs and masks.
 
     Raises:
-        ValueError: No pair of neighbouring sentences fits into `max_len`.
+        ValueError: No pair of neighboring sentences fits into `max_len`.
     """
 
     def __init__(
@@ -286,8 +296,8 @@ class _WikiTextDataset:
         ]
         if not pairs:
             raise ValueError(
-                f"No pair of neighbouring sentences fits into max_len={max_len} tokens (three of "
-                f"them special). Received {len(paragraphs)} paragraph(s); raise `max_len`."
+                f"No pair of neighboring sentences fits into max_len={max_len} tokens (three of "
+                f"them special). Received {len(paragraphs)} paragraph(s). Increase `max_len`."
             )
         examples = [
             (*_get_mlm_data_from_tokens(tokens, vocab, rng=rng), segments, is_next)
@@ -304,7 +314,7 @@ class _WikiTextDataset:
             self.nsp_labels,
         ) = self.arrays
 
-    def __getitem__(self, idx: int) -> tuple[Any, ...]:
+    def __getitem__(self, idx: int) -> tuple[np.ndarray, ...]:
         return tuple(array[idx] for array in self.arrays)
 
     def __len__(self) -> int:
@@ -314,31 +324,33 @@ class _WikiTextDataset:
 def load_data_wiki(
     batch_size: int,
     max_len: int,
-    data_dir: str | os.PathLike[str] = "../data/wikitext-2",
+    data_dir: PathLike = "../data/wikitext-2",
     *,
     split: str = "train",
     vocab: Vocab | None = None,
     seed: int = 0,
     drop_remainder: bool = False,
 ) -> tuple[tf.data.Dataset, Vocab]:
-    """Loads WikiText-2 from a folder as shuffled batches of the book's seven tensors.
+    """Load WikiText-2 from a folder as shuffled batches of the book's seven tensors.
 
-    The book downloads the corpus; here the folder must be there. The second value is the
-    vocabulary to pass on when held-out text is loaded with `split="valid"`.
+    The book downloads the corpus. Here the folder must exist. To load held-out text with
+    `split="valid"`, pass the vocabulary of the training data.
 
     Args:
-        batch_size: B.
-        max_len: T, the length of every BERT input sequence.
-        data_dir: Folder that holds `wiki.train.tokens` (or `.gz`, `.xz`).
+        batch_size: Batch size B.
+        max_len: Length T of every BERT input sequence.
+        data_dir: Folder that holds `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
         split: `"train"`, `"valid"` or `"test"`.
-        vocab: Vocabulary to encode with; None: learnt from the text (words that occur five times).
-        seed: Decides the pairs, the masks and the order. The same seed gives the same batches.
-        drop_remainder: Whether the last batch of an epoch is left out where it is smaller. All
-            shapes are then known in advance, as XLA needs them, and `fit` is faster.
+        vocab: Vocabulary to encode with. By default the words that occur at least five times.
+        seed: Random seed of the pairs, the masks and the order. The same seed gives the same
+            batches.
+        drop_remainder: Whether to drop the last batch of an epoch if it is smaller. All shapes are
+            then static, as XLA needs them, and `fit` is faster.
 
-    Returns: the dataset and the vocabulary. A batch is tokens `(B, T)`, segments `(B, T)`, valid
-    lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)`, is-next
-    `(B,)`; valid lengths and weights are float32, the others int32.
+    Returns:
+        The dataset and the vocabulary. A batch is tokens `(B, T)`, segments `(B, T)`, valid
+        lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)`, is-next
+        `(B,)`. Valid lengths and weights are float32, the others int32.
     """
     rng = random.Random(seed)
     paragraphs = _read_wiki(data_dir, split=split, rng=rng)

@@ -1,11 +1,12 @@
-"""Batches of the book's seven tensors in, a pretrained model and its encodings out (15.10).
+"""Pretraining on batches of the book's seven tensors, and encoding (d2l.ai, section 15.10).
 
 B batch, T tokens, P predicted positions, D hidden width.
 """
 
+import itertools
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias, cast
 
 import keras
 import tensorflow as tf
@@ -14,28 +15,32 @@ from keras_bert_d2l.book.vocabulary import Vocab
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.types import Tensor
+
+Tensors: TypeAlias = dict[str, Tensor]
 
 
 def try_all_gpus() -> list[str]:
-    """Returns the names of all GPUs, or of the CPU where there is none (d2l.ai, section 6.7)."""
+    """Return the names of all GPUs, or of the CPU if there is none (d2l.ai, section 6.7)."""
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
     return gpus or ["/device:CPU:0"]
 
 
 def to_keras_batch(
-    tokens_X: Any,
-    segments_X: Any,
-    valid_lens_x: Any,
-    pred_positions_X: Any,
-    mlm_weights_X: Any,
-    mlm_Y: Any,
-    nsp_y: Any,
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Turns the book's seven tensors into what `fit` and `evaluate` take.
+    tokens_X: Tensor,
+    segments_X: Tensor,
+    valid_lens_x: Tensor,
+    pred_positions_X: Tensor,
+    mlm_weights_X: Tensor,
+    mlm_Y: Tensor,
+    nsp_y: Tensor,
+) -> tuple[Tensors, Tensors, Tensors]:
+    """Convert the book's seven tensors to a batch for `fit` and `evaluate`.
 
     `net.evaluate(valid_iter.map(to_keras_batch))` evaluates a compiled model on held-out text.
 
-    Returns: features, labels and weights, as `kb.pretraining_dataset` yields them.
+    Returns:
+        Features, labels and weights, as `kb.pretraining_dataset` yields them.
     """
     features = {
         "tokens": tokens_X,
@@ -51,38 +56,44 @@ def to_keras_batch(
 def _get_batch_loss_bert(
     net: BERTModel,
     vocab_size: int,
-    tokens_X: Any,
-    segments_X: Any,
-    valid_lens_x: Any,
-    pred_positions_X: Any,
-    mlm_weights_X: Any,
-    mlm_Y: Any,
-    nsp_y: Any,
-    *last: Any,
+    tokens_X: Tensor,
+    segments_X: Tensor,
+    valid_lens_x: Tensor,
+    pred_positions_X: Tensor,
+    mlm_weights_X: Tensor,
+    mlm_Y: Tensor,
+    nsp_y: Tensor,
+    *last: Tensor,
     training: bool = True,
-) -> tuple[Any, Any, Any]:
-    """Computes the two pretraining losses of a batch, and their sum.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the two pretraining losses of a batch, and their sum.
 
-    The MLM loss is the weighted mean, `sum(w * l) / sum(w)`. (The book's PyTorch edition averages
-    over all P slots, the padded ones among them.) That edition's order, with `loss` between `net`
-    and `vocab_size`, is taken as well; the loss is the cross entropy whatever stands there.
+    The book's PyTorch edition has a bug: its MLM loss is the mean over all P positions, including
+    the padding. Here it is the weighted mean `sum(w * l) / sum(w)`.
+
+    The PyTorch edition's argument order, with `loss` between `net` and `vocab_size`, is accepted
+    too. Whatever `loss` is, the cross-entropy is used.
 
     Args:
         net: The model.
-        vocab_size: V, the number of logits of a prediction.
-        tokens_X: int `(B, T)`.
-        segments_X: int `(B, T)`.
-        valid_lens_x: `(B,)`.
-        pred_positions_X: int `(B, P)`.
-        mlm_weights_X: `(B, P)`, 1 for a prediction and 0 for padding.
-        mlm_Y: int `(B, P)`.
-        nsp_y: int `(B,)`.
-        *last: `nsp_y` in the PyTorch edition's order.
-        training: Whether dropout acts.
+        vocab_size: The vocabulary size of the model.
+        tokens_X: Token ids, int `(B, T)`.
+        segments_X: Segment ids, int `(B, T)`.
+        valid_lens_x: Number of tokens that are not padding, `(B,)`.
+        pred_positions_X: Positions to predict, int `(B, P)`.
+        mlm_weights_X: 1 for a prediction and 0 for padding, `(B, P)`.
+        mlm_Y: The original token ids, int `(B, P)`.
+        nsp_y: 1 if the second sentence is the next one, else 0, int `(B,)`.
+        *last: `nsp_y` in the PyTorch edition's argument order.
+        training: Whether dropout is active.
 
-    Returns: MLM loss, NSP loss and their sum, float32 scalars.
+    Returns:
+        MLM loss, NSP loss and their sum, float32 scalars.
+
+    Raises:
+        ValueError: `vocab_size` is not that of the model.
     """
-    if last:  # the PyTorch edition's order: `loss` stands in the place of `vocab_size`
+    if last:  # the PyTorch edition's order, in which `loss` takes the place of `vocab_size`
         labels = (mlm_weights_X, mlm_Y, nsp_y, *last)
         features = (tokens_X, segments_X, valid_lens_x, pred_positions_X)
         return _get_batch_loss_bert(net, *features, *labels, training=training)
@@ -104,45 +115,46 @@ def _check_vocab_size(vocab_size: int, num_logits: int) -> None:
 
 
 def train_bert(
-    train_iter: Iterable[Sequence[Any]],
+    train_iter: Iterable[Sequence[Tensor]],
     net: BERTModel,
     vocab_size: int,
-    devices: Sequence[Any],
+    devices: Sequence[object],
     num_steps: int,
-    *last: Any,
+    *last: int,
     optimizer: keras.optimizers.Optimizer | None = None,
 ) -> None:
-    """Pretrains a model for a number of steps and prints both losses and the speed.
+    """Pretrain a model for a number of steps, and print both losses and the speed.
 
-    Trains with the package's losses in a compiled step. Instead of the book's plot there is a
-    progress bar. What is printed last are the means of the losses over the steps (MLM weighted,
-    so that it is not comparable with that of editions that count padded slots) and the sentence
-    pairs per second of the steps after the first, which compiles.
+    The training step is compiled and uses the package's losses. A progress bar replaces the book's
+    plot. At the end, the mean losses over all steps are printed, and the sentence pairs per second
+    without the first step, which includes compilation. The MLM loss is weighted. It is not
+    comparable with that of the book's PyTorch edition, which counts padding by mistake.
 
-    The PyTorch edition's order, `(train_iter, net, loss, vocab_size, devices, num_steps)`, is taken
-    as well; the loss is the cross entropy whatever stands there.
+    The PyTorch edition's argument order, `(train_iter, net, loss, vocab_size, devices, num_steps)`,
+    is accepted too. Whatever `loss` is, the cross-entropy is used.
 
     Args:
-        train_iter: Batches of the book's seven tensors; begun anew as often as needed.
+        train_iter: Batches of the book's seven tensors, iterated as often as needed.
         net: The model. It is compiled here.
-        vocab_size: The model's V.
-        devices: Printed. The training runs where the weights of `net` are.
+        vocab_size: The vocabulary size of the model.
+        devices: Printed only. The training runs where the weights of `net` are.
         num_steps: Number of batches to train on.
-        *last: `num_steps` in the PyTorch edition's order.
-        optimizer: None: Adam with a learning rate of 1e-4, as in the TensorFlow edition.
+        *last: `num_steps` in the PyTorch edition's argument order.
+        optimizer: The optimizer. By default Adam with a learning rate of 1e-4, as in the
+            TensorFlow edition.
 
     Raises:
-        ValueError: `vocab_size` is not the model's, or `train_iter` is empty.
+        ValueError: `vocab_size` is not that of the model, or `train_iter` is empty.
     """
-    if last:  # the PyTorch edition's order: `loss` stands in the place of `vocab_size`
-        arguments: tuple[Any, ...] = (devices, num_steps, *last)
-        return train_bert(train_iter, net, *arguments, optimizer=optimizer)
+    if last:  # the PyTorch edition's order, in which `loss` takes the place of `vocab_size`
+        order = cast(tuple[int, Sequence[object], int], (devices, num_steps, *last))
+        return train_bert(train_iter, net, *order, optimizer=optimizer)
     _check_vocab_size(vocab_size, net.bert_config.vocab_size)
     net.compile(optimizer=optimizer or keras.optimizers.Adam(1e-4))
-    bar = keras.utils.Progbar(num_steps)  # shows the means over the steps so far
+    bar = keras.utils.Progbar(num_steps)  # which shows the means over the steps so far
     mlm_sum = nsp_sum = seconds = 0.0
     pairs = 0
-    for step, batch in enumerate(_take(train_iter, num_steps)):
+    for step, batch in enumerate(itertools.islice(_epochs(train_iter), num_steps)):
         start = time.perf_counter()
         logs = net.train_on_batch(*to_keras_batch(*batch), return_dict=True)
         mlm_l, nsp_l = logs["mlm_cross_entropy"], logs["nsp_cross_entropy"]
@@ -156,18 +168,15 @@ def train_bert(
     print(f"{pairs / seconds:.1f} sentence pairs/sec on {devices}")
 
 
-def _take(batches: Iterable[Any], num_steps: int) -> Iterable[Any]:
-    """The first `num_steps` batches of as many epochs as it takes."""
-    taken = 0
-    while taken < num_steps:
-        before = taken
-        for batch in batches:
-            yield batch
-            taken += 1
-            if taken == num_steps:
-                return
-        if taken == before:
-            raise ValueError("`train_iter` is empty, or was used up: pass a data set of batches.")
+def _epochs(batches: Iterable[Sequence[Tensor]]) -> Iterator[Sequence[Tensor]]:
+    """Yield the batches of epoch after epoch, without an end."""
+    while True:
+        iterator = iter(batches)
+        first = next(iterator, None)
+        if first is None:
+            raise ValueError("`train_iter` is empty or exhausted. Pass a dataset of batches.")
+        yield first
+        yield from iterator
 
 
 def get_bert_encoding(
@@ -176,18 +185,19 @@ def get_bert_encoding(
     tokens_b: Sequence[str] | None = None,
     *,
     vocab: Vocab,
-) -> Any:
-    """Encodes one text or a pair of texts.
+) -> Tensor:
+    """Encode one text or a pair of texts.
 
-    The book's function reads `vocab` from its notebook; here it is an argument.
+    The book's function reads the global variable `vocab`. Here it is an argument.
 
     Args:
         net: The model.
         tokens_a: Tokens of the first text.
-        tokens_b: Tokens of the second text, or None.
+        tokens_b: Tokens of the second text, or `None`.
         vocab: The vocabulary that the model was trained with.
 
-    Returns: the vectors of all tokens, those of `<cls>` and `<sep>` among them, `(1, T, D)`.
+    Returns:
+        The encoded tokens, including `<cls>` and `<sep>`, `(1, T, D)`.
     """
     tokens, segments = get_tokens_and_segments(tokens_a, tokens_b)
     encoded_X, _, _ = net(

@@ -1,28 +1,29 @@
-"""Lines of text in, lists of tokens and a vocabulary of whole words out (d2l.ai, section 9.2)."""
+"""Tokenization into words and a vocabulary of whole words (d2l.ai, section 9.2)."""
 
 import collections
 import itertools
 import operator
-from collections.abc import Iterable, Sequence
-from typing import overload
+from collections.abc import Collection, Iterable, Sequence, Sized
+from typing import SupportsInt, overload
 
 UNK = "<unk>"
 
 
 def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
-    """Splits every line into words at white space, or into characters.
+    """Split every line into words at white space, or into characters.
 
     Args:
         lines: Lines of text.
         token: `"word"` or `"char"`.
 
-    Returns: one list of tokens for each line.
+    Returns:
+        One list of tokens per line.
 
     Raises:
-        ValueError: `token` is neither, or `lines` is one text instead of several.
+        ValueError: `token` is neither of the two, or `lines` is a single string.
     """
     if isinstance(lines, str):
-        raise ValueError(f"`lines` must be a list of lines. Received one text: {lines!r}.")
+        raise ValueError(f"`lines` must be a list of lines. Received one string: {lines!r}.")
     if token not in ("word", "char"):
         raise ValueError(f"`token` must be 'word' or 'char'. Received: token={token!r}.")
     return [line.split() if token == "word" else list(line) for line in lines]
@@ -31,17 +32,17 @@ def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
 class Vocab:
     """The book's vocabulary: `<unk>` is id 0, then the reserved tokens, then words by frequency.
 
-    Words of equal frequency stand in alphabetical order, so that the same counts give the same ids
+    Words of equal frequency are in alphabetical order, so the same counts give the same ids
     whatever the order of the text. (The book's editions differ here: one keeps the order in which
-    words are met, another sorts the whole vocabulary alphabetically and `<unk>` with it.)
+    words occur, another sorts the whole vocabulary, including `<unk>`, alphabetically.)
 
-    `idx_to_token` and `token_to_idx` are a plain list and dictionary, and may be assigned, as the
-    book does to take over a stored vocabulary. `kb.Vocab(vocab.idx_to_token)` turns it into the
-    vocabulary that the rest of the package works with; it needs all five special tokens.
+    `idx_to_token` and `token_to_idx` are a plain list and a plain dictionary. They may be
+    assigned, as the book does to load a stored vocabulary. `kb.Vocab(vocab.idx_to_token)` is the
+    vocabulary that the rest of the package works with. It needs all five special tokens.
 
     Args:
-        tokens: Tokens, or a list of lists of them (one for each sentence).
-        min_freq: Words that occur less often are left out.
+        tokens: Tokens, or a list with one list of tokens per sentence.
+        min_freq: Words that occur less often are discarded.
         reserved_tokens: Tokens that are kept whatever their frequency.
     """
 
@@ -56,7 +57,7 @@ class Vocab:
             sorted(counts.items()), key=operator.itemgetter(1), reverse=True
         )
         frequent = (token for token, freq in self.token_freqs if freq >= min_freq)
-        # A dictionary keeps the first place of a token and drops its repetitions.
+        # A dictionary keeps the first position of a token and drops its repetitions.
         unique_tokens = dict.fromkeys([UNK, *reserved_tokens, *frequent])
         self.idx_to_token: list[str] = list(unique_tokens)
         self.token_to_idx: dict[str, int] = {
@@ -70,27 +71,31 @@ class Vocab:
     def __getitem__(self, tokens: str) -> int: ...
     @overload
     def __getitem__(self, tokens: list[str] | tuple[str, ...]) -> list[int]: ...
-    def __getitem__(self, tokens):
-        """The id of a token, `unk` for an unknown one; for a list, the list of ids."""
+    def __getitem__(self, tokens: str | list[str] | tuple[str, ...]) -> int | list[int]:
+        """Return the id of a token, or the ids of a list. Unknown tokens have the id `unk`."""
         if isinstance(tokens, list | tuple):
             unk, token_to_idx = self.unk, self.token_to_idx
             return [token_to_idx.get(token, unk) for token in tokens]
         return self.token_to_idx.get(tokens, self.unk)
 
-    def to_tokens(self, indices):
-        """The token of an id; for a list or a one-dimensional array, the list of tokens."""
-        if hasattr(indices, "__len__"):
+    @overload
+    def to_tokens(self, indices: SupportsInt) -> str: ...
+    @overload
+    def to_tokens(self, indices: Collection[SupportsInt]) -> list[str]: ...
+    def to_tokens(self, indices: SupportsInt | Collection[SupportsInt]) -> str | list[str]:
+        """Return the token of an id, or the tokens of a list or one-dimensional array of ids."""
+        if isinstance(indices, Sized):
             return [self.idx_to_token[int(index)] for index in indices]
         return self.idx_to_token[int(indices)]
 
     @property
     def unk(self) -> int:
-        """Id of the unknown token."""
+        """The id of the unknown token."""
         return self.token_to_idx[UNK]
 
 
 def _flat(tokens: Sequence[str] | Sequence[Sequence[str]]) -> Iterable[str]:
-    """The tokens of all sentences in one row."""
+    """Return the tokens of all sentences as one iterable."""
     if tokens and not isinstance(tokens[0], str):
         return itertools.chain.from_iterable(tokens)
     return tokens  # type: ignore[return-value]  # the other half of the union

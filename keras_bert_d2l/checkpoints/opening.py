@@ -8,15 +8,15 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native, notebook
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, CheckpointFormat
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import first_few, part_of
 from keras_bert_d2l.types import PathLike
 
-# In the order of asking: formats that a file names come first, formats that can only be guessed
-# from the names of weights come last.
-_FORMATS: tuple[CheckpointFormat, ...] = (native, huggingface, google, book, notebook)
+# The first format that recognizes a path reads it. Formats that a file names come first, formats
+# that are guessed from the names of weights come last.
+_FORMATS = (native, huggingface, google, book, notebook)
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "

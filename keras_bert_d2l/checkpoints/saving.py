@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
-from keras_bert_d2l.checkpoints.formats.checkpoint import WritableFormat
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
 from keras_bert_d2l.files import replacing_folder
@@ -18,12 +17,7 @@ from keras_bert_d2l.types import PathLike
 
 Format = Literal["native", "huggingface", "google", "book"]
 
-_WRITERS: dict[str, WritableFormat] = {
-    "native": native,
-    "huggingface": huggingface,
-    "google": google,
-    "book": book,
-}
+_WRITERS = {"native": native, "huggingface": huggingface, "google": google, "book": book}
 _FOR_TASKS = ("native", "huggingface")
 # The files that `save_pretrained` writes, and that it may therefore replace in a folder.
 _REPLACEABLE = {
@@ -103,9 +97,9 @@ def convert_checkpoint(
     ```python
     import keras_bert_d2l as kb
 
-    config = kb.BERTConfig.preset("huggingface", vocab_size=100)
+    config = kb.BERTConfig.preset("tiny", vocab_size=100)
     kb.save_pretrained(kb.BERTModel.from_bert_config(config), "checkpoints/mine")
-    kb.convert_checkpoint("checkpoints/mine", "checkpoints/mine-hf", "huggingface")
+    kb.convert_checkpoint("checkpoints/mine", "checkpoints/mine-hf", format="huggingface")
     ```
     """
     _check_format(format)

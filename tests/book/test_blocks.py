@@ -1,4 +1,4 @@
-"""d2l.ai, sections 11.3, 11.5 and 11.7: the parts of the encoder under the book's orders."""
+"""d2l.ai, sections 11.3, 11.5 and 11.7: the encoder's parts in both argument orders."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")  # (B, T, 
         ),
     ],
 )
-def test_both_argument_orders_make_the_same_block(block):
+def test_both_argument_orders_create_the_same_block(block):
     layer = block()
     assert layer(X, np.array([3, 2])).shape == (2, 5, 8)
     config = layer.config
@@ -40,7 +40,7 @@ def test_both_argument_orders_make_the_same_block(block):
     assert layer.attention.W_q.use_bias
 
 
-def test_projections_have_no_bias_unless_asked_for():
+def test_projections_have_no_bias_by_default():
     assert not d2l.TransformerEncoderBlock(8, 16, 2, 0.5).attention.W_q.use_bias
     assert not d2l.TransformerEncoderBlock(8, 8, 8, 8, [8], 16, 2, 0.5).attention.W_q.use_bias
     assert not d2l.MultiHeadAttention(8, 2, 0.5).use_bias
@@ -55,12 +55,12 @@ def test_projections_have_no_bias_unless_asked_for():
         ((8, 8, 8, 8, [5, 8]), r"norm_shape=\[5, 8\]"),
     ],
 )
-def test_a_width_that_the_residual_connection_cannot_take_is_named(sizes, named):
+def test_a_width_that_the_residual_connection_does_not_allow_is_named(sizes, named):
     with pytest.raises(ValueError, match=named):
         d2l.TransformerEncoderBlock(*sizes, 16, 2, 0.5)
 
 
-def test_both_orders_of_attention_make_the_same_layer():
+def test_both_argument_orders_create_the_same_attention():
     for layer in (
         d2l.MultiHeadAttention(8, 2, 0.0, True),
         d2l.MultiHeadAttention(8, 8, 8, 8, 2, 0.0, bias=True),
@@ -69,14 +69,14 @@ def test_both_orders_of_attention_make_the_same_layer():
         assert (layer.num_hiddens, layer.num_heads, layer.use_bias) == (8, 2, True)
 
 
-def test_add_norm_adds_then_normalises():
+def test_add_norm_adds_then_normalizes():
     out = keras.ops.convert_to_numpy(d2l.AddNorm([8], 0.0)(X, 2 * X))
     centred = X - X.mean(-1, keepdims=True)
     expected = 3 * centred / np.sqrt(9 * X.var(-1, keepdims=True) + 1e-3)
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
-def test_softmax_gives_no_weight_past_the_valid_length():
+def test_softmax_gives_no_weight_to_entries_past_the_valid_length():
     scores = np.zeros((2, 2, 4), "float32")
     by_example = keras.ops.convert_to_numpy(d2l.masked_softmax(scores, np.array([2, 4])))
     np.testing.assert_allclose(by_example[0], [[0.5, 0.5, 0, 0]] * 2)

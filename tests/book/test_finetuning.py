@@ -38,7 +38,7 @@ def words_of(ids):
 # 16.7: the data
 
 
-def test_snli_is_read_without_brackets_and_without_undecided_pairs(tmp_path):
+def test_snli_is_read_without_brackets_and_undecided_pairs(tmp_path):
     (tmp_path / "snli_1.0_train.txt").write_text(SNLI, encoding="utf-8")
     assert d2l.read_snli(tmp_path, is_train=True) == (
         ["A crane flies .", "A crane", 'A "crane'],
@@ -66,27 +66,27 @@ def test_pairs_become_padded_input_sequences(capsys):
     assert (valid_len, label, len(dataset)) == (8, 2, 1)
 
 
-def test_the_longer_sentence_is_cut_and_the_hypothesis_where_both_are_equal():
+def test_the_longer_sentence_is_truncated_or_on_a_tie_the_hypothesis():
     premise, hypothesis = "a the crane flies", "he left no"
     dataset = d2l.SNLIBERTDataset(([premise], [hypothesis], [0]), 8, VOCAB)
-    # Four and three words in five places: cut the premise, then the hypothesis.
+    # Four and three words must fit into five: the premise is cut first, then the hypothesis.
     assert words_of(dataset[0][0][0]) == (
         ["<cls>", "a", "the", "crane", "<sep>", "he", "left", "<sep>"]
     )
 
 
-def test_sides_of_different_length_are_refused():
+def test_different_numbers_of_premises_and_hypotheses_are_refused():
     with pytest.raises(ValueError, match="2, 1 and 2"):
         d2l.SNLIBERTDataset((["a", "b"], ["c"], [0, 1]), 8, VOCAB)
 
 
 @pytest.mark.parametrize(("max_len", "vocab", "named"), [(8, None, "`vocab`"), (2, VOCAB, "=2")])
-def test_a_missing_vocabulary_or_room_for_no_word_is_refused(max_len, vocab, named):
+def test_a_missing_vocabulary_or_too_small_max_len_is_refused(max_len, vocab, named):
     with pytest.raises(ValueError, match=named):
         d2l.SNLIBERTDataset((["a"], ["b"], [0]), max_len, vocab)
 
 
-def test_the_development_set_of_snli_fits(data_dir):
+def test_the_development_set_of_snli_is_encoded(data_dir):
     with gzip.open(data_dir / "nli" / "snli_dev.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in itertools.islice(file, 500)]
     sides = [[row[key] for row in rows] for key in ("premise", "hypothesis")]
@@ -108,7 +108,7 @@ def pretrained(tmp_path):
     return bert, folder
 
 
-def test_a_saved_model_is_loaded_with_its_vocabulary_and_another_dropout(pretrained):
+def test_a_saved_model_is_loaded_with_its_vocabulary_and_the_given_dropout(pretrained):
     bert, folder = pretrained
     loaded, vocab = d2l.load_pretrained_model(
         folder,
@@ -139,7 +139,7 @@ def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
     np.testing.assert_array_equal(*encodings)
 
 
-def test_the_number_of_heads_may_be_the_calls_alone(tmp_path):
+def test_the_number_of_heads_may_be_given_only_in_the_call(tmp_path):
     bert = small_bert(layer_norm_epsilon=1e-5)
     save_pretrained(bert, tmp_path, Tokenizer(PackageVocab(VOCAB.idx_to_token)), format="book")
     file = tmp_path / "pretrained.safetensors"
@@ -149,7 +149,7 @@ def test_the_number_of_heads_may_be_the_calls_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["num_heads", "num_blks", "max_len"])
-def test_another_size_than_the_saved_models_is_refused(pretrained, name):
+def test_a_size_that_differs_from_the_saved_model_is_refused(pretrained, name):
     sizes = {"num_heads": 2, "num_blks": 1, "max_len": 16} | {name: 4}
     with pytest.raises(ValueError, match=f"{name}=4"):
         d2l.load_pretrained_model(pretrained[1], 16, 32, dropout=0.1, **sizes)
@@ -161,7 +161,7 @@ def test_a_model_without_a_vocabulary_is_refused(tmp_path):
         d2l.load_pretrained_model(tmp_path / "bare", 16, 32, 2, 1, 0.1, 16)
 
 
-def test_the_books_archives_are_named_but_neither_downloaded_nor_unpickled(tmp_path):
+def test_the_books_archives_are_neither_downloaded_nor_unpickled(tmp_path):
     assert set(d2l.DATA_HUB) == {"bert.base", "bert.small"}
     with pytest.raises(FileNotFoundError, match=r"bert\.small\.torch\.zip is not downloaded"):
         d2l.load_pretrained_model("bert.small", 256, 512, 4, 2, 0.1, 512)
@@ -195,7 +195,7 @@ def test_the_classifier_shares_encoder_and_pooler_with_the_pretrained_model(snli
 
 
 @pytest.mark.slow
-def test_the_classifier_learns_through_fit_and_the_encoder_with_it(snli_set):
+def test_fit_trains_the_classifier_and_the_encoder(snli_set):
     bert = small_bert()
     before = bert.encoder.token_embedding.get_weights()[0]
     net = d2l.BERTClassifier(bert)
@@ -210,7 +210,7 @@ def test_the_classifier_learns_through_fit_and_the_encoder_with_it(snli_set):
     assert not np.allclose(before, bert.encoder.token_embedding.get_weights()[0])
 
 
-def test_the_classifier_survives_saving(snli_set, tmp_path):
+def test_the_classifier_can_be_saved_and_loaded(snli_set, tmp_path):
     net = d2l.BERTClassifier(small_bert())
     net.save(tmp_path / "classifier.keras")
     loaded = keras.saving.load_model(tmp_path / "classifier.keras")
@@ -218,7 +218,7 @@ def test_the_classifier_survives_saving(snli_set, tmp_path):
     np.testing.assert_allclose(loaded(inputs), net(inputs), atol=1e-6)
 
 
-def test_batches_keep_the_order_without_a_seed_and_change_it_in_each_epoch_with_one(snli_set):
+def test_batches_are_shuffled_in_each_epoch_only_with_a_seed(snli_set):
     def labels(dataset):
         return np.concatenate([batch[1].numpy() for batch in dataset])
 

@@ -1,4 +1,4 @@
-"""d2l.ai, section 15.9: from a WikiText-2 folder to batches."""
+"""d2l.ai, section 15.9: batches of WikiText-2."""
 
 import gzip
 import lzma
@@ -29,7 +29,7 @@ VOCAB = d2l.Vocab(
 
 
 class ScriptedRandom:
-    """Deals out the numbers of a list, chooses by them, and shuffles by turning round."""
+    """Returns the numbers of a list in turn, chooses by them, and shuffles by reversing."""
 
     def __init__(self, *numbers):
         self.numbers = list(numbers)
@@ -53,7 +53,7 @@ def write_wiki(folder, text=WIKI, split="train"):
 # 15.9: reading
 
 
-def test_paragraphs_of_two_sentences_or_more_are_read_in_lower_case(tmp_path):
+def test_paragraphs_with_at_least_two_sentences_are_read_in_lower_case(tmp_path):
     paragraphs = d2l._read_wiki(write_wiki(tmp_path))
     assert sorted(paragraphs) == [
         ["a driver came", "he left early", "nobody saw him", "rain fell ."],
@@ -70,7 +70,7 @@ def test_compressed_files_give_the_same_paragraphs(tmp_path):
         assert d2l._read_wiki(folder, rng=random.Random(0)) == plain
 
 
-def test_a_folder_without_the_file_is_named(tmp_path):
+def test_a_missing_corpus_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"wiki\.train\.tokens.*data_dir"):
         d2l.load_data_wiki(2, 16, tmp_path)
 
@@ -83,7 +83,7 @@ def test_a_text_without_two_sentences_on_a_line_is_refused(tmp_path):
 # 15.9.1.1: next sentence prediction
 
 
-def test_half_of_the_time_the_next_sentence_is_kept():
+def test_the_next_sentence_is_kept_half_of_the_time():
     first, second = PARAGRAPHS[0]
     assert d2l._get_next_sentence(first, second, PARAGRAPHS, rng=ScriptedRandom(0.49)) == (
         first,
@@ -117,7 +117,7 @@ def test_a_text_of_one_paragraph_has_no_negatives():
         d2l._get_next_sentence(first, second, PARAGRAPHS[:1], rng=ScriptedRandom(0.9, 0))
 
 
-def test_pairs_that_are_too_long_are_dropped():
+def test_too_long_pairs_are_dropped():
     always_next = ScriptedRandom(0.0, 0.0)
     # 3 + 2 + 3 tokens for the first pair, 2 + 2 + 3 for the second
     assert d2l._get_nsp_data_from_paragraph(
@@ -138,7 +138,7 @@ def test_tokens_are_masked_kept_or_replaced_in_the_books_order_of_draws():
     tokens = ["<cls>", "a", "crane", "flew", "south", "<sep>"]
     candidates = [1, 2, 3, 4]
     driver = VOCAB["driver"]
-    # Reversed: 4 is masked, 3 is kept, 2 becomes a random word; 1 is not reached.
+    # Reversed: 4 is masked, 3 is kept, 2 becomes a random word; 1 is not chosen.
     rng = ScriptedRandom(0.79, 0.8, 0.49, 0.8, 0.5, driver)
     corrupted, predictions = d2l._replace_mlm_tokens(tokens, candidates, 3, VOCAB, rng=rng)
     assert corrupted == ["<cls>", "a", "driver", "flew", "<mask>", "<sep>"]
@@ -153,14 +153,14 @@ def test_a_special_token_is_never_inserted_as_a_random_word():
     assert corrupted == ["<cls>", "rain"]
 
 
-def test_a_vocabulary_of_special_tokens_alone_has_no_random_word():
+def test_a_vocabulary_of_only_special_tokens_is_refused():
     specials = d2l.Vocab(reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"])
     with pytest.raises(ValueError, match="lower `min_freq`"):
         d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, specials, rng=ScriptedRandom(0.9, 0.9))
 
 
 @pytest.mark.parametrize(("length", "num_predictions"), [(3, 1), (10, 2), (30, 4), (64, 10)])
-def test_fifteen_percent_of_all_tokens_are_predicted_and_one_at_least(length, num_predictions):
+def test_15_percent_of_all_tokens_and_at_least_one_are_predicted(length, num_predictions):
     tokens = ["<cls>", *["crane"] * (length - 2), "<sep>"]  # round(1.5) is 2, round(4.5) is 4
     ids, positions, labels = d2l._get_mlm_data_from_tokens(tokens, VOCAB)
     assert len(ids) == length
@@ -171,7 +171,7 @@ def test_fifteen_percent_of_all_tokens_are_predicted_and_one_at_least(length, nu
     assert labels == [VOCAB["crane"]] * num_predictions
 
 
-def test_of_the_chosen_tokens_80_percent_are_masked_and_half_of_the_rest_kept():
+def test_80_percent_of_the_chosen_tokens_are_masked_and_half_of_the_rest_kept():
     tokens = ["crane"] * 20_000
     corrupted, _ = d2l._replace_mlm_tokens(tokens, list(range(20_000)), 20_000, VOCAB)
     counts = {word: corrupted.count(word) / 20_000 for word in ("<mask>", "crane")}
@@ -180,11 +180,11 @@ def test_of_the_chosen_tokens_80_percent_are_masked_and_half_of_the_rest_kept():
     assert counts["crane"] == pytest.approx(0.1 + 0.1 / words, abs=0.01)
 
 
-# 15.9.1: draw for draw, against the algorithm that the book describes
+# 15.9.1: the same draws as the algorithm that the book describes
 
 
 def draws_of_the_book(paragraphs, words, max_len, draw):
-    """The book's examples, written anew from its text, and whether all its draws were good ones.
+    """Return examples by an independent version of the book's code, and whether all are good.
 
     A sentence keeps its successor with probability one half; else any sentence of any paragraph
     takes its place. Positions are masked in shuffled order: of ten, eight become `<mask>`, and of
@@ -225,7 +225,7 @@ def draws_of_the_book(paragraphs, words, max_len, draw):
     return examples, all_good
 
 
-def test_on_a_shared_seed_it_draws_what_the_book_draws():
+def test_the_same_seed_gives_the_same_examples_as_the_books_code():
     words = random.Random(0)
     many = [f"word{n}" for n in range(500)]
     paragraphs = [
@@ -258,7 +258,7 @@ def test_on_a_shared_seed_it_draws_what_the_book_draws():
 # 15.9.2: arrays and batches
 
 
-def test_inputs_are_padded_with_weight_zero():
+def test_padding_has_weight_zero():
     example = ([3, 7, 4], [1], [9], [0, 0, 0], True)  # ids, positions, labels, segments, is next
     arrays = d2l._pad_bert_inputs([example], 12, VOCAB)  # round(1.8): two predictions
     pad = VOCAB["<pad>"]
@@ -296,7 +296,7 @@ def test_a_dataset_gives_tuples_of_seven_and_its_vocabulary(tmp_path):
     assert dataset.all_mlm_weights.sum() == (dataset.all_pred_positions > 0).sum()
 
 
-def test_a_length_that_no_pair_fits_into_is_refused(tmp_path):
+def test_a_max_len_that_no_pair_fits_into_is_refused(tmp_path):
     with pytest.raises(ValueError, match="max_len=4"):
         d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path)), max_len=4)
 
@@ -335,13 +335,13 @@ def test_loaded_batches_have_the_books_shapes_and_types(tmp_path):
     assert vocab["<pad>"] == 1
 
 
-def test_without_the_remainder_all_shapes_are_known(tmp_path):
+def test_without_the_remainder_all_shapes_are_static(tmp_path):
     train_iter, _ = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path), drop_remainder=True)
     assert train_iter.element_spec[0].shape == (32, 64)
     assert sum(1 for _ in train_iter) == 4  # 150 pairs
 
 
-def test_the_same_seed_gives_the_same_batches_and_another_seed_others(tmp_path):
+def test_only_the_same_seed_gives_the_same_batches(tmp_path):
     folder = many_paragraphs(tmp_path)
     first, again, other = (
         next(iter(d2l.load_data_wiki(150, 64, folder, seed=seed)[0]))[0].numpy()
@@ -359,7 +359,7 @@ def test_held_out_text_is_encoded_with_the_given_vocabulary(tmp_path):
     assert labels.max() < len(VOCAB)
 
 
-def test_the_word_vocabulary_becomes_the_packages(tmp_path):
+def test_the_books_vocabulary_converts_to_the_packages(tmp_path):
     _, vocab = d2l.load_data_wiki(2, 64, many_paragraphs(tmp_path))
     packages = PackageVocab(vocab.idx_to_token)
     assert packages[["crane", "<cls>", "nowhere"]] == vocab[["crane", "<cls>", "nowhere"]]

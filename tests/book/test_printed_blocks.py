@@ -60,7 +60,7 @@ class BERTEncoder(keras.layers.Layer):
         return X
 """
 
-# Of the web page's encoder the blocks come in the short order; the rest is as on the slides.
+# The web page's encoder creates its blocks in the short argument order. The rest is equal.
 BERT_ENCODER_OF_THE_WEB_PAGE = """
 class BERTEncoder(keras.layers.Layer):
     \"\"\"BERT encoder.\"\"\"
@@ -169,7 +169,7 @@ DEFINITIONS_OF_THE_WEB_PAGE = [
     ("15.8.6", BERT_MODEL.replace(",\n                                 training=training)", ")")),
 ]
 
-# The blocks that use the definitions: section, code, the expression below it, what it shows.
+# Blocks that use the definitions: section, code, the expression at its end, its value.
 USES = [
     (
         "15.8.4",
@@ -254,7 +254,7 @@ PAGES = {
 
 
 def run_page(definitions):
-    """Runs the imports, the definitions and the uses; returns all names and what was shown."""
+    """Run the imports, definitions and uses. Return all names, and the values shown."""
     names, shown = {"__name__": "notebook"}, []
     exec(IMPORTS, names)
     for _, code in definitions:

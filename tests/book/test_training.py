@@ -22,7 +22,7 @@ def net():
 
 @pytest.fixture
 def batch():
-    """One batch of the book's seven tensors; the second prediction of each pair is padding."""
+    """A batch of the book's seven tensors. The second prediction of each pair is padding."""
     rng = np.random.default_rng(0)
     return (
         tf.constant(rng.integers(5, V, (B, T)), tf.int32),
@@ -44,7 +44,7 @@ def cross_entropy(logits, labels):
 # 15.10.1: the losses of a batch
 
 
-def test_the_mlm_loss_is_the_mean_over_real_predictions_alone(net, batch):
+def test_the_mlm_loss_is_the_mean_over_real_predictions_only(net, batch):
     mlm_l, nsp_l, total = d2l._get_batch_loss_bert(net, V, *batch, training=False)
     tokens, segments, valid_lens, positions, weights, mlm_Y, nsp_y = batch
     _, mlm_Y_hat, nsp_Y_hat = net(tokens, segments, valid_lens, positions)
@@ -55,7 +55,7 @@ def test_the_mlm_loss_is_the_mean_over_real_predictions_alone(net, batch):
     assert float(total) == pytest.approx(float(mlm_l) + float(nsp_l))
 
 
-def test_the_pytorch_editions_order_gives_the_same_losses(net, batch):
+def test_the_pytorch_editions_argument_order_gives_the_same_losses(net, batch):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     ours = d2l._get_batch_loss_bert(net, V, *batch, training=False)
     theirs = d2l._get_batch_loss_bert(net, loss, V, *batch, training=False)
@@ -68,7 +68,7 @@ def test_the_losses_have_gradients(net, batch):
     assert all(gradient is not None for gradient in tape.gradient(total, net.trainable_variables))
 
 
-def test_another_vocabulary_size_than_the_models_is_refused(net, batch):
+def test_a_vocabulary_size_that_differs_from_the_models_is_refused(net, batch):
     with pytest.raises(ValueError, match=f"{V}. Received: {V + 1}"):
         d2l._get_batch_loss_bert(net, V + 1, *batch)
     with pytest.raises(ValueError, match=f"{V}. Received: {V + 1}"):
@@ -107,7 +107,7 @@ def test_the_printed_losses_are_the_means_over_the_steps(batch, capsys):
 
 
 @pytest.mark.slow
-def test_training_takes_the_pytorch_editions_order_and_a_single_step(net, batch, capsys):
+def test_training_accepts_the_pytorch_editions_argument_order_and_a_single_step(net, batch, capsys):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     d2l.train_bert([batch], net, loss, V, d2l.try_all_gpus(), 1)
     assert "sentence pairs/sec on ['/device:CPU:0']" in capsys.readouterr().out
@@ -144,7 +144,7 @@ def test_texts_and_pairs_are_encoded_with_their_special_tokens(net):
     assert not np.allclose(encoded_text[0, 2], encoded_pair[0, 2], atol=1e-3)
 
 
-def test_an_encoding_is_the_nets_without_dropout(net):
+def test_encoding_uses_no_dropout(net):
     tokens, segments = d2l.get_tokens_and_segments(["a", "crane"])
     expected, _, _ = net(np.array([VOCAB[tokens]]), np.array([segments]))
     np.testing.assert_allclose(
@@ -152,11 +152,11 @@ def test_an_encoding_is_the_nets_without_dropout(net):
     )
 
 
-# The book's own model in PyTorch, run with random weights
+# The book's own PyTorch model with random weights
 
 
 def torch_names(name):
-    """The book's name of a weight in PyTorch, and whether it is stored transposed there."""
+    """Return the book's name of a weight in PyTorch, and whether it is transposed there."""
     replacements = {"/": ".", "blk_": "blks.", "mlp.dense": "mlp.0", "mlp.ln": "mlp.2"}
     replacements |= {"mlp.logits": "mlp.3", "hidden.": "hidden.0.", "nsp.dense": "nsp.output"}
     replacements |= {"embeddings": "weight", "kernel": "weight", "gamma": "weight", "beta": "bias"}

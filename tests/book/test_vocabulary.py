@@ -24,7 +24,7 @@ def test_words_below_min_freq_are_unknown():
     assert vocab["b"] == vocab.unk == 0
 
 
-def test_a_reserved_token_that_also_stands_in_the_text_has_one_id():
+def test_a_reserved_token_that_occurs_in_the_text_has_one_id():
     assert Vocab(["<pad>", "<unk>", "x"], reserved_tokens=["<pad>"]).idx_to_token == [
         "<unk>",
         "<pad>",
@@ -41,7 +41,7 @@ def test_ids_and_tokens_are_each_others_inverse():
     assert vocab[[]] == []
 
 
-def test_an_empty_vocabulary_takes_over_a_stored_one_as_in_16_7_1():
+def test_a_stored_vocabulary_can_be_assigned_as_in_16_7_1():
     vocab = Vocab()
     vocab.idx_to_token = ["<pad>", "<unk>", "word"]
     vocab.token_to_idx = {token: idx for idx, token in enumerate(vocab.idx_to_token)}

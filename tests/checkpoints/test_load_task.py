@@ -1,4 +1,4 @@
-"""Models of tasks to and from disk, with their heads and the names of their labels."""
+"""Task models are saved and loaded with their heads and the names of their labels."""
 
 import json
 import shutil
@@ -77,7 +77,7 @@ def edit_config(folder, change):
 
 @pytest.mark.parametrize("format", ["native", "huggingface"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_task_comes_back_with_its_head_and_its_labels(name, format, tmp_path, capsys):
+def test_a_task_is_loaded_with_its_head_and_its_labels(name, format, tmp_path, capsys):
     model = make(name)
     model.tokenizer = Tokenizer(VOCAB)
     if (name, format) == ("vectors", "huggingface"):
@@ -95,7 +95,7 @@ def test_a_task_comes_back_with_its_head_and_its_labels(name, format, tmp_path, 
     assert load_task(type(model), tmp_path / "task").model.task_config() == model.task_config()
 
 
-def test_the_pooler_goes_where_the_task_has_one_and_the_pretraining_heads_go_nowhere(tmp_path):
+def test_the_pooler_is_saved_if_the_task_uses_it_and_pretraining_heads_never_are(tmp_path):
     for name, parts in (
         ("one label", {"encoder", "hidden", "head"}),
         ("tags", {"encoder", "head"}),
@@ -105,7 +105,7 @@ def test_the_pooler_goes_where_the_task_has_one_and_the_pretraining_heads_go_now
         assert {weight.partition("/")[0] for weight in weights} == parts
 
 
-def test_every_architecture_is_kept_in_the_own_format(tmp_path):
+def test_the_native_format_keeps_every_architecture(tmp_path):
     book = BERTConfig(len(VOCAB), 8, 12, 2, 2, 0.1, 12, norm_first=True, final_norm=True)
     model = make("tags", book)
     save_pretrained(model, tmp_path / "task")
@@ -116,7 +116,7 @@ def test_every_architecture_is_kept_in_the_own_format(tmp_path):
         save_pretrained(model, tmp_path / "other", format="huggingface")
 
 
-def test_a_task_is_converted_from_format_to_format(tmp_path):
+def test_a_task_is_converted_between_formats(tmp_path):
     model = make("one label")
     save_pretrained(model, tmp_path / "native")
     convert_checkpoint(tmp_path / "native", tmp_path / "hf", "huggingface")
@@ -129,7 +129,7 @@ def test_a_task_is_converted_from_format_to_format(tmp_path):
             convert_checkpoint(tmp_path / "native", tmp_path / "other", format)
 
 
-def test_lora_is_written_into_the_kernels_and_read_as_nothing_added(tmp_path):
+def test_lora_is_merged_into_the_kernels_when_saved(tmp_path):
     model = make("one label")
     model.enable_lora(2)
     lora_b = model.encoder.blks[0].attention.W_q.lora_kernel_b
@@ -145,7 +145,7 @@ def test_lora_is_written_into_the_kernels_and_read_as_nothing_added(tmp_path):
     assert not lora_b.numpy().any()
 
 
-def test_hugging_face_s_config_names_the_labels_and_the_problem(tmp_path):
+def test_hugging_faces_config_has_the_labels_and_the_problem_type(tmp_path):
     problems = {
         "one label": "single_label_classification",
         "several labels": "multi_label_classification",
@@ -168,7 +168,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("architecture", HEADS)
-def test_heads_give_the_golden_logits_and_losses(architecture, data_dir, tmp_path):
+def test_task_heads_give_the_golden_logits_and_losses(architecture, data_dir, tmp_path):
     kind, num_labels = HEADS[architecture]
     golden, prefix = np.load(data_dir / "golden/hf/heads.npz"), f"{architecture}/"
     golden = {k.removeprefix(prefix): golden[k] for k in golden if k.startswith(prefix)}
@@ -205,7 +205,7 @@ def test_heads_give_the_golden_logits_and_losses(architecture, data_dir, tmp_pat
     assert loss == pytest.approx(float(golden["loss"]), abs=2e-5)
 
 
-def test_the_problem_follows_from_the_number_of_labels_where_the_config_is_silent(tmp_path):
+def test_the_problem_type_defaults_by_the_number_of_labels(tmp_path):
     for name, kind in (("scores", SequenceRegressor), ("one label", SequenceClassifier)):
         save_pretrained(make(name), tmp_path / "task", format="huggingface")
         drop = {"problem_type", "id2label", "label2id", "classifier_dropout"}
@@ -256,14 +256,14 @@ def test_a_damaged_hugging_face_task_is_refused(change, message, tmp_path):
         ({"kind": "TextEmbedder", "pooling": "max", "normalize": True}, r"holds.*head/"),
     ],
 )
-def test_a_damaged_task_of_the_own_format_is_refused(task, message, tmp_path):
+def test_a_damaged_native_task_is_refused(task, message, tmp_path):
     save_pretrained(make("tags"), tmp_path / "task")
     edit_config(tmp_path / "task", lambda fields: {**fields, "task": task})
     with pytest.raises(ValueError, match=message):
         load_pretrained(tmp_path / "task")
 
 
-def test_a_file_without_the_head_is_refused(tmp_path):
+def test_a_task_checkpoint_without_its_head_is_refused(tmp_path):
     save_pretrained(make("tags"), tmp_path / "task")
     file = tmp_path / "task/model.safetensors"
     weights = safetensors.numpy.load_file(file)
@@ -273,7 +273,7 @@ def test_a_file_without_the_head_is_refused(tmp_path):
         load_pretrained(tmp_path / "task")
 
 
-def test_a_plain_bert_lends_its_encoder_to_a_task_with_a_new_head(tmp_path, capsys):
+def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(tmp_path, capsys):
     bert = BERTModel.from_bert_config(CONFIG)
     save_pretrained(bert, tmp_path / "bert", Tokenizer(VOCAB))
     model, tokenizer, _ = load_task(
@@ -286,7 +286,7 @@ def test_a_plain_bert_lends_its_encoder_to_a_task_with_a_new_head(tmp_path, caps
     np.testing.assert_array_equal(model.hidden.kernel, bert.hidden.kernel)
 
 
-def test_of_a_plain_bert_only_what_the_task_stands_on_is_missed(tmp_path, capsys):
+def test_only_a_missing_part_that_the_task_uses_is_reported(tmp_path, capsys):
     save_pretrained(BERTModel.from_bert_config(CONFIG), tmp_path / "bert")
     file = tmp_path / "bert/model.safetensors"
     for lacking, kind, is_told in (
@@ -313,14 +313,14 @@ def test_a_checkpoint_of_another_task_or_of_other_labels_is_refused(tmp_path):
     assert type(same.model) is TokenClassifier
 
 
-def test_a_bert_without_a_pooler_classifies_nothing(tmp_path):
+def test_a_bert_without_a_pooler_cannot_classify(tmp_path):
     bert = BERTModel(len(VOCAB), 8, 12, 2, 1, 0.1, 12, pooler=False, next_sentence=False)
     save_pretrained(bert, tmp_path / "bert")
     with pytest.raises(ValueError, match="pooler=False"):
         load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
 
 
-def test_what_needs_the_heads_of_pretraining_refuses_a_task():
+def test_functions_that_need_pretraining_heads_refuse_a_task():
     model, tokenizer = make("one label"), Tokenizer(VOCAB)
     for use in (
         lambda: fill_mask(model, tokenizer, "a [MASK]"),

@@ -1,4 +1,4 @@
-"""Models of another vocabulary or length answer as before where they must."""
+"""Changing the vocabulary or the length of a model does not change its other outputs."""
 
 import dataclasses
 
@@ -48,7 +48,7 @@ def tokenizer():
     return Tokenizer(VOCAB)
 
 
-# More tokens
+# Adding tokens
 
 
 @EVERY_HEAD
@@ -74,7 +74,7 @@ def _head_weights(config):
 
 
 @EVERY_HEAD
-def test_new_tokens_leave_the_answers_to_the_old_ones(config, tokenizer):
+def test_new_tokens_do_not_change_the_outputs_for_old_ones(config, tokenizer):
     model = random_model(config)
     encoded, mlm = answers(model, tokenizer)
     larger, larger_tokenizer = add_tokens(model, tokenizer, ["playing", "catcher"])
@@ -84,16 +84,16 @@ def test_new_tokens_leave_the_answers_to_the_old_ones(config, tokenizer):
     np.testing.assert_allclose(new_mlm[..., : len(VOCAB)], mlm, rtol=0, atol=1e-5)
 
 
-def test_a_word_that_was_unknown_begins_as_the_unknown_token(tokenizer):
+def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
     model = random_model(UNTIED)
     larger, _ = add_tokens(model, tokenizer, ["dog", "##ogs"])
     new, unknown = array(larger, EMBEDDING)[len(VOCAB) :], array(model, EMBEDDING)[VOCAB.unk_id]
     np.testing.assert_allclose(new, [unknown, unknown], rtol=1e-6)
 
 
-# Keras's reading of a weight warns without end where `pytest.warns` lets all warnings through.
+# `pytest.warns` lets all warnings through, and Keras warns each time that it reads a weight.
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-def test_new_tokens_that_no_text_becomes_are_pointed_out(tokenizer):
+def test_new_tokens_that_are_never_produced_are_warned_about(tokenizer):
     with pytest.warns(UserWarning, match=r"never produces the new tokens Cat, cat-play: .*splits"):
         larger, _ = add_tokens(random_model(UNTIED), tokenizer, ["cat-play", "Cat", "cats"])
     pieces = VOCAB[["cat", "-", "play"]]
@@ -110,16 +110,16 @@ def test_new_tokens_that_no_text_becomes_are_pointed_out(tokenizer):
         ("dog", "Received one string: 'dog'"),
     ],
 )
-def test_what_cannot_be_added_is_refused(tokenizer, tokens, message):
+def test_invalid_new_tokens_are_refused(tokenizer, tokens, message):
     with pytest.raises(ValueError, match=message):
         add_tokens(random_model(UNTIED), tokenizer, tokens)
 
 
-# Fewer tokens
+# Dropping tokens
 
 
 @EVERY_HEAD
-def test_tokens_that_stay_keep_their_answers(config, tokenizer):
+def test_the_outputs_for_remaining_tokens_do_not_change(config, tokenizer):
     model = random_model(config)
     smaller, smaller_tokenizer = drop_tokens(model, tokenizer, ["##ing", "-"])
     vocab = smaller_tokenizer.vocab
@@ -131,35 +131,35 @@ def test_tokens_that_stay_keep_their_answers(config, tokenizer):
     np.testing.assert_allclose(new_mlm, mlm[..., VOCAB[list(vocab)]], rtol=0, atol=1e-5)
 
 
-def test_the_special_tokens_stay_when_all_unused_ones_are_dropped(tokenizer):
+def test_special_tokens_are_never_dropped(tokenizer):
     used = set(np.unique(tokenizer.tokenize(["the cat"]).flat_values))
     unused = [token for token in VOCAB if VOCAB[token] not in used]
     _, smaller_tokenizer = drop_tokens(random_model(UNTIED), tokenizer, unused)
     assert smaller_tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
 
 
-def test_dropping_what_was_added_gives_the_model_back(tokenizer):
+def test_dropping_the_added_tokens_restores_the_model(tokenizer):
     model = random_model(UNTIED)
     again, _ = drop_tokens(*add_tokens(model, tokenizer, ["playing"]), ["playing"])
     for name, weight in named_weights(again).items():
         np.testing.assert_array_equal(weight, array(model, name), err_msg=name)
 
 
-def test_a_token_that_is_not_there_cannot_be_dropped(tokenizer):
+def test_only_tokens_of_the_vocabulary_can_be_dropped(tokenizer):
     with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
         drop_tokens(random_model(UNTIED), tokenizer, ["dog"])
 
 
 @pytest.mark.parametrize("change", [add_tokens, drop_tokens])
-def test_the_tokenizer_has_to_be_the_models(change):
+def test_the_vocabulary_must_have_the_size_of_the_model(change):
     with pytest.raises(ValueError, match="must have the 12 tokens"):
         change(random_model(UNTIED), Tokenizer(Vocab([*SPECIALS, "cat"])), ["cat"])
 
 
-# More positions
+# Adding positions
 
 
-def test_longer_models_answer_short_texts_to_the_bit(tokenizer):
+def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
     model = random_model(UNTIED)
     longer = extend_positions(model, 15)
     assert longer.bert_config == dataclasses.replace(UNTIED, max_len=15)
@@ -167,14 +167,14 @@ def test_longer_models_answer_short_texts_to_the_bit(tokenizer):
         np.testing.assert_array_equal(new, old)
 
 
-def test_new_positions_are_the_old_ones_from_the_first_again():
+def test_new_positions_repeat_the_old_ones_from_the_first():
     model = random_model(UNTIED)
     old = array(model, "encoder/pos_embedding")
     new = array(extend_positions(model, 15), "encoder/pos_embedding")
     np.testing.assert_array_equal(new, np.concatenate([old, old, old[:, :1]], axis=1))
 
 
-def test_sinusoidal_positions_go_on(tokenizer):
+def test_sinusoidal_positions_are_computed_for_the_new_length(tokenizer):
     model = random_model(dataclasses.replace(UNTIED, positions="sinusoidal"))
     longer = extend_positions(model, 2 * MAX_LEN)
     assert longer.bert_config.max_len == 2 * MAX_LEN
@@ -187,6 +187,6 @@ def test_fewer_positions_are_refused():
         extend_positions(random_model(UNTIED), 5)
 
 
-def test_the_dtype_policy_stays():
+def test_the_dtype_policy_is_kept():
     model = BERTModel.from_bert_config(UNTIED, dtype="mixed_bfloat16")
     assert extend_positions(model, 9).dtype_policy.name == "mixed_bfloat16"

@@ -1,4 +1,4 @@
-"""Tokenizer(compat="huggingface") beside Hugging Face's own, text by text."""
+"""`Tokenizer(compat="huggingface")` compared with Hugging Face's own tokenizer."""
 
 import gzip
 import lzma
@@ -18,7 +18,7 @@ SAMPLE = 500
 
 @pytest.fixture(scope="module", params=["uncased", "cased"])
 def pair(request, data_dir):
-    """Ours and theirs."""
+    """Our tokenizer and Hugging Face's."""
     path = data_dir / "vocab" / f"bert-base-{request.param}-vocab.txt"
     lowercase = request.param == "uncased"
     return (
@@ -28,7 +28,7 @@ def pair(request, data_dir):
 
 
 def lines_of_the_corpus(folder, sample):
-    """Yields the lines of each file: all of them, or some from its beginning to its end."""
+    """Yield the lines of each file: all of them, or a sample from the whole file."""
     for name, text in _files(folder):
         lines = text.split("\n")
         yield name, lines if sample is None else lines[:: max(1, len(lines) // sample)]
@@ -102,7 +102,7 @@ def test_random_texts_have_the_same_offsets(pair):
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
-def test_pairs_are_truncated_alike(pair, truncation):
+def test_pairs_are_truncated_in_the_same_way(pair, truncation):
     ours, theirs = pair
     theirs.enable_truncation(16, strategy=truncation)
     try:

@@ -1,4 +1,4 @@
-"""BERTAdamW beside PyTorch's AdamW, step by step on the same tensors and gradients."""
+"""BERTAdamW compared with PyTorch's AdamW on the same tensors and gradients."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def start():
 @pytest.fixture
 def gradients():
     rng = np.random.default_rng(1)
-    # Norms from far below the clipping norm to far above it.
+    # The norms range from far below the clipping norm to far above it.
     scales = np.logspace(-2, 2, NUM_STEPS)
     return [
         {name: (scale * rng.normal(size=shape)).astype("float32") for name, shape in SHAPES.items()}
@@ -62,7 +62,7 @@ def trained_by_torch(start, gradients, learning_rates, clip_norm):
 
 
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
-def test_five_steps_are_those_of_torch(start, gradients, clip_norm):
+def test_five_training_steps_are_those_of_torch(start, gradients, clip_norm):
     learning_rates = np.linspace(0.01, 0.002, NUM_STEPS).tolist()
     ours = trained_by_us(start, gradients, learning_rates, clip_norm)
     theirs = trained_by_torch(start, gradients, learning_rates, clip_norm)
@@ -70,7 +70,7 @@ def test_five_steps_are_those_of_torch(start, gradients, clip_norm):
         np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-6, err_msg=name)
 
 
-def test_clipping_changes_the_steps(start, gradients):
+def test_gradient_clipping_changes_the_steps(start, gradients):
     learning_rates = [0.01] * NUM_STEPS
     free = trained_by_us(start, gradients, learning_rates, clip_norm=None)
     clipped = trained_by_us(start, gradients, learning_rates, clip_norm=1.0)

@@ -1,4 +1,4 @@
-"""Beside transformers: what we write it loads to equal outputs, and what it writes we do."""
+"""Transformers loads what we write with equal outputs, and the other way round."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def random_model(config):
 
 
 def assert_equal_outputs(ours, theirs, batch):
-    """Compares every output that both models have; ours has the columns of NSP swapped."""
+    """Compare every output that both models have. The columns of NSP are swapped in ours."""
     tokens, segments, lens = batch
     positions = np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
     mask = positions < lens[:, None]
@@ -112,7 +112,7 @@ def test_transformers_loads_what_we_write(tmp_path, batch, fields, compared):
     assert set(compared) <= set(assert_equal_outputs(model, theirs, batch))
 
 
-def test_transformers_takes_the_bare_encoder_from_what_we_write(tmp_path, batch):
+def test_transformers_loads_the_bare_encoder_from_what_we_write(tmp_path, batch):
     model = random_model(SMALL)
     huggingface.write(model, tmp_path, None, {})
     theirs = transformers.AutoModel.from_pretrained(tmp_path)
@@ -136,7 +136,7 @@ def test_its_tokenizer_gives_the_same_ids(tmp_path, loader, lowercase):
     assert theirs.model_max_length == SMALL.max_len
 
 
-def test_its_tokenizer_finds_the_books_special_tokens(tmp_path):
+def test_transformers_tokenizer_finds_the_books_special_tokens(tmp_path):
     vocab = Vocab("the <unk> <pad> cat <cls> <sep> <mask>".split())
     model = random_model(dataclasses.replace(SMALL, vocab_size=len(vocab)))
     huggingface.write(model, tmp_path, vocab, {"lowercase": True})
@@ -163,7 +163,7 @@ def test_we_load_what_transformers_writes(tmp_path, batch, name, fields, shard_s
     config = transformers.BertConfig(**THEIR_SIZES, **fields)
     theirs = getattr(transformers, name)(config)
     with torch.no_grad():
-        for parameter in theirs.parameters():  # biases start at 0, normalisations at 1
+        for parameter in theirs.parameters():  # biases start at 0, normalizations at 1
             parameter.add_(0.1 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path, max_shard_size=shard_size)
     is_sharded = (tmp_path / "model.safetensors.index.json").exists()
@@ -176,14 +176,14 @@ def test_we_load_what_transformers_writes(tmp_path, batch, name, fields, shard_s
     assert len(assert_equal_outputs(ours, theirs, batch)) >= 2
 
 
-def test_the_head_of_an_unknown_task_is_refused_by_name(tmp_path):
+def test_the_head_of_an_unknown_task_is_named(tmp_path):
     config = transformers.BertConfig(**THEIR_SIZES)
     transformers.BertForMultipleChoice(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="classifier.weight"):
         huggingface.describe(tmp_path)
 
 
-def test_parameters_are_as_many_as_transformers_counts(tmp_path):
+def test_the_number_of_parameters_is_that_of_transformers(tmp_path):
     ours = BERTModel.from_bert_config(SMALL)
     huggingface.write(ours, tmp_path, None, {})
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path)

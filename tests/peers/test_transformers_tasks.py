@@ -1,4 +1,4 @@
-"""Beside transformers: the heads of tasks, from us to it and back."""
+"""Task models are exchanged with transformers in both directions."""
 
 import numpy as np
 import pytest

@@ -33,16 +33,9 @@ VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"  # the latter with one of `S
 PICKLE = "pretrained.params"
 _PRESET = "d2l-torch"
 # The arguments that the book's model has, and `initializer`, which does not affect trained weights.
-_FREE = (
-    "vocab_size",
-    "num_hiddens",
-    "ffn_num_hiddens",
-    "num_heads",
-    "num_blks",
-    "dropout",
-    "max_len",
-    "initializer",
-)
+_FREE = """
+    vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
+""".split()
 _NAMES: Names = {
     "encoder/token_embedding": "encoder.token_embedding",
     "encoder/segment_embedding": "encoder.segment_embedding",

@@ -1,14 +1,12 @@
-"""What every format finds in a folder, and the functions that every format has."""
+"""What every format finds in a folder."""
 
-import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import Row
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -33,32 +31,3 @@ class Checkpoint(NamedTuple):
     vocab: Vocab | None
     tokenizer_options: TokenizerOptions
     task: TaskFields | None = None
-
-
-class CheckpointFormat(Protocol):
-    """A format that can be read."""
-
-    def recognizes(self, path: pathlib.Path) -> bool:
-        """Return whether a folder or file has this format."""
-
-    def describe(self, path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
-        """Read everything but the weights.
-
-        `num_heads` is needed by formats that do not record the number of attention heads.
-        """
-
-
-class WritableFormat(Protocol):
-    """A format that can be written."""
-
-    def write(
-        self,
-        model: BERTModel,
-        folder: pathlib.Path,
-        vocab: Vocab | None,
-        tokenizer_options: TokenizerOptions,
-    ) -> None:
-        """Write a checkpoint to an empty folder.
-
-        A format for tasks too takes a `TaskModel` as well.
-        """

@@ -10,13 +10,9 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
 
 # Fields that affect only training, not the outputs of trained weights.
-_TRAINING_FIELDS = (
-    "dropout",
-    "attention_dropout",
-    "embedding_dropout",
-    "ffn_dropout",
-    "block_dropout",
-)
+_TRAINING_FIELDS = """
+    dropout attention_dropout embedding_dropout ffn_dropout block_dropout
+""".split()
 
 # A field of the other program, mapped to ours and to the value of a file that omits it.
 FieldTable = Mapping[str, tuple[str, object]]

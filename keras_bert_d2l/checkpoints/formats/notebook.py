@@ -14,14 +14,8 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.state_dicts import SUFFIXES, StateDict
+from keras_bert_d2l.checkpoints.weights import tables
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.tables import (
-    POSITIONS,
-    SAME,
-    TORCH_ENDINGS,
-    Endings,
-    Names,
-)
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 
 # PyTorch's sines of large angles in float32 deviate by a rounding of the angle.
@@ -31,10 +25,10 @@ _BLOG_SIGNATURE = "ebd.t.weight"
 # The names have no prefix if the encoder was saved alone.
 _NOTEBOOK_SIGNATURES = ("bert.embedding.token.weight", "embedding.token.weight")
 
-_BLOG_NAMES: Names = {
+_BLOG_NAMES: tables.Names = {
     "encoder/token_embedding": "ebd.t",
     "encoder/segment_embedding": "ebd.s",
-    "encoder/pos_embedding": ("ebd.p.weight", POSITIONS),
+    "encoder/pos_embedding": ("ebd.p.weight", tables.POSITIONS),
     **{
         f"encoder/blk_{{}}/attention/W_{letter}": f"blks.{{}}.sublayer_1.w_{letter}"
         for letter in "qkvo"
@@ -46,10 +40,16 @@ _BLOG_NAMES: Names = {
     "mlm/mlp/logits": "mlm.fc",
     "nsp/dense": "nsp.fc",
 }
-_NOTEBOOK_ENDINGS: Endings = {**TORCH_ENDINGS, "gamma": (".a_2", SAME), "beta": (".b_2", SAME)}
+_NOTEBOOK_ENDINGS: tables.Endings = {
+    **tables.TORCH_ENDINGS,
+    "gamma": (".a_2", tables.SAME),
+    "beta": (".b_2", tables.SAME),
+}
 
 
-def _notebook_names(prefix: str, attention: str, output: str, norms: tuple[str, str]) -> Names:
+def _notebook_names(
+    prefix: str, attention: str, output: str, norms: tuple[str, str]
+) -> tables.Names:
     block = f"{prefix}transformer_blocks.{{}}"
     return {
         "encoder/token_embedding": f"{prefix}embedding.token",

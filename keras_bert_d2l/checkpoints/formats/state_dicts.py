@@ -85,8 +85,9 @@ class StateDict:
                 "npz file as the array 'num_heads', in a safetensors file as metadata, "
                 f"{_HOW_TO_SAVE}."
             )
+        sizes = self._sizes(names)
         try:
-            config = BERTConfig.preset(preset, **arguments, **self._sizes(names))
+            config = BERTConfig.preset(preset, **arguments, **sizes)
         except ValueError as error:
             raise ValueError(f"{self.arrays.source!r}: {error}") from error
         table = expand(config, names, endings)

@@ -27,7 +27,7 @@ CONFIG = BERTConfig.preset(
 )
 WEIGHTS_FILE = "pretrained.safetensors"
 
-# Section 15.8's classes, as PyTorch names what they hold.
+# The classes of section 15.8, by the names that PyTorch gives their weights.
 IN_BLOCK_0 = {
     *(f"attention.W_{letter}.{part}" for letter in "qkvo" for part in ("weight", "bias")),
     "addnorm1.ln.weight",
@@ -57,7 +57,7 @@ AROUND_THE_BLOCKS = {
 
 
 def random_model(config=CONFIG):
-    """A model in which no weight is at its start, so that each counts."""
+    """Return a model with random weights, so that each weight affects the outputs."""
     model, rng = BERTModel.from_bert_config(config), np.random.default_rng(0)
     for weight in named_weights(model).values():
         weight.assign(rng.normal(size=weight.shape))
@@ -87,7 +87,7 @@ def folder(tmp_path):
 
 
 def rewritten(folder, metadata=None, **arrays):
-    """Changes arrays of the parameters (`None`: takes them away)."""
+    """Replace arrays of the parameters, or remove them (`None`)."""
     weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE) | arrays
     weights = {name: array for name, array in weights.items() if array is not None}
     metadata = {"num_heads": "3"} if metadata is None else metadata
@@ -96,14 +96,14 @@ def rewritten(folder, metadata=None, **arrays):
 
 
 def as_npz(folder, **arrays):
-    """Turns the parameters into an npz file."""
+    """Convert the parameters to an npz file."""
     weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
     (folder / WEIGHTS_FILE).unlink()
     np.savez(folder / "pretrained.npz", **weights, **arrays)
     return folder / "pretrained.npz"
 
 
-# What is written
+# Writing
 
 
 def test_the_names_are_those_of_the_books_state_dict(folder):
@@ -112,7 +112,7 @@ def test_the_names_are_those_of_the_books_state_dict(folder):
     assert set(weights) == blocks | AROUND_THE_BLOCKS
 
 
-def test_the_layout_is_pytorchs(folder):
+def test_the_layout_is_that_of_pytorch(folder):
     weights, ours = (
         safetensors.numpy.load_file(folder / WEIGHTS_FILE),
         named_weights(random_model()),
@@ -132,7 +132,7 @@ def test_the_vocabulary_is_the_list_of_tokens(folder):
     assert json.loads((folder / "vocab.json").read_text(encoding="utf-8")) == list(VOCAB.tokens)
 
 
-def test_what_is_written_is_read_to_the_bit(folder):
+def test_what_is_written_is_read_back_bit_for_bit(folder):
     assert book.recognizes(folder)
     checkpoint = book.describe(folder)
     assert checkpoint.config == CONFIG
@@ -161,7 +161,7 @@ def test_a_model_without_a_vocabulary_has_none_in_its_folder(tmp_path):
         ("mask_from", "tokens"),
     ],
 )
-def test_a_model_that_the_book_has_not_is_refused_by_its_field(field, value, tmp_path):
+def test_the_field_that_the_book_cannot_express_is_named(field, value, tmp_path):
     model = BERTModel.from_bert_config(BERTConfig(**{**CONFIG.to_dict(), field: value}))
     with pytest.raises(ValueError, match=f"cannot express.*Received: {field}={value!r}"):
         book.write(model, tmp_path, None, {})
@@ -169,7 +169,7 @@ def test_a_model_that_the_book_has_not_is_refused_by_its_field(field, value, tmp
 
 
 @pytest.mark.parametrize("name", ["attention_dropout", "embedding_dropout"])
-def test_a_dropout_that_is_not_kept_is_told(name, tmp_path, monkeypatch):
+def test_a_dropout_rate_that_is_not_kept_is_warned_about(name, tmp_path, monkeypatch):
     model = BERTModel.from_bert_config(BERTConfig(**{**CONFIG.to_dict(), name: 0.5}))
     told = []
     monkeypatch.setattr(warnings, "warn", lambda message, **_: told.append(message))
@@ -177,12 +177,12 @@ def test_a_dropout_that_is_not_kept_is_told(name, tmp_path, monkeypatch):
     assert any(f"does not keep {name}=0.5" in message for message in told)
 
 
-def test_a_tokenizer_of_cased_words_is_refused(tmp_path):
+def test_a_case_sensitive_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="lowercase=False"):
         book.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
 
 
-# What is read
+# Reading
 
 
 @pytest.mark.parametrize("prefix", ["", "w/"])
@@ -202,13 +202,13 @@ def test_weights_in_double_precision_are_rounded(folder, tmp_path):
     assert_same_weights(loaded(tmp_path / "net.npz"), random_model())
 
 
-def test_safetensors_goes_before_npz_and_a_pickle_beside_them_is_left_alone(folder):
+def test_safetensors_are_preferred_to_npz_and_pickles_are_ignored(folder):
     (folder / "pretrained.npz").write_bytes(b"not looked at")
     (folder / "pretrained.params").write_bytes(b"not looked at")
     assert_same_weights(loaded(folder), random_model())
 
 
-def test_other_folders_and_files_are_not_the_books(tmp_path):
+def test_other_folders_and_files_are_not_recognized_as_the_books(tmp_path):
     np.savez(tmp_path / "net.npz", weights=np.ones(3, "float32"))
     (tmp_path / "vocab.json").write_text("[]")
     assert not book.recognizes(tmp_path)
@@ -222,7 +222,7 @@ def test_the_number_of_heads_comes_from_the_file_or_the_call(folder, metadata, n
     assert checkpoint.config.num_heads == 3
 
 
-def test_without_a_number_of_heads_the_error_says_how_to_give_it(folder):
+def test_a_missing_number_of_heads_is_reported_with_the_ways_to_give_it(folder):
     with pytest.raises(ValueError, match=r"how many attention heads.*Pass `num_heads`.*metadata="):
         book.describe(rewritten(folder, metadata={}))
 
@@ -236,7 +236,7 @@ def test_without_a_number_of_heads_the_error_says_how_to_give_it(folder):
         ({}, 0, "`num_heads` must be a positive integer"),
     ],
 )
-def test_a_number_of_heads_that_cannot_be_is_refused(folder, metadata, num_heads, message):
+def test_an_impossible_number_of_heads_is_refused(folder, metadata, num_heads, message):
     with pytest.raises(ValueError, match=message):
         book.describe(rewritten(folder, metadata), num_heads)
 
@@ -245,7 +245,7 @@ def test_a_number_of_heads_that_cannot_be_is_refused(folder, metadata, num_heads
 
 
 @pytest.mark.parametrize("path", ["pretrained.params", "."])
-def test_a_pickle_is_refused_with_the_way_to_safetensors(tmp_path, path):
+def test_a_pickle_is_refused_with_instructions_for_safetensors(tmp_path, path):
     (tmp_path / "pretrained.params").write_bytes(b"\x80\x02}q\x00.")
     assert book.recognizes(tmp_path / path)
     with pytest.raises(
@@ -273,7 +273,7 @@ def test_a_truncated_file_is_named(folder, tmp_path, kept):
             book.describe(file.parent)
 
 
-def test_numbers_that_are_damaged_inside_an_npz_are_noticed(folder):
+def test_damaged_numbers_inside_an_npz_file_are_detected(folder):
     file = as_npz(folder, num_heads=3)
     number = named_weights(random_model())["hidden/kernel"].numpy().tobytes()[:4]
     content = file.read_bytes()
@@ -314,7 +314,7 @@ def test_weights_that_do_not_fit_are_named(folder, name, array, message):
         loaded(rewritten(folder, **{name: array}))
 
 
-def test_a_head_that_is_missing_as_a_whole_is_reported(folder):
+def test_a_missing_head_is_reported(folder):
     names = ("nsp.output.weight", "nsp.output.bias")
     checkpoint = book.describe(rewritten(folder, **dict.fromkeys(names)))
     model = BERTModel.from_bert_config(checkpoint.config)
@@ -331,7 +331,7 @@ def test_a_head_that_is_missing_as_a_whole_is_reported(folder):
         (b'["the"]', "Missing"),
     ],
 )
-def test_a_file_that_is_no_vocabulary_is_refused(folder, content, message):
+def test_an_invalid_vocabulary_file_is_refused(folder, content, message):
     (folder / "vocab.json").write_bytes(content)
     with pytest.raises(
         ValueError, match=f"vocab.json' is not a vocabulary of the book: .*{message}"
@@ -342,7 +342,7 @@ def test_a_file_that_is_no_vocabulary_is_refused(folder, content, message):
 # The book's own code
 
 
-def test_the_books_outputs_and_losses(data_dir):
+def test_outputs_and_losses_are_those_of_the_book(data_dir):
     path = data_dir / "golden/variants/d2l.npz"
     golden, model = dict(np.load(path)), loaded(path)
     features = [golden[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")]
@@ -355,7 +355,7 @@ def test_the_books_outputs_and_losses(data_dir):
     weighted_mlm_l, nsp_l, _ = _get_batch_loss_bert(
         model, model.bert_config.vocab_size, *features, *labels, training=False
     )
-    # The book's PyTorch code averages over the padded predictions too: weights of one.
+    # The book's PyTorch code averages over padded predictions too, as if all weights were 1.
     labels[0] = np.ones_like(labels[0])
     mlm_l, _, sum_l = _get_batch_loss_bert(
         model, model.bert_config.vocab_size, *features, *labels, training=False

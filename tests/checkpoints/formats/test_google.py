@@ -1,4 +1,4 @@
-"""google-research/bert's checkpoints: its outputs, its gradients, its optimiser, and back."""
+"""Checkpoints of google-research/bert: outputs, gradients, optimizer state, and writing."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ def without_dropout(config):
 
 
 def random_model(config=CONFIG, seed=0):
-    """A model in which no weight is 0 or 1."""
+    """Return a model in which no weight is 0 or 1."""
     rng = np.random.default_rng(seed)
     model = BERTModel.from_bert_config(config)
     for weight in model.weights:
@@ -47,7 +47,7 @@ def load(path):
 
 
 def arrays(prefix):
-    """All of a checkpoint, by TensorFlow's own reader."""
+    """Read all arrays of a checkpoint with TensorFlow's own reader."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -63,7 +63,7 @@ def save_arrays(prefix, tensors):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A checkpoint as `write` leaves it, in a folder that may hold other things."""
+    """A folder with a checkpoint, which a test may change."""
     folder = tmp_path / "google"
     folder.mkdir()
     google.write(random_model(), folder, VOCAB, LOWERED)
@@ -74,7 +74,7 @@ def folder(tmp_path):
 
 
 def batch(golden, index):
-    """The features, labels and weights of one of google's batches."""
+    """Return the features, labels and weights of one of google's batches."""
     theirs = {k.split("/")[1]: v for k, v in golden.items() if k.startswith(f"batch{index}/")}
     is_next = 1 - theirs["next_sentence_labels"].reshape(-1)
     features = {
@@ -158,7 +158,7 @@ def google_optimizer():
 
 
 def train(model, golden, indices):
-    """Trains on some of google's batches and returns the losses."""
+    """Train on some of google's batches and return the losses."""
     losses = []
     for index in indices:
         features, labels, weights = batch(golden, index)
@@ -178,7 +178,7 @@ def assert_weights(model, checkpoint, expected, atol):
 
 
 @pytest.mark.slow
-def test_five_steps_of_googles_optimizer(data_dir, golden):
+def test_five_training_steps_are_those_of_googles_optimizer(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     steps = dict(np.load(folder / "adamwd5.npz"))
     model = load(folder)
@@ -191,7 +191,7 @@ def test_five_steps_of_googles_optimizer(data_dir, golden):
 
 
 @pytest.mark.slow
-def test_training_goes_on_from_googles_step_5_as_if_it_had_not_stopped(data_dir, golden):
+def test_training_resumes_from_googles_step_5_exactly(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     unbroken = load(folder)
     unbroken.compile(google_optimizer())
@@ -209,7 +209,7 @@ def test_training_goes_on_from_googles_step_5_as_if_it_had_not_stopped(data_dir,
     assert_weights(resumed, checkpoint, expected, atol=1e-5)
 
 
-def test_a_checkpoint_of_googles_comes_back_bit_for_bit(data_dir, tmp_path):
+def test_a_checkpoint_of_google_is_written_back_bit_for_bit(data_dir, tmp_path):
     folder = data_dir / "golden/google_tf1"
     checkpoint = google.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
@@ -237,11 +237,11 @@ def test_a_file_of_googles_own_code_loads(data_dir):
     assert google.restore_optimizer(folder, model) > 0
 
 
-# What is written
+# Writing
 
 
 def google_in_numpy(weights, config, tokens, segments, valid_lens, positions):
-    """modeling.py and the heads of run_pretraining.py, by their own names, in float64."""
+    """Compute modeling.py and the heads of run_pretraining.py in float64."""
     w = {name: value.astype("float64") for name, value in weights.items()}
 
     def dense(x, name):
@@ -285,7 +285,7 @@ def google_in_numpy(weights, config, tokens, segments, valid_lens, positions):
     return x, log_softmax(mlm), log_softmax(nsp)
 
 
-def test_what_is_written_means_the_same_to_googles_code(folder):
+def test_what_is_written_gives_the_same_outputs_in_googles_code(folder):
     rng = np.random.default_rng(0)
     inputs = [
         rng.integers(0, CONFIG.vocab_size, (3, 6)),
@@ -300,7 +300,7 @@ def test_what_is_written_means_the_same_to_googles_code(folder):
     np.testing.assert_allclose(tf.nn.log_softmax(nsp)[:, ::-1], expected[2], atol=1e-5)
 
 
-def test_a_model_comes_back_bit_for_bit_with_all_that_belongs_to_it(folder):
+def test_a_model_is_read_back_bit_for_bit_with_config_and_vocabulary(folder):
     checkpoint = google.describe(folder)
     assert checkpoint.config == CONFIG
     assert checkpoint.vocab == VOCAB
@@ -357,7 +357,7 @@ def test_half_precision_is_written_as_float32(tmp_path):
         ("next_sentence", False),
     ],
 )
-def test_what_the_format_cannot_express_is_refused_by_name(tmp_path, field, value):
+def test_the_field_that_google_cannot_express_is_named(tmp_path, field, value):
     model = BERTModel.from_bert_config(dataclasses.replace(CONFIG, **{field: value}))
     with pytest.raises(ValueError, match=f"cannot express.*Received: {field}={value!r}"):
         google.write(model, tmp_path, None, {})
@@ -365,13 +365,13 @@ def test_what_the_format_cannot_express_is_refused_by_name(tmp_path, field, valu
 
 
 @pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
-def test_a_dropout_that_is_not_kept_is_told(tmp_path, name):
+def test_a_dropout_rate_that_is_not_kept_is_warned_about(tmp_path, name):
     config = dataclasses.replace(CONFIG, **{name: 0.3})
     with pytest.warns(UserWarning, match=f"does not keep {name}=0.3"):
         config_to_json(config, tmp_path / "bert_config.json")
 
 
-def test_a_case_that_the_vocabulary_does_not_show_is_told(tmp_path):
+def test_a_case_that_the_vocabulary_does_not_show_is_warned_about(tmp_path):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         google.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
@@ -387,24 +387,24 @@ def write_config(path, **fields):
 
 
 @pytest.mark.parametrize("name", ["tiny", "base", "large", "L-12_H-128"])
-def test_a_configuration_comes_back(tmp_path, name):
+def test_a_configuration_is_read_back(tmp_path, name):
     config = BERTConfig.preset(name, attention_dropout=0.2)
     config_to_json(config, tmp_path / "bert_config.json")
     assert config_from_json(tmp_path / "bert_config.json") == config
 
 
-def test_how_weights_start_is_of_no_account(tmp_path):
+def test_the_initializer_need_not_be_kept(tmp_path):
     config = dataclasses.replace(CONFIG, initializer="book")
     config_to_json(config, tmp_path / "bert_config.json")
     assert config_from_json(tmp_path / "bert_config.json") == CONFIG
 
 
-def test_missing_fields_have_the_values_of_googles_code(tmp_path):
+def test_missing_fields_have_the_defaults_of_googles_code(tmp_path):
     config = config_from_json(write_config(tmp_path / "c.json", vocab_size=30522))
     assert config == BERTConfig.preset("base", num_segments=16)
 
 
-def test_fields_of_the_multilingual_models_are_known(tmp_path):
+def test_fields_of_the_multilingual_models_are_accepted(tmp_path):
     path = write_config(
         tmp_path / "c.json",
         vocab_size=9,
@@ -426,7 +426,7 @@ def test_gelu_is_the_tanh_form(tmp_path, theirs, ours):
     assert config_from_json(path).activation == ours
 
 
-def test_another_spread_of_the_first_weights_is_a_warning(tmp_path):
+def test_another_initializer_range_is_warned_about(tmp_path):
     path = write_config(tmp_path / "c.json", vocab_size=9, initializer_range=0.01)
     with pytest.warns(UserWarning, match="initializer_range=0.01"):
         config_from_json(path)
@@ -446,17 +446,17 @@ def test_another_spread_of_the_first_weights_is_a_warning(tmp_path):
         ('{"vocab_size": ', "Expecting value"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_file_and_field(tmp_path, content, message):
+def test_a_wrong_configuration_is_reported_with_file_and_field(tmp_path, content, message):
     path = tmp_path / "bert_config.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=f"bert_config.json.*{message}"):
         config_from_json(path)
 
 
-# Which files
+# Finding the files
 
 
-def test_a_folder_and_a_prefix_are_recognised(folder, tmp_path):
+def test_a_folder_and_a_prefix_are_recognized(folder, tmp_path):
     assert google.recognizes(folder)
     assert google.recognizes(folder / "bert_model.ckpt")
     assert not google.recognizes(folder / "model.ckpt")
@@ -464,13 +464,13 @@ def test_a_folder_and_a_prefix_are_recognised(folder, tmp_path):
     assert not google.recognizes(tmp_path / "nothing" / "here")
 
 
-def test_of_a_folder_that_holds_more_the_checkpoint_at_the_top_is_taken(folder):
+def test_the_checkpoint_at_the_top_level_of_a_folder_is_used(folder):
     shutil.copytree(folder, folder / "step5")
     np.savez(folder / "weights.npz", x=np.zeros(2))
     assert google.describe(folder).arrays.source == str(folder / "bert_model.ckpt")
 
 
-def test_of_several_checkpoints_the_one_that_the_file_checkpoint_names_is_taken(folder):
+def test_the_file_checkpoint_names_the_one_of_several_that_is_used(folder):
     for file in folder.glob("bert_model.ckpt.*"):
         shutil.copy(file, folder / file.name.replace("bert_model.ckpt", "model.ckpt-20"))
     state = folder / "checkpoint"
@@ -483,7 +483,7 @@ def test_of_several_checkpoints_the_one_that_the_file_checkpoint_names_is_taken(
         google.describe(folder)
 
 
-def test_a_step_of_a_run_has_its_configuration_in_the_folder_above(folder):
+def test_the_configuration_may_be_in_the_parent_folder(folder):
     step = folder / "step5"
     step.mkdir()
     for file in folder.glob("bert_model.ckpt.*"):
@@ -494,7 +494,7 @@ def test_a_step_of_a_run_has_its_configuration_in_the_folder_above(folder):
         assert (checkpoint.config, checkpoint.vocab) == (CONFIG, VOCAB)
 
 
-def test_without_a_vocabulary_there_is_none(folder):
+def test_a_folder_may_have_no_vocabulary(folder):
     (folder / "vocab.txt").unlink()
     checkpoint = google.describe(folder)
     assert checkpoint.vocab is None
@@ -520,12 +520,12 @@ def test_heads_may_be_missing_as_a_whole(folder):
         ("巴 黎 ##e in", True),
     ],
 )
-def test_the_case_is_told_from_the_vocabulary(folder, words, lowercase):
+def test_the_case_is_inferred_from_the_vocabulary(folder, words, lowercase):
     Vocab([*VOCAB.tokens[:5], *words.split(), "x", "[unused1]"]).to_file(folder / "vocab.txt")
     assert google.describe(folder).tokenizer_options == {"lowercase": lowercase}
 
 
-def test_the_case_of_googles_vocabularies(data_dir, folder):
+def test_the_case_of_googles_vocabularies_is_inferred_correctly(data_dir, folder):
     for kind, lowercase in (("uncased", True), ("cased", False)):
         shutil.copy(data_dir / f"vocab/bert-base-{kind}-vocab.txt", folder / "vocab.txt")
         assert google.describe(folder).tokenizer_options == {"lowercase": lowercase}
@@ -562,7 +562,7 @@ def test_a_prefix_without_its_index_is_named(folder):
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 @pytest.mark.parametrize("name", [DATA, INDEX])
-def test_a_damaged_file_is_an_error_that_says_so(folder, name, damage):
+def test_a_damaged_file_is_reported(folder, name, damage):
     content = bytearray((folder / name).read_bytes())
     if damage == "cut":
         del content[len(content) // 2 :]
@@ -594,7 +594,7 @@ def test_a_vocabulary_of_another_size_is_refused(folder):
         load_pretrained(folder)
 
 
-def test_weights_that_are_no_numbers_are_refused(folder):
+def test_weights_that_are_nan_are_refused(folder):
     weights = arrays(folder / "bert_model.ckpt")
     weights[WORDS][3, 2] = np.nan
     save_arrays(folder / "bert_model.ckpt", weights)
@@ -608,7 +608,7 @@ def test_a_checkpoint_of_tensorflow_2_is_refused(folder):
         google.describe(folder)
 
 
-# The state of the optimiser
+# Optimizer state
 
 
 def training_data():
@@ -632,7 +632,7 @@ def trained_model(steps):
 
 @pytest.fixture(scope="module")
 def training_folder(tmp_path_factory):
-    """A checkpoint after two steps, with the state of the optimiser named as google's code does."""
+    """A checkpoint after two steps, with the optimizer state under google's names."""
     folder = tmp_path_factory.mktemp("trained")
     model = trained_model(steps=2)
     config_to_json(model.bert_config, folder / "bert_config.json")
@@ -648,7 +648,7 @@ def training_folder(tmp_path_factory):
     return folder
 
 
-def test_the_state_of_the_optimiser_is_no_weight(training_folder):
+def test_the_optimizer_state_is_not_a_weight(training_folder):
     checkpoint = google.describe(training_folder)
     assert "with the state of its optimizer" in checkpoint.description
     names = {row.theirs for row in checkpoint.table}
@@ -657,7 +657,7 @@ def test_the_state_of_the_optimiser_is_no_weight(training_folder):
     assert load(training_folder)
 
 
-def test_training_goes_on_as_if_it_had_not_stopped(training_folder):
+def test_training_resumes_exactly(training_folder):
     unbroken = trained_model(steps=3)
     resumed = load(training_folder)
     resumed.compile(BERTAdamW(1e-2, bias_correction=False), run_eagerly=True)
@@ -667,14 +667,14 @@ def test_training_goes_on_as_if_it_had_not_stopped(training_folder):
         np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
 
 
-def test_weights_that_are_not_trained_have_no_state(training_folder):
+def test_frozen_weights_need_no_optimizer_state(training_folder):
     model = load(training_folder)
     model.encoder.token_embedding.trainable = False
     model.compile(BERTAdamW(bias_correction=False))
     google.restore_optimizer(training_folder, model)
 
 
-def test_a_state_that_is_not_there_or_of_another_model_is_refused(training_folder, folder):
+def test_a_missing_or_foreign_optimizer_state_is_refused(training_folder, folder):
     wide = BERTModel.from_bert_config(dataclasses.replace(CONFIG, ffn_num_hiddens=16))
     wide.compile(BERTAdamW(bias_correction=False))
     with pytest.raises(ValueError, match=r"slot '.*intermediate.*' must have the shape.*Found"):
@@ -684,7 +684,7 @@ def test_a_state_that_is_not_there_or_of_another_model_is_refused(training_folde
         google.restore_optimizer(folder, trained_model(steps=0))
 
 
-def test_a_model_without_googles_optimiser_is_refused(training_folder):
+def test_a_model_without_googles_optimizer_is_refused(training_folder):
     model = random_model()
     with pytest.raises(ValueError, match="model.compile"):
         google.restore_optimizer(training_folder, model)

@@ -32,7 +32,7 @@ TOKENIZER = {"lowercase": True}
 
 
 def random_model(config=SMALL, seed=0):
-    """A model none of whose weights is 0 or 1, so that one dropped or swapped shows."""
+    """Return a model with random weights, so that a lost or swapped weight is noticed."""
     model = BERTModel.from_bert_config(config)
     rng = np.random.default_rng(seed)
     for weight in named_weights(model).values():
@@ -41,7 +41,7 @@ def random_model(config=SMALL, seed=0):
 
 
 def read(folder):
-    """The model of a folder and the parts that the folder does not have."""
+    """Return the model of a folder, and the parts that the folder lacks."""
     checkpoint = huggingface.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
     return model, load_weights(model, checkpoint.table, checkpoint.arrays)
@@ -78,7 +78,7 @@ def written(small, tmp_path_factory):
 
 @pytest.fixture
 def folder(written, tmp_path):
-    """A folder as `write` makes it, of the model `small`, to be changed."""
+    """A folder with the model `small`, which a test may change."""
     return shutil.copytree(written, tmp_path / "folder")
 
 
@@ -88,13 +88,13 @@ def edit_config(folder, **fields):
 
 
 def edit_weights(folder, edit):
-    """Stores `edit(weights)` in the place of the weights."""
+    """Replace the weights by `edit(weights)`."""
     file = folder / "model.safetensors"
     save_file(edit(load_file(file)), file, metadata={"format": "pt"})
 
 
 def shard(folder, num_files=3):
-    """Divides the weights among files with an index, as transformers does for large models."""
+    """Split the weights into several files with an index, as transformers does."""
     whole = folder / "model.safetensors"
     weights = load_file(whole)
     whole.unlink()
@@ -108,7 +108,7 @@ def shard(folder, num_files=3):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def test_the_file_holds_the_weights_by_hugging_faces_names_and_in_its_layout(expected, written):
+def test_weights_are_written_with_hugging_faces_names_and_layout(expected, written):
     ours, theirs = expected, load_file(written / "model.safetensors")
     block, ours_block = "bert.encoder.layer.1.", "encoder/blk_1/"
     same = {
@@ -139,7 +139,7 @@ def test_the_file_holds_the_weights_by_hugging_faces_names_and_in_its_layout(exp
     assert len(theirs) == len(ours)
 
 
-def test_the_configuration_and_the_tokenizer_are_there_in_hugging_faces_fields(folder):
+def test_config_and_tokenizer_are_written_in_hugging_faces_fields(folder):
     config = json.loads((folder / "config.json").read_text())
     assert config["model_type"] == "bert"
     assert config["architectures"] == ["BertForPreTraining"]
@@ -215,7 +215,7 @@ def test_old_spellings_buffers_and_tied_copies_give_the_same_model(folder, edit,
     assert_has_weights(model, expected)
 
 
-def test_a_bare_model_has_no_prefix_and_its_heads_start_afresh(folder, expected):
+def test_a_bare_model_without_prefixes_is_read_and_its_heads_are_reported(folder, expected):
     edit_weights(
         folder,
         lambda weights: {
@@ -249,7 +249,7 @@ def test_half_precision_is_read_as_float32(folder, dtype, expected):
         np.testing.assert_array_equal(value, expected[name].astype(dtype).astype("float32"))
 
 
-def test_a_decoder_that_differs_from_the_embedding_makes_the_head_untied(folder, expected):
+def test_a_decoder_that_differs_from_the_embedding_unties_the_head(folder, expected):
     edit_weights(folder, with_tied_copies)
     edit_weights(
         folder, lambda weights: {k: v + ("decoder.weight" in k) for k, v in weights.items()}
@@ -262,7 +262,7 @@ def test_a_decoder_that_differs_from_the_embedding_makes_the_head_untied(folder,
     np.testing.assert_array_equal(values(model)["mlm/mlp/logits/kernel"], kernel)
 
 
-def test_an_untied_head_whose_bias_is_stored_once_has_it(tmp_path):
+def test_the_bias_of_an_untied_head_may_be_stored_once(tmp_path):
     model = random_model(dataclasses.replace(SMALL, tie_embeddings=False))
     huggingface.write(model, tmp_path, None, {})
     edit_weights(tmp_path, lambda w: {k: v for k, v in w.items() if "decoder.bias" not in k})
@@ -271,7 +271,7 @@ def test_an_untied_head_whose_bias_is_stored_once_has_it(tmp_path):
     assert_has_weights(again, values(model))
 
 
-def test_without_a_vocabulary_there_is_none(folder):
+def test_a_folder_may_have_no_vocabulary(folder):
     (folder / "vocab.txt").unlink()
     assert huggingface.describe(folder).vocab is None
     (folder / "tokenizer.json").write_text("{}")
@@ -306,7 +306,7 @@ def test_the_tokenizers_options_are_read(folder, options, lowercase):
         {"mask_token": "<mask>"},
     ],
 )
-def test_a_tokenizer_unlike_ours_is_told_and_left_out(folder, options):
+def test_an_unsupported_tokenizer_is_warned_about_and_not_loaded(folder, options):
     (folder / "tokenizer_config.json").write_text(json.dumps(options))
     with pytest.warns(UserWarning, match=next(iter(options))):
         assert huggingface.describe(folder).vocab is None
@@ -317,14 +317,14 @@ def test_a_missing_tokenizer_config_means_lowercase(folder):
     assert huggingface.describe(folder).tokenizer_options["lowercase"] is True
 
 
-def test_safetensors_are_taken_where_pickles_lie_beside(folder, expected):
+def test_safetensors_are_preferred_to_pickles(folder, expected):
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     assert huggingface.recognizes(folder)
     model, _ = read(folder)
     assert_has_weights(model, expected)
 
 
-def test_its_folders_are_told_from_others(folder, tmp_path):
+def test_only_hugging_faces_folders_are_recognized(folder, tmp_path):
     assert huggingface.recognizes(folder)
     other = tmp_path / "other"
     other.mkdir()
@@ -336,14 +336,14 @@ def test_its_folders_are_told_from_others(folder, tmp_path):
     assert huggingface.recognizes(other)
 
 
-def test_a_tf1_checkpoint_goes_before_pickles_and_after_safetensors(folder):
+def test_a_tf1_checkpoint_is_preferred_to_pickles_but_not_to_safetensors(folder):
     (folder / "bert_model.ckpt.index").touch()
     assert huggingface.recognizes(folder)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert not huggingface.recognizes(folder)
 
 
-def test_a_config_of_another_model_is_refused_by_its_field(folder):
+def test_a_config_of_another_model_is_refused(folder):
     edit_config(folder, model_type="roberta")
     with pytest.raises(ValueError, match="config.json.*model_type.*roberta"):
         huggingface.describe(folder)
@@ -359,7 +359,7 @@ def test_missing_files_are_named(folder):
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
-def test_pickles_alone_are_refused_with_the_way_out(folder, name):
+def test_pickles_are_refused_with_instructions_for_safetensors(folder, name):
     (folder / "model.safetensors").rename(folder / name)
     with pytest.raises(ValueError, match="pickles.*save_pretrained"):
         huggingface.describe(folder)
@@ -369,7 +369,7 @@ def test_pickles_alone_are_refused_with_the_way_out(folder, name):
 
 
 @pytest.mark.parametrize("head", ["classifier.weight", "qa_outputs.bias"])
-def test_the_head_of_a_task_is_refused_by_name(folder, head):
+def test_the_head_of_an_unsupported_task_is_named(folder, head):
     edit_weights(folder, lambda weights: {**weights, head: np.ones(3, "float32")})
     with pytest.raises(ValueError, match=head):
         huggingface.describe(folder)
@@ -397,13 +397,13 @@ def test_offsets_that_overlap_or_lie_outside_are_refused(folder, shift):
         huggingface.describe(folder)
 
 
-def test_shapes_that_do_not_fit_the_config_are_told(folder):
+def test_shapes_that_do_not_fit_the_config_are_reported(folder):
     edit_config(folder, intermediate_size=16)
     with pytest.raises(ValueError, match=r"intermediate.dense.*\(12,\).*\(16,\)"):
         read(folder)
 
 
-def test_blocks_that_the_config_does_not_have_are_told(folder):
+def test_blocks_that_the_config_does_not_have_are_reported(folder):
     edit_config(folder, num_hidden_layers=1)
     with pytest.raises(ValueError, match="bert.encoder.layer.1"):
         read(folder)
@@ -412,7 +412,7 @@ def test_blocks_that_the_config_does_not_have_are_told(folder):
         read(folder)
 
 
-def test_numbers_that_are_not_finite_are_told(folder):
+def test_numbers_that_are_not_finite_are_reported(folder):
     edit_weights(
         folder, lambda weights: {k: v * np.nan if "layer.1" in k else v for k, v in weights.items()}
     )
@@ -445,7 +445,7 @@ def test_an_index_that_names_no_files_beside_it_is_refused(folder, weight_map):
         huggingface.describe(folder)
 
 
-def test_a_shard_that_lacks_what_the_index_says_is_told(folder):
+def test_a_shard_that_lacks_a_weight_of_the_index_is_reported(folder):
     shard(folder)
     index = folder / "model.safetensors.index.json"
     content = json.loads(index.read_text())

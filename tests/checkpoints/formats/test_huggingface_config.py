@@ -1,4 +1,4 @@
-"""Hugging Face's `config.json`: read, written, and refused where BERT is something else."""
+"""Hugging Face's `config.json` is read and written, and refused if it is not of a BERT."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ BASE = BERTConfig.preset("huggingface")
 
 
 def config_of(tmp_path, **fields):
-    """The configuration of BERT base with other fields of Hugging Face's."""
+    """Return the configuration of BERT base after a change of Hugging Face's fields."""
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**config_to_dict(BASE), **fields}))
     return config_from_json(file)
@@ -32,13 +32,13 @@ def config_of(tmp_path, **fields):
         ({"next_sentence": False}, "next_sentence=False"),
     ],
 )
-def test_a_model_that_hugging_face_cannot_express_is_refused_by_its_field(fields, named):
+def test_the_field_that_hugging_face_cannot_express_is_named(fields, named):
     with pytest.raises(ValueError, match=named):
         config_to_dict(dataclasses.replace(BASE, **fields))
 
 
 @pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
-def test_a_dropout_that_is_not_kept_is_told(name):
+def test_a_dropout_rate_that_is_not_kept_is_warned_about(name):
     with pytest.warns(UserWarning, match=f"{name}=0.25"):
         config_to_dict(dataclasses.replace(BASE, **{name: 0.25}))
 
@@ -52,11 +52,11 @@ def test_a_dropout_that_is_not_kept_is_told(name):
         ("relu", "relu"),
     ],
 )
-def test_gelu_is_the_exact_one(tmp_path, theirs, ours):
+def test_gelu_is_the_exact_form(tmp_path, theirs, ours):
     assert config_of(tmp_path, hidden_act=theirs).activation == ours
 
 
-def test_fields_without_effect_pass(tmp_path):
+def test_fields_without_effect_are_accepted(tmp_path):
     config = config_of(
         tmp_path,
         torch_dtype="float16",
@@ -74,7 +74,7 @@ def test_fields_without_effect_pass(tmp_path):
     assert config == BASE
 
 
-def test_fields_that_are_left_out_are_those_of_bert_base(tmp_path):
+def test_omitted_fields_have_the_values_of_bert_base(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert config_from_json(tmp_path / "config.json") == BASE
 
@@ -97,13 +97,13 @@ def test_fields_that_are_left_out_are_those_of_bert_base(tmp_path):
         ("tie_word_embeddings", "yes"),
     ],
 )
-def test_a_config_that_asks_for_what_bert_is_not_is_refused_by_its_field(tmp_path, field, value):
+def test_the_field_that_bert_does_not_support_is_named(tmp_path, field, value):
     with pytest.raises(ValueError, match=f"config.json.*{field}"):
         config_of(tmp_path, **{field: value})
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\xff"])
-def test_a_config_that_is_no_json_object_is_refused(tmp_path, content):
+def test_a_config_must_be_a_json_object(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match="config.json"):
         config_from_json(tmp_path / "config.json")

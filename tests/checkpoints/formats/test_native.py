@@ -126,7 +126,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
     assert contents[0] == contents[1]
 
 
-def test_a_tokenizer_comes_back_with_its_options(tmp_path):
+def test_the_options_of_a_tokenizer_are_kept(tmp_path):
     model = BERTModel.from_bert_config(BOOK)
     for options in ({"lowercase": False}, {"compat": "huggingface"}):
         save_pretrained(model, tmp_path / "checkpoint", Tokenizer(VOCAB, **options))
@@ -144,19 +144,19 @@ def test_weights_in_half_precision_are_read(checkpoint):
         np.testing.assert_array_equal(weight, expected[name].astype("float16"))
 
 
-def test_a_vocabulary_without_its_case_is_refused(checkpoint):
+def test_a_vocabulary_without_lowercase_in_the_config_is_refused(checkpoint):
     rewrite_config(checkpoint, lowercase=None)
     with pytest.raises(ValueError, match="`lowercase` is null or missing.*set it to true"):
         load_pretrained(checkpoint)
 
 
-def test_an_unknown_option_of_the_tokenizer_is_told_with_the_folder(checkpoint):
+def test_an_invalid_tokenizer_option_is_reported_with_its_folder(checkpoint):
     rewrite_config(checkpoint, compat="martian")
     with pytest.raises(ValueError, match="checkpoint': `compat` must .*martian"):
         load_pretrained(checkpoint)
 
 
-def test_missing_weights_are_named_as_a_missing_file(checkpoint):
+def test_a_missing_file_of_weights_is_named(checkpoint):
     (checkpoint / WEIGHTS_FILE).unlink()
     with pytest.raises(
         FileNotFoundError, match="checkpoint' is an incomplete.*no 'model.safetensors'"
@@ -185,7 +185,7 @@ def test_a_wrong_field_of_the_configuration_is_named(changes, message, checkpoin
         load_pretrained(checkpoint)
 
 
-def test_a_configuration_of_another_architecture_does_not_fit(checkpoint):
+def test_weights_must_fit_the_configuration(checkpoint):
     rewrite_config(checkpoint, max_len=17)
     with pytest.raises(ValueError, match=r"pos_embedding is \(1, 16, 4\) instead of \(1, 17, 4\)"):
         load_pretrained(checkpoint)
@@ -208,7 +208,7 @@ def test_a_truncated_file_of_weights_is_refused(kept, checkpoint):
         load_pretrained(checkpoint)
 
 
-def test_left_over_weights_are_named(checkpoint):
+def test_unused_weights_are_named(checkpoint):
     rewrite_weights(checkpoint, lambda weights: weights.update(extra=np.zeros(3, "float32")))
     with pytest.raises(ValueError, match="holds weights that the model of.*does not have: extra"):
         load_pretrained(checkpoint)

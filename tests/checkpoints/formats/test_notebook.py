@@ -1,4 +1,4 @@
-"""The notebook's and the blog's state dicts: names, layout, and their outputs.
+"""State dicts of the notebook and the blog: names, layouts and outputs.
 
 A small NumPy twin of the notebook's forward pass stands here, after its classes.
 """
@@ -127,7 +127,7 @@ def log_softmax(logits):
 
 
 def run_the_notebook(weights, x, segment_label):
-    """BERTLM of the notebook: encoded tokens, next-sentence and token logits."""
+    """Run the notebook's BERTLM and return encoded tokens, next-sentence and token logits."""
 
     def linear(name, x):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -198,7 +198,7 @@ def test_the_notebooks_configuration_is_read_off_the_shapes(of_the_notebook, tmp
     assert checkpoint.vocab is None
 
 
-def test_the_repositorys_spelling_is_read_too(of_the_notebook, tmp_path):
+def test_the_names_of_the_repository_are_read_too(of_the_notebook, tmp_path):
     renamed = {}
     for name, weight in of_the_notebook.items():
         for old, new in TO_THE_REPOSITORYS_SPELLING.items():
@@ -229,7 +229,7 @@ def test_positions_that_are_not_sinusoidal_are_refused(of_the_notebook, tmp_path
         loaded(saved(of_the_notebook, tmp_path / "bert.npz"))
 
 
-def test_positions_of_the_width_of_another_model_are_refused(of_the_notebook, tmp_path):
+def test_positions_of_another_width_are_refused(of_the_notebook, tmp_path):
     of_the_notebook["bert.embedding.position.pe"] = np.zeros((1, MAX_LEN, D + 2), "float32")
     with pytest.raises(ValueError, match=r"Received: other numbers in the shape \(1, 8, 8\)"):
         loaded(saved(of_the_notebook, tmp_path / "bert.npz"))
@@ -238,7 +238,7 @@ def test_positions_of_the_width_of_another_model_are_refused(of_the_notebook, tm
 # The blog
 
 
-def test_the_blogs_weights_go_where_they_belong(of_the_blog, tmp_path):
+def test_the_blogs_weights_are_assigned_to_the_right_layers(of_the_blog, tmp_path):
     model, missing = loaded(saved(of_the_blog, tmp_path / "bert.npz"))
     assert missing == []
     ours = {name: weight.numpy() for name, weight in named_weights(model).items()}
@@ -281,10 +281,10 @@ def test_the_blogs_configuration_is_read_off_the_shapes(of_the_blog, tmp_path):
     assert notebook.describe(saved(of_the_blog, tmp_path / "bert.npz")).config == expected
 
 
-# Which is which, and bad input
+# Recognition, and bad input
 
 
-def test_each_state_dict_is_recognised_by_its_own_module_alone(
+def test_each_state_dict_is_recognized_only_by_its_own_module(
     of_the_notebook, of_the_blog, tmp_path
 ):
     for weights in (of_the_notebook, of_the_blog):
@@ -297,7 +297,7 @@ def test_each_state_dict_is_recognised_by_its_own_module_alone(
         notebook.describe(path)
 
 
-def test_the_number_of_heads_has_to_be_known_and_to_fit(of_the_blog, tmp_path):
+def test_the_number_of_heads_must_be_known_and_fit(of_the_blog, tmp_path):
     np.savez(tmp_path / "bert.npz", **of_the_blog)
     with pytest.raises(ValueError, match=r"how many attention heads.*Pass `num_heads`"):
         loaded(tmp_path / "bert.npz")
@@ -325,7 +325,7 @@ def test_weights_that_do_not_fit_are_named(of_the_blog, tmp_path, change, messag
         loaded(saved(weights, tmp_path / "bert.npz"))
 
 
-# The programs' own outputs
+# Outputs of the original programs
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_every_float_is_read_as_float32_without_loss(dtype, file):
     np.testing.assert_array_equal(value, stored.astype("float32"))
 
 
-def test_an_array_without_numbers_is_read(file):
+def test_an_empty_array_is_read(file):
     write_safetensors(file, {"a": np.zeros((0, 3), "float32")}, {"format": "keras"})
     assert open_safetensors([file]).read("a").shape == (0, 3)
 
@@ -56,7 +56,7 @@ def test_other_dtypes_are_listed_but_not_read(dtype, file):
         tensors.read("ids")
 
 
-def test_a_model_may_be_divided_into_files(file):
+def test_a_model_may_be_split_into_several_files(file):
     other = file.with_name("other.safetensors")
     write_safetensors(other, {"b": -ARRAY}, {"format": "keras"})
     tensors = open_safetensors([file, other])
@@ -66,7 +66,7 @@ def test_a_model_may_be_divided_into_files(file):
     np.testing.assert_array_equal(tensors.read("b"), -ARRAY)
 
 
-def test_a_name_in_two_files_is_refused(file):
+def test_the_same_name_in_two_files_is_refused(file):
     other = file.with_name("other.safetensors")
     write_safetensors(other, {"a": ARRAY}, {"format": "keras"})
     with pytest.raises(ValueError, match="model.*and.*other.safetensors' both hold 'a'"):
@@ -114,7 +114,7 @@ def test_a_truncated_file_is_refused(kept, file):
         "no object",
     ],
 )
-def test_a_header_that_does_not_fit_the_numbers_is_refused(header, num_bytes, file):
+def test_an_inconsistent_header_is_refused(header, num_bytes, file):
     write_raw(file, header, bytes(num_bytes))
     with pytest.raises(ValueError, match="model.safetensors' is not a complete safetensors file"):
         open_safetensors([file])

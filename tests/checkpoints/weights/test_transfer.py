@@ -37,13 +37,13 @@ def model():
 
 @pytest.fixture
 def table(model):
-    """A format that writes every name in capitals."""
+    """The table of a format that writes every name in capital letters."""
     return [Row(name, name.upper(), LAYOUTS.get(name, SAME)) for name in named_weights(model)]
 
 
 @pytest.fixture
 def arrays(model, table):
-    """Weights of that format which differ from the model's."""
+    """Weights in that format that differ from those of the model."""
     other = BERTModel.from_bert_config(CONFIG)
     for number, weight in enumerate(named_weights(other).values()):
         size = int(np.prod(weight.shape))
@@ -61,13 +61,13 @@ def load(model, table, arrays):
     return load_weights(model, table, file)
 
 
-def test_names_do_not_depend_on_the_model_s_name_or_scope(model):
+def test_names_of_weights_do_not_depend_on_the_name_or_scope_of_the_model(model):
     with keras.name_scope("outer"):
         other = BERTModel.from_bert_config(CONFIG, name="encoder")
     assert named_weights(other).keys() == named_weights(model).keys()
 
 
-def test_weights_go_out_in_the_other_layout_and_come_back_bit_equal(model, table, arrays):
+def test_weights_survive_another_layout_bit_for_bit(model, table, arrays):
     assert load(model, table, arrays) == []
     again = stored_weights(model, table)
     assert again.keys() == arrays.keys() == {name.upper() for name in named_weights(model)}
@@ -77,7 +77,7 @@ def test_weights_go_out_in_the_other_layout_and_come_back_bit_equal(model, table
         assert again[name].dtype == np.float32
 
 
-def test_layouts_are_what_they_say(model, table, arrays):
+def test_each_layout_arranges_the_numbers_as_documented(model, table, arrays):
     load(model, table, arrays)
     weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
     np.testing.assert_array_equal(
@@ -90,31 +90,31 @@ def test_layouts_are_what_they_say(model, table, arrays):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_floats_are_read(dtype, model, table, arrays):
+def test_other_float_types_are_read(dtype, model, table, arrays):
     load(model, table, {name: array.astype(dtype) for name, array in arrays.items()})
     np.testing.assert_allclose(named_weights(model)[TOKENS], arrays[TOKENS.upper()], rtol=1e-3)
 
 
-def test_a_weight_that_is_missing_is_named(model, table, arrays):
+def test_missing_weights_are_named(model, table, arrays):
     del arrays["ENCODER/BLK_0/FFN/DENSE1/BIAS"], arrays[TOKENS.upper()]
     with pytest.raises(ValueError, match="'file' lacks weights.*BLK_0/FFN.*TOKEN_EMB.*incomplete"):
         load(model, table, arrays)
 
 
-def test_a_head_of_which_a_part_is_missing_is_refused(model, table, arrays):
+def test_an_incomplete_head_is_refused(model, table, arrays):
     del arrays["MLM/MLP/LN/BETA"]
     with pytest.raises(ValueError, match="'file' lacks weights of the model: MLM/MLP/LN/BETA"):
         load(model, table, arrays)
 
 
-def test_weights_that_are_left_over_are_named_but_not_all(model, table, arrays):
+def test_the_first_few_unused_weights_are_named(model, table, arrays):
     arrays |= {f"EXTRA/{number}": np.zeros(3, "float32") for number in range(5)}
     message = "'file' holds weights.*does not have: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more"
     with pytest.raises(ValueError, match=message):
         load(model, table, arrays)
 
 
-def test_every_shape_that_differs_is_told_with_the_one_that_is_expected(model, table, arrays):
+def test_wrong_shapes_are_reported_with_the_expected_ones(model, table, arrays):
     arrays[TOKENS.upper()] = np.zeros((9, 4), "float32")
     arrays["ENCODER/POS_EMBEDDING"] = np.zeros((1, 16, 4), "float32")
     message = r"POS_EMBEDDING is \(1, 16, 4\) instead of \(16, 4\), .*\(9, 4\) instead of \(8, 4\)"
@@ -123,13 +123,13 @@ def test_every_shape_that_differs_is_told_with_the_one_that_is_expected(model, t
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_no_finite_numbers_are_refused(number, model, table, arrays):
+def test_weights_that_are_not_finite_are_refused(number, model, table, arrays):
     arrays["HIDDEN/KERNEL"][2, 1] = number
     with pytest.raises(ValueError, match="'file' holds numbers that are not finite.*HIDDEN/KERNEL"):
         load(model, table, arrays)
 
 
-def test_what_is_wrong_is_found_before_a_weight_is_changed(model, table, arrays):
+def test_a_refused_file_changes_no_weight(model, table, arrays):
     before = named_weights(model)[TOKENS].numpy()
     with pytest.raises(ValueError, match="EXTRA"):
         load(model, table, {**arrays, "EXTRA": np.zeros(3, "float32")})
@@ -137,7 +137,7 @@ def test_what_is_wrong_is_found_before_a_weight_is_changed(model, table, arrays)
 
 
 @pytest.mark.parametrize("initializer", ["book", "truncated_normal"])
-def test_heads_that_are_missing_start_as_in_a_new_model(initializer, table, arrays):
+def test_missing_heads_start_as_in_a_new_model(initializer, table, arrays):
     config = BERTConfig(8, 4, 8, 2, 1, 0.1, 16, initializer=initializer)
     kept = {name: array for name, array in arrays.items() if name.startswith("ENCODER")}
     with without_initialization():

@@ -9,19 +9,13 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from keras_bert_d2l.checkpoints.formats.foreign_config import (
-    FieldTable,
-    check_kept,
-    our_fields,
-    read_config,
-    their_fields,
-)
+from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 
 CONFIG_FILE = "bert_config.json"
 
-_FIELDS: FieldTable = {
+_FIELDS: foreign_config.FieldTable = {
     "vocab_size": ("vocab_size", None),
     "hidden_size": ("num_hiddens", 768),
     "intermediate_size": ("ffn_num_hiddens", 3072),
@@ -35,14 +29,10 @@ _FIELDS: FieldTable = {
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
 _INITIALIZER_RANGE = 0.02
 # Fields of the multilingual and Chinese models that modeling.py does not read.
-_IGNORED = (
-    "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-)
+_IGNORED = """
+    directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type
+""".split()
 
 
 def config_from_json(path: pathlib.Path) -> BERTConfig:
@@ -56,7 +46,7 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
         ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of its
             range.
     """
-    return read_config(path, _FIELDS, _from_fields)
+    return foreign_config.read_config(path, _FIELDS, _from_fields)
 
 
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
@@ -68,11 +58,11 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
         ValueError: The format cannot express the architecture. The message names the field.
     """
     fields = {
-        **their_fields(config, _FIELDS),
+        **foreign_config.their_fields(config, _FIELDS),
         "hidden_act": "relu" if config.activation == "relu" else "gelu",
         "initializer_range": _INITIALIZER_RANGE,
     }
-    check_kept(config, _from_fields(fields), "google-research/bert")
+    foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
     write_text(path, json.dumps(fields, indent=2, sort_keys=True) + "\n")
 
 
@@ -96,5 +86,7 @@ def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
             stacklevel=4,
         )
     return BERTConfig.preset(
-        "google", **our_fields(fields, _FIELDS), activation=_ACTIVATIONS[activation.lower()]
+        "google",
+        **foreign_config.our_fields(fields, _FIELDS),
+        activation=_ACTIVATIONS[activation.lower()],
     )

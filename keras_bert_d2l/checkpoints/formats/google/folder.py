@@ -27,16 +27,8 @@ from keras_bert_d2l.checkpoints.formats.google.config import (
     config_from_json,
     config_to_json,
 )
-from keras_bert_d2l.checkpoints.weights.tables import (
-    POSITIONS,
-    SWAPPED,
-    SWAPPED_TRANSPOSED,
-    TENSORFLOW_ENDINGS,
-    Names,
-    Row,
-    expand,
-    first_few,
-)
+from keras_bert_d2l.checkpoints.weights import tables
+from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.tf1_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.config import BERTConfig
@@ -49,10 +41,10 @@ VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
 
 # Dense kernels have the shape (in, out), as here, except the kernel of the next-sentence head. Its
 # column 0 is "is next".
-_NAMES: Names = {
+_NAMES: tables.Names = {
     "encoder/token_embedding": "bert/embeddings/word_embeddings",
     "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
-    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", POSITIONS),
+    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", tables.POSITIONS),
     "encoder/embedding_ln": "bert/embeddings/LayerNorm",
     "encoder/blk_{}/attention/W_q": "bert/encoder/layer_{}/attention/self/query",
     "encoder/blk_{}/attention/W_k": "bert/encoder/layer_{}/attention/self/key",
@@ -66,8 +58,8 @@ _NAMES: Names = {
     "mlm/mlp/dense": "cls/predictions/transform/dense",
     "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
     "mlm/bias": "cls/predictions/output_bias",
-    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls/seq_relationship/output_bias", SWAPPED),
+    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", tables.SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls/seq_relationship/output_bias", tables.SWAPPED),
 }
 
 # The optimizer state: two slots for every variable, by the names that `BERTAdamW` gives them, and
@@ -154,9 +146,9 @@ def write(
             )
 
 
-def table(config: BERTConfig) -> list[Row]:
+def table(config: BERTConfig) -> list[tables.Row]:
     """Return google's name and layout of every weight."""
-    return expand(config, _NAMES, TENSORFLOW_ENDINGS)
+    return tables.expand(config, _NAMES, tables.TENSORFLOW_ENDINGS)
 
 
 def find_prefix(path: pathlib.Path) -> pathlib.Path:

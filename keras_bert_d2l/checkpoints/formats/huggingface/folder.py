@@ -18,10 +18,11 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     ARCHITECTURES,
     CONFIG_FILE,
+    config_fields,
     config_from_json,
     config_to_dict,
+    task_of,
 )
-from keras_bert_d2l.checkpoints.formats.huggingface.tasks import config_fields, task_of
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     VOCAB_FILE,
     read_tokenizer,

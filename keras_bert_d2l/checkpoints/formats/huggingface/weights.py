@@ -9,20 +9,12 @@ import pathlib
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.formats.huggingface.tasks import head_name
+from keras_bert_d2l.checkpoints.formats.huggingface.config import head_name
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields, parts_of
+from keras_bert_d2l.checkpoints.weights import tables
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors
-from keras_bert_d2l.checkpoints.weights.tables import (
-    POSITIONS,
-    SWAPPED,
-    SWAPPED_TRANSPOSED,
-    TORCH_ENDINGS,
-    Names,
-    Row,
-    expand,
-    first_few,
-)
+from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
 
@@ -31,10 +23,10 @@ WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 MLM_BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 _DECODER = "cls.predictions.decoder.weight"
 _TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
-_NAMES: Names = {
+_NAMES: tables.Names = {
     "encoder/token_embedding": "bert.embeddings.word_embeddings",
     "encoder/segment_embedding": "bert.embeddings.token_type_embeddings",
-    "encoder/pos_embedding": ("bert.embeddings.position_embeddings.weight", POSITIONS),
+    "encoder/pos_embedding": ("bert.embeddings.position_embeddings.weight", tables.POSITIONS),
     "encoder/embedding_ln": "bert.embeddings.LayerNorm",
     "encoder/blk_{}/attention/W_q": "bert.encoder.layer.{}.attention.self.query",
     "encoder/blk_{}/attention/W_k": "bert.encoder.layer.{}.attention.self.key",
@@ -49,17 +41,17 @@ _NAMES: Names = {
     "mlm/mlp/ln": "cls.predictions.transform.LayerNorm",
     "mlm/mlp/logits": "cls.predictions.decoder",
     "mlm/bias": MLM_BIAS,
-    "nsp/dense/kernel": ("cls.seq_relationship.weight", SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls.seq_relationship.bias", SWAPPED),
+    "nsp/dense/kernel": ("cls.seq_relationship.weight", tables.SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls.seq_relationship.bias", tables.SWAPPED),
 }
 # Consecutive numbers from 0, which old versions stored like weights.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
 
-def table(config: BERTConfig, task: TaskFields | None) -> list[Row]:
+def table(config: BERTConfig, task: TaskFields | None) -> list[tables.Row]:
     """Return a row for every weight, with the names that transformers writes."""
     names = _NAMES if task is None else {**_NAMES, "head": head_name(task)}
-    return expand(config, names, TORCH_ENDINGS, parts_of(task))
+    return tables.expand(config, names, tables.TORCH_ENDINGS, parts_of(task))
 
 
 class Weights:

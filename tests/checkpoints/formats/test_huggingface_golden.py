@@ -25,7 +25,7 @@ def model(data_dir):
 
 
 def batches(golden):
-    """The golden batches as ours: labels of all positions -> gathered ones, column 1 "is next"."""
+    """Convert the golden batches: gather the labels, and let 1 mean "is next"."""
     for index in range(5):
         batch = {k.split("/")[1]: v for k, v in golden.items() if k.startswith(f"batch{index}/")}
         rows = [np.flatnonzero(row != -100) for row in batch["labels"]]
@@ -44,7 +44,7 @@ def batches(golden):
 
 
 def losses(model, features, labels, weights):
-    """MLM and NSP losses as a model that is compiled without arguments has them."""
+    """Return the MLM and NSP losses of a model that is compiled without arguments."""
     outputs = model(features)
     return {
         name: model.loss[name](labels[name], outputs[name], sample_weight=weights[name])
@@ -60,7 +60,7 @@ def all_positions(tokens):
     return np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
 
 
-def test_hidden_states_attentions_pooler_and_logits(model, golden):
+def test_hidden_states_attentions_pooler_and_logits_are_those_of_transformers(model, golden):
     features, _, _ = next(batches(golden))
     tokens, segments = features["tokens"], features["segments"]
     mask = golden["batch0/attention_mask"]
@@ -77,14 +77,14 @@ def test_hidden_states_attentions_pooler_and_logits(model, golden):
         close(nsp.numpy()[:, ::-1], golden["nsp_logits"], 2e-5)
 
 
-def test_outputs_without_a_mask(model, golden):
+def test_outputs_without_a_mask_are_those_of_transformers(model, golden):
     tokens = golden["batch0/input_ids"]
     encoded = model.encoder(tokens, np.zeros_like(tokens))
     close(encoded, golden["nomask_last_hidden_state"], 2e-5)
     close(model.hidden(encoded[:, 0]), golden["nomask_pooler_output"], 2e-5)
 
 
-def test_loss_and_gradients(model, golden, data_dir):
+def test_loss_and_gradients_are_those_of_transformers(model, golden, data_dir):
     gradients = dict(np.load(data_dir / "golden/hf/grads.npz"))
     batch = next(batches(golden))
     model.compile()
@@ -106,7 +106,7 @@ def test_loss_and_gradients(model, golden, data_dir):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "clip_norm"), [("adamw5.npz", None), ("adamw5_clip1.npz", 1.0)])
-def test_weights_after_five_steps_of_torchs_adamw(model, golden, data_dir, file, clip_norm):
+def test_five_steps_give_the_weights_of_torchs_adamw(model, golden, data_dir, file, clip_norm):
     steps = dict(np.load(data_dir / "golden/hf" / file))
     model.compile(BERTAdamW(1e-3, clip_norm=clip_norm))
     seen = []
@@ -119,7 +119,7 @@ def test_weights_after_five_steps_of_torchs_adamw(model, golden, data_dir, file,
     expected = {k.removeprefix("w/"): v for k, v in steps.items() if k.startswith("w/")}
     assert expected.keys() <= trained.keys()
     for name, value in expected.items():
-        # The gradient of a key's bias is rounding noise, which Adam blows up.
+        # The gradient of a key's bias is rounding noise, which Adam amplifies.
         if not name.endswith("key.bias"):
             close(trained[name], value, 1e-5, err_msg=name)
 
@@ -137,7 +137,7 @@ def test_real_weights_give_the_real_outputs(minilm_dir, data_dir):
     encoded = states["encoded"].numpy()
     counts = golden["attention_mask"] > 0
     close(encoded[counts], golden["last_hidden_state"][counts], 5e-5)
-    # Padding of the empty sentence is where float32 shows: PyTorch's is 5.1e-5 off there.
+    # In float32, PyTorch itself is 5.1e-5 off in the padding of the empty sentence.
     close(encoded, golden["last_hidden_state"], 2e-4)
     close(model.hidden(encoded[:, 0]), golden["pooler_output"], 5e-5)
     first_tokens = np.stack(states["hidden_states"])[:, :, 0]

@@ -45,14 +45,14 @@ def tokenizer():
 
 @pytest.fixture
 def checkpoint(tmp_path, tokenizer):
-    """A folder with a checkpoint of the package's own format."""
+    """A folder with a checkpoint in the native format."""
     folder = tmp_path / "checkpoint"
     save_pretrained(BERTModel.from_bert_config(BOOK), folder, tokenizer)
     return folder
 
 
 def model_of(config):
-    """A model in which no two weights are alike, biases included."""
+    """Return a model in which no two weights are equal, including biases."""
     model = BERTModel.from_bert_config(config)
     rng = np.random.default_rng(0)
     for weight in model.trainable_weights:
@@ -72,14 +72,14 @@ def contents(folder):
 
 
 def without(folder, *parts):
-    """Removes the weights of some parts from a file of weights."""
+    """Remove the weights of some parts from a file of weights."""
     weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
     kept = {name: array for name, array in weights.items() if not name.startswith(parts)}
     safetensors.numpy.save_file(kept, folder / WEIGHTS_FILE)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format_gives_back_what_it_was_given(format, tmp_path, tokenizer):
+def test_every_format_restores_model_config_and_tokenizer(format, tmp_path, tokenizer):
     config = OF_FORMAT[format]
     model = model_of(config)
     save_pretrained(model, tmp_path / "new" / "checkpoint", tokenizer, format)
@@ -96,7 +96,7 @@ def test_a_checkpoint_may_have_no_vocabulary(format, tmp_path):
     assert load_pretrained(tmp_path / "x").tokenizer is None
 
 
-def test_weights_go_through_all_formats_and_come_back_bit_equal(tmp_path, tokenizer):
+def test_weights_survive_all_formats_bit_for_bit(tmp_path, tokenizer):
     config = BERTConfig.preset("google", **SMALL)
     model = model_of(config)
     save_pretrained(model, tmp_path / "0", tokenizer, "google")
@@ -109,7 +109,7 @@ def test_weights_go_through_all_formats_and_come_back_bit_equal(tmp_path, tokeni
     assert contents(tmp_path / "4") == contents(tmp_path / "0")
 
 
-def test_one_line_says_what_was_found(checkpoint, capsys):
+def test_loading_prints_a_one_line_summary(checkpoint, capsys):
     load_pretrained(checkpoint)
     num_weights = BERTModel.from_bert_config(BOOK).count_params()
     assert capsys.readouterr().out == (
@@ -121,12 +121,12 @@ def test_one_line_says_what_was_found(checkpoint, capsys):
     assert capsys.readouterr().out.endswith("heads: pooler, mlm, nsp; no vocabulary\n")
 
 
-def test_the_line_can_be_left_out(checkpoint, capsys):
+def test_the_summary_can_be_turned_off(checkpoint, capsys):
     load_pretrained(checkpoint, verbose=False)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_head_that_is_missing_is_always_told_and_begins_anew(checkpoint, capsys):
+def test_a_missing_head_is_always_reported_and_initialized_at_random(checkpoint, capsys):
     without(checkpoint, "mlm", "nsp")
     weights = [named_weights(load_pretrained(checkpoint, verbose=False).model) for _ in range(2)]
     said = capsys.readouterr().out.splitlines()
@@ -138,13 +138,13 @@ def test_a_head_that_is_missing_is_always_told_and_begins_anew(checkpoint, capsy
     np.testing.assert_array_equal(*(one["hidden/kernel"] for one in weights))
 
 
-def test_an_encoder_that_is_not_whole_is_refused(checkpoint):
+def test_an_incomplete_encoder_is_refused(checkpoint):
     without(checkpoint, "encoder/blk_0/ffn")
     with pytest.raises(ValueError, match="lacks weights of the model: encoder/blk_0/ffn/dense1"):
         load_pretrained(checkpoint)
 
 
-def test_the_random_state_decides_over_heads_that_begin_anew(checkpoint):
+def test_the_random_seed_determines_missing_heads(checkpoint):
     without(checkpoint, "nsp")
     kernels = []
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_the_random_state_decides_over_heads_that_begin_anew(checkpoint):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_a_checkpoint_passes_between_dtype_policies(policy, tmp_path):
+def test_a_checkpoint_can_be_loaded_in_another_dtype_policy(policy, tmp_path):
     model = BERTModel.from_bert_config(BOOK, dtype=policy)
     save_pretrained(model, tmp_path / "checkpoint")
     in_float32 = load_pretrained(tmp_path / "checkpoint").model
@@ -167,7 +167,7 @@ def test_a_checkpoint_passes_between_dtype_policies(policy, tmp_path):
     assert_same_weights(in_policy, model)
 
 
-def test_without_tensorflow_text_the_model_is_loaded_alone(checkpoint, tmp_path, monkeypatch):
+def test_without_tensorflow_text_only_the_model_is_loaded(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.warns(UserWarning, match="without its tokenizer.*tensorflow-text"):
         loaded = load_pretrained(checkpoint)
@@ -177,7 +177,7 @@ def test_without_tensorflow_text_the_model_is_loaded_alone(checkpoint, tmp_path,
     assert contents(tmp_path / "same") == contents(checkpoint)
 
 
-def test_saving_replaces_the_older_checkpoint_as_a_whole(checkpoint):
+def test_saving_replaces_the_whole_older_checkpoint(checkpoint):
     for format, config in OF_FORMAT.items():
         save_pretrained(BERTModel.from_bert_config(config), checkpoint, format=format)
         assert load_pretrained(checkpoint).config == config
@@ -185,7 +185,7 @@ def test_saving_replaces_the_older_checkpoint_as_a_whole(checkpoint):
         assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_save_that_fails_leaves_the_older_checkpoint_as_it_was(checkpoint, monkeypatch):
+def test_a_failed_save_does_not_change_the_older_checkpoint(checkpoint, monkeypatch):
     before = contents(checkpoint)
 
     def no_space(path, content):
@@ -198,7 +198,7 @@ def test_a_save_that_fails_leaves_the_older_checkpoint_as_it_was(checkpoint, mon
     assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_model_that_the_format_cannot_express_is_refused_and_nothing_changed(checkpoint):
+def test_a_refused_conversion_changes_nothing(checkpoint):
     before = contents(checkpoint)
     for format in ("huggingface", "google", "book"):
         with pytest.raises(ValueError, match="cannot express"):
@@ -206,7 +206,7 @@ def test_a_model_that_the_format_cannot_express_is_refused_and_nothing_changed(c
         assert contents(checkpoint) == before
 
 
-def test_a_folder_that_holds_something_else_is_not_touched(checkpoint, tmp_path):
+def test_a_folder_with_other_files_is_not_overwritten(checkpoint, tmp_path):
     (checkpoint / "metrics.jsonl").write_text("{}")
     before = contents(checkpoint)
     with pytest.raises(FileExistsError, match=r"holds 'metrics.jsonl'.*a folder of its own"):
@@ -217,7 +217,7 @@ def test_a_folder_that_holds_something_else_is_not_touched(checkpoint, tmp_path)
     load_pretrained(checkpoint)  # reading is not in the way of other files
 
 
-def test_a_checkpoint_needs_a_folder_of_its_own(tmp_path, monkeypatch):
+def test_a_checkpoint_replaces_neither_a_file_nor_the_working_directory(tmp_path, monkeypatch):
     model = BERTModel.from_bert_config(BOOK)
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match="is a file. Give the path of a folder"):
@@ -261,12 +261,12 @@ def test_a_path_that_does_not_exist_is_named():
         load_pretrained("no/where")
 
 
-def test_a_folder_of_no_format_says_what_was_looked_for(tmp_path):
+def test_an_unknown_folder_is_reported_with_what_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config.json.*\(native\).*bert_model.ckpt.index"):
         load_pretrained(tmp_path)
 
 
-def test_the_folder_of_a_run_names_its_checkpoints(checkpoint):
+def test_the_checkpoints_inside_a_run_folder_are_named(checkpoint):
     run = checkpoint.parent
     shutil.copytree(checkpoint, run / "best")
     checkpoint.rename(run / "last")
@@ -282,7 +282,7 @@ def test_the_folder_of_a_run_names_its_checkpoints(checkpoint):
     ("content", "message"),
     [(b'{"format": "ker', "Unterminated string"), (b"\xff{}", "utf-8"), (b"[1]", "Looked for")],
 )
-def test_a_file_that_is_no_configuration_is_told(content, message, checkpoint):
+def test_an_invalid_configuration_file_is_reported(content, message, checkpoint):
     (checkpoint / CONFIG_FILE).write_bytes(content)
     with pytest.raises(
         FileNotFoundError, match=f"is not a checkpoint of a known format.*{message}"
@@ -290,13 +290,13 @@ def test_a_file_that_is_no_configuration_is_told(content, message, checkpoint):
         load_pretrained(checkpoint)
 
 
-def test_a_missing_configuration_is_told(checkpoint):
+def test_a_missing_configuration_is_reported(checkpoint):
     (checkpoint / CONFIG_FILE).unlink()
     with pytest.raises(FileNotFoundError, match="is not a checkpoint of a known format"):
         load_pretrained(checkpoint)
 
 
-def test_the_number_of_heads_is_given_where_the_file_does_not_tell_it(tmp_path, checkpoint):
+def test_the_number_of_heads_can_be_passed_if_the_file_lacks_it(tmp_path, checkpoint):
     model = model_of(OF_FORMAT["book"])
     save_pretrained(model, tmp_path / "book", format="book")
     weights = safetensors.numpy.load_file(tmp_path / "book" / "pretrained.safetensors")
@@ -311,7 +311,7 @@ def test_the_number_of_heads_is_given_where_the_file_does_not_tell_it(tmp_path, 
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_inspection_lists_every_weight_with_its_figures(format, tmp_path, tokenizer):
+def test_inspection_lists_every_weight_with_mean_and_std(format, tmp_path, tokenizer):
     model = model_of(OF_FORMAT[format])
     save_pretrained(model, tmp_path / "x", tokenizer, format)
     summary, weights = inspect_checkpoint(tmp_path / "x")
@@ -324,7 +324,7 @@ def test_inspection_lists_every_weight_with_its_figures(format, tmp_path, tokeni
     assert {one.dtype.lower() for one in weights} <= {"f32", "float32"}
 
 
-def test_inspection_shows_what_would_not_load(checkpoint):
+def test_inspection_shows_weights_that_would_not_load(checkpoint):
     weights = safetensors.numpy.load_file(checkpoint / WEIGHTS_FILE)
     weights["hidden/bias"] = np.array([np.nan] * 5, "float16")
     safetensors.numpy.save_file(weights, checkpoint / WEIGHTS_FILE)
@@ -334,7 +334,7 @@ def test_inspection_shows_what_would_not_load(checkpoint):
     assert np.isnan(bias.mean)
 
 
-def test_loading_draws_no_weights(checkpoint, monkeypatch):
+def test_loading_draws_no_random_weights(checkpoint, monkeypatch):
     def drawn(*args, **kwargs):
         raise AssertionError("a weight was drawn at random")
 
