@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_bert_d2l.layers import attention, masks, transformer
 
-_LONG_ORDER = frozenset(("key_size", "query_size", "value_size", "norm_shape"))
+_WIDTHS = ("key_size", "query_size", "value_size")
 
 
 def masked_softmax(X: Any, valid_lens: Any) -> Any:
@@ -49,8 +49,9 @@ def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttentio
     keyword arguments of `keras_bert_d2l.layers.attention.MultiHeadAttention`. The widths of keys,
     queries and values are taken from the input, as in the book.
     """
-    if len(args) > 4 or _LONG_ORDER & kwargs.keys():
-        return _attention_in_long_order(*args, **kwargs)
+    named = [kwargs.pop(name) for name in _WIDTHS if name in kwargs]
+    if len(args) > 4 or named:  # the long order, whose first arguments are not needed
+        args = args[len(_WIDTHS) - len(named) :]
     return _attention(*args, **kwargs)
 
 
@@ -66,41 +67,17 @@ def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.Transforme
         ValueError: In the long order, a width differs from `num_hiddens`. The residual connection
             needs equal widths.
     """
-    if len(args) > 5 or _LONG_ORDER & kwargs.keys():
+    if len(args) > 5 or not kwargs.keys().isdisjoint((*_WIDTHS, "norm_shape")):
         return _block_in_long_order(*args, **kwargs)
-    return _block(*args, **kwargs)
+    if len(args) < 5:
+        kwargs.setdefault("use_bias", False)
+    return transformer.TransformerEncoderBlock(*args, **kwargs)
 
 
 def _attention(
     num_hiddens: int, num_heads: int, dropout: float, bias: bool = False, **options: Any
 ) -> attention.MultiHeadAttention:
     return attention.MultiHeadAttention(num_hiddens, num_heads, dropout, bias, **options)
-
-
-def _attention_in_long_order(
-    key_size: int,
-    query_size: int,
-    value_size: int,
-    num_hiddens: int,
-    num_heads: int,
-    dropout: float,
-    bias: bool = False,
-    **options: Any,
-) -> attention.MultiHeadAttention:
-    return _attention(num_hiddens, num_heads, dropout, bias, **options)
-
-
-def _block(
-    num_hiddens: int,
-    ffn_num_hiddens: int,
-    num_heads: int,
-    dropout: float,
-    use_bias: bool = False,
-    **options: Any,
-) -> transformer.TransformerEncoderBlock:
-    return transformer.TransformerEncoderBlock(
-        num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias, **options
-    )
 
 
 def _block_in_long_order(
@@ -127,7 +104,9 @@ def _block_in_long_order(
                 f"`{name}` must be equal to `num_hiddens`, because an encoder block adds its "
                 f"output to its input. Received: {name}={width}, num_hiddens={num_hiddens}."
             )
-    return _block(num_hiddens, ffn_num_hiddens, num_heads, dropout, bias, **options)
+    return transformer.TransformerEncoderBlock(
+        num_hiddens, ffn_num_hiddens, num_heads, dropout, bias, **options
+    )
 
 
 def _width_of(norm_shape: int | list[int]) -> int:

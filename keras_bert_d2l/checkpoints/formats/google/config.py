@@ -17,13 +17,7 @@ CONFIG_FILE = "bert_config.json"
 
 _FIELDS: foreign_config.FieldTable = {
     "vocab_size": ("vocab_size", None),
-    "hidden_size": ("num_hiddens", 768),
-    "intermediate_size": ("ffn_num_hiddens", 3072),
-    "num_attention_heads": ("num_heads", 12),
-    "num_hidden_layers": ("num_blks", 12),
-    "hidden_dropout_prob": ("dropout", 0.1),
-    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
-    "max_position_embeddings": ("max_len", 512),
+    **foreign_config.GOOGLE_FIELDS,
     "type_vocab_size": ("num_segments", 16),
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
