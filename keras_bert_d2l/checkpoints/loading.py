@@ -12,8 +12,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     make_task,
     task_fields,
 )
-from keras_bert_d2l.checkpoints.opening import HEADS as _PARTS
-from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
+from keras_bert_d2l.checkpoints.opening import HEAD_NAMES, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
@@ -22,7 +21,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
-HEADS = tuple(_PARTS.values())
+HEADS = tuple(HEAD_NAMES.values())
 
 
 class Pretrained(NamedTuple):
@@ -98,7 +97,7 @@ def load_pretrained(
     model, missing = load_model(checkpoint)
     if isinstance(model, TaskModel):
         model.tokenizer = tokenizer
-    if verbose or any(_PARTS[part] in heads for part in missing):
+    if verbose or any(HEAD_NAMES[part] in heads for part in missing):
         print(summary(path, checkpoint, heads))
     return Pretrained(model, tokenizer, checkpoint.config)
 

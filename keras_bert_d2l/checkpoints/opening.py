@@ -23,8 +23,8 @@ _LOOKED_FOR = (
     "(book), and .safetensors or .npz files with the book's or the notebook's names of weights"
 )
 
-HEADS = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
-"""The parts of a `BERTModel` that a file may lack, with the names that users know."""
+# The parts of a `BERTModel` that a file may lack, with the names that users know.
+HEAD_NAMES = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
 
 
 class WeightSummary(NamedTuple):
@@ -157,15 +157,17 @@ def summary(path: PathLike, checkpoint: Checkpoint, heads: Collection[str] | Non
     Args:
         path: Where the checkpoint was found.
         checkpoint: The checkpoint.
-        heads: The names from `HEADS` that are reported if they are missing. `None` means all.
+        heads: The names of heads that are reported if they are missing. `None` means all.
     """
     config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.arrays.shapes
     stored = [row for row in checkpoint.table if row.theirs in shapes]
     parts = {part_of(row.ours) for row in stored}
     absent = {part_of(row.ours) for row in checkpoint.table} - parts
-    found = [name for part, name in HEADS.items() if part in parts]
+    found = [name for part, name in HEAD_NAMES.items() if part in parts]
     fresh = [
-        name for part, name in HEADS.items() if part in absent and (heads is None or name in heads)
+        name
+        for part, name in HEAD_NAMES.items()
+        if part in absent and (heads is None or name in heads)
     ]
     num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)
     return (
