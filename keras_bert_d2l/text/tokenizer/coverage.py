@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.counting import batches, most_common, without_rare
@@ -22,6 +23,12 @@ class Coverage:
         num_pieces: Number of tokens they were split into.
         num_unknown: Number of words that became the unknown token.
         most_frequent_unknown: The most frequent unknown words with their counts.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> coverage = kb.Coverage(4, 5, 1, (("dog", 1),))
+        >>> coverage.unknown_rate, coverage.pieces_per_word
+        (0.25, 1.25)
     """
 
     num_words: int
@@ -78,11 +85,7 @@ def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> C
     for sentences in batches(corpus):
         pieces = tokenizer.with_offsets(sentences)
         ids = pieces["tokens"].flat_values.numpy()
-        is_special = np.isin(ids, vocab.special_ids)
-        rows = pieces["tokens"].value_rowids().numpy()[is_special]
-        starts = pieces["starts"].flat_values.numpy()[is_special]
-        ends = pieces["ends"].flat_values.numpy()[is_special]
-        special = [sentences[r][s:e] for r, s, e in zip(rows, starts, ends, strict=True)]
+        special = _texts_of(pieces, np.isin(ids, vocab.special_ids), sentences)
         words = [word for word in special if word not in written]
         num_written = len(special) - len(words)
         num_pieces += len(ids) - num_written
@@ -93,3 +96,15 @@ def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> C
     if not num_words:
         raise ValueError("Coverage is measured on text. Received: no word in `corpus`.")
     return Coverage(num_words, num_pieces, num_unknown, tuple(most_common(unknown, _NUM_EXAMPLES)))
+
+
+def _texts_of(
+    pieces: dict[str, tf.RaggedTensor], chosen: np.ndarray, sentences: Sequence[str]
+) -> list[str]:
+    """Return the parts of the sentences from which the chosen pieces come."""
+    rows = pieces["tokens"].value_rowids()
+    places = (rows, pieces["starts"].flat_values, pieces["ends"].flat_values)
+    return [
+        sentences[row][start:end]
+        for row, start, end in zip(*(place.numpy()[chosen] for place in places), strict=True)
+    ]
