@@ -35,4 +35,4 @@ print(
 print(question)
 for prediction in kb.fill_mask(result.model, result.tokenizer, question)[0]:
     print(f"  {prediction.score:.3f}  {prediction.token}")
-print(f"Load the checkpoint with `kb.load_pretrained({f'{run_dir}/best'!r})`.")
+print(f'Load the checkpoint with kb.load_pretrained("{run_dir}/best").')

@@ -111,9 +111,9 @@ def test_errors_about_standard_input_call_it_so(run, models):
         ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is not JSON"),
         (
             '[\n {"text": "a film"},\n {"text": "a dog",}\n]',
-            "standard input, line 3: this is no JSON",
+            "standard input, line 3: this is not JSON",
         ),
-        ('{"text": "a film",}\n', "standard input, line 1: this is no JSON"),
+        ('{"text": "a film",}\n', "standard input, line 1: this is not JSON"),
         (b"a \xff film\n", "error: standard input must be UTF-8"),
         ("\n", "error: standard input has no text."),
     ):
