@@ -1,4 +1,4 @@
-"""Documents whose words are `w0 w1 ...`, token 5 + n being the word n, and stores of them."""
+"""Documents with the words `w0 w1 ...`, where word n has the id 5 + n, and stores of them."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class Documents:
 
 
 def numbered_words(lengths):
-    """Documents of sentences of these lengths, in which no word comes twice."""
+    """Documents of sentences of these lengths, in which every word is different."""
     words = iter(range(10**9))
     return [
         [" ".join(f"w{next(words)}" for _ in range(length)) for length in document]
@@ -46,9 +46,9 @@ def word_tokenizer(num_words, lowercase=True):
 
 @pytest.fixture
 def make_store(tmp_path):
-    """A function from sentence lengths by document to a store of distinct words, `tokenizer` too.
+    """A function from the sentence lengths of each document to a store of distinct words.
 
-    The token at place n of the store is 5 + n.
+    It returns a namespace of `store` and `tokenizer`. Token n of the store is the id 5 + n.
     """
 
     def make(lengths, name="store"):

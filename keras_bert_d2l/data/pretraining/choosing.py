@@ -23,7 +23,50 @@ _UNIT_WORDS = {
 }
 
 
-def find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarray) -> tf.Tensor:
+def choose_positions(
+    tokens: tf.Tensor,
+    valid_lens: tf.Tensor,
+    keys: tf.Tensor,
+    vocab: Vocab,
+    masking: Masking,
+    excluded: np.ndarray,
+    num_predictions: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Choose the positions to predict.
+
+    Args:
+        tokens: int32 `(B, T)`.
+        valid_lens: int32 `(B,)`, the number of tokens before the padding.
+        keys: int64 `(B,)`, one random number per row.
+        vocab: The vocabulary.
+        masking: The options.
+        excluded: The ids that are never chosen, ascending.
+        num_predictions: P, the most predictions in a row.
+
+    Returns:
+        Two tensors, int32 `(B, P)`, with T in unused places: the positions; and for each position
+        its unit, a number that is the same for all tokens that draw their replacement together.
+    """
+    is_candidate = _find_candidates(tokens, valid_lens, excluded)
+    count = _count_predictions(is_candidate, valid_lens, keys, masking)
+    count = tf.minimum(count, num_predictions)
+    if masking.strategy == "token":
+        positions = _choose_tokens(is_candidate, count, keys, num_predictions)
+        return positions, positions
+    continues = np.array([token.startswith("##") and token != "##" for token in vocab.tokens])
+    words = _find_words(
+        is_candidate, tf.gather(continues, tokens), len(_UNIT_WORDS[masking.strategy])
+    )
+    num_tokens = tf.shape(tokens)[1]
+    chosen = _choose_words(words, count, keys, num_tokens, masking.strategy)
+    positions, units = (
+        ragged.to_tensor(num_tokens, shape=(None, num_predictions)) for ragged in chosen
+    )
+    # The pieces of a whole word draw their replacements one by one, as in google's BERT.
+    return positions, positions if masking.strategy == "whole_word" else units
+
+
+def _find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarray) -> tf.Tensor:
     """Return which tokens may be chosen, bool `(B, T)`: all but padding and `excluded` ids.
 
     `excluded` must be sorted. Its ids are compared as runs of successive ids, which is several
@@ -36,7 +79,7 @@ def find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarr
     return tf.sequence_mask(valid_lens, tf.shape(tokens)[1]) & ~is_excluded
 
 
-def count_predictions(
+def _count_predictions(
     is_candidate: tf.Tensor, valid_lens: tf.Tensor, keys: tf.Tensor, masking: Masking
 ) -> tf.Tensor:
     """Return how many tokens of each row to predict, int32 `(B,)`, at most its candidates."""
@@ -53,7 +96,7 @@ def count_predictions(
     return tf.minimum(count, num_candidates)
 
 
-def choose_tokens(
+def _choose_tokens(
     is_candidate: tf.Tensor, count: tf.Tensor, keys: tf.Tensor, num_predictions: int
 ) -> tf.Tensor:
     """Choose `count` candidates of each row, all equally likely.
@@ -86,53 +129,6 @@ def choose_tokens(
     return tf.transpose(tf.where(is_real, flat - tf.range(num_rows) * num_tokens, num_tokens))
 
 
-def choose_words(
-    tokens: tf.Tensor,
-    is_candidate: tf.Tensor,
-    count: tf.Tensor,
-    keys: tf.Tensor,
-    vocab: Vocab,
-    strategy: str,
-    num_predictions: int,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Choose units of whole words, at most `count` tokens of each row.
-
-    Args:
-        tokens: int32 `(B, T)`.
-        is_candidate: bool `(B, T)`, the tokens that may be chosen.
-        count: int32 `(B,)`.
-        keys: int64 `(B,)`, one random number per row.
-        vocab: The vocabulary; tokens that begin with `##` continue a word.
-        strategy: `"whole_word"`, `"ngram"` or `"span"`.
-        num_predictions: P.
-
-    Returns:
-        Two tensors, int32 `(B, P)`, with T in unused places: the positions, ascending; and for
-        each position a number that is the same for all tokens that draw their replacement together.
-    """
-    num_tokens = tf.shape(tokens)[1]
-    continues = np.array([token.startswith("##") and token != "##" for token in vocab.tokens])
-    words = _find_words(is_candidate, tf.gather(continues, tokens), len(_UNIT_WORDS[strategy]))
-    unit, num_left = _choose_units(words, count, keys, num_tokens, strategy)
-
-    # From the chosen words to their tokens. `unit` is -1 for a word that is not chosen.
-    chosen = _flat_indices(unit >= 0)
-    start = tf.gather(words.starts, chosen)
-    sizes = tf.gather(words.ends, chosen) - start
-    first = tf.repeat(start - tf.cumsum(sizes, exclusive=True), sizes)
-    positions = first + tf.range(tf.size(first))
-    units = tf.repeat(tf.gather(words.starts, tf.gather(unit, chosen)), sizes)
-    if strategy == "whole_word":
-        units = positions  # the pieces of a word draw their replacements one by one, as in google's
-    positions, units = (
-        tf.RaggedTensor.from_row_lengths(
-            flat % num_tokens, count - num_left, validate=False
-        ).to_tensor(num_tokens, shape=(None, num_predictions))
-        for flat in (positions, units)
-    )
-    return positions, units
-
-
 class _Words(NamedTuple):
     """The words of all rows, end to end, and L empty ones behind them that are never chosen.
 
@@ -155,6 +151,27 @@ def _find_words(is_candidate: tf.Tensor, is_piece: tf.Tensor, longest: int) -> _
         starts=tf.pad(_flat_indices(is_start), [[0, longest]]),
         ends=tf.pad(_flat_indices(is_candidate & ~before_piece) + 1, [[0, longest]]),
         per_row=tf.math.count_nonzero(is_start, axis=1, dtype=tf.int32),
+    )
+
+
+def _choose_words(
+    words: _Words, count: tf.Tensor, keys: tf.Tensor, num_tokens: tf.Tensor, strategy: str
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Choose units of whole words, at most `count` tokens of each row.
+
+    Returns:
+        The positions, ascending, and for each the first position of its unit, int32 `(B, None)`.
+    """
+    unit, num_left = _choose_units(words, count, keys, num_tokens, strategy)
+    chosen = _flat_indices(unit >= 0)  # the chosen words; then, their tokens
+    start = tf.gather(words.starts, chosen)
+    sizes = tf.gather(words.ends, chosen) - start
+    first = tf.repeat(start - tf.cumsum(sizes, exclusive=True), sizes)
+    positions = first + tf.range(tf.size(first))
+    units = tf.repeat(tf.gather(words.starts, tf.gather(unit, chosen)), sizes)
+    return tuple(
+        tf.RaggedTensor.from_row_lengths(flat % num_tokens, count - num_left, validate=False)
+        for flat in (positions, units)
     )
 
 

@@ -9,6 +9,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.packing import ROWS, Rows
@@ -296,12 +297,10 @@ def _check(
     shard: tuple[int, int],
 ) -> None:
     """Check the arguments that are not part of `ExampleOptions`."""
-    at_least_one = {"batch_size": batch_size, "max_examples": max_examples, "epochs": epochs}
-    for name, value in at_least_one.items():
-        if value is not None and value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
-    if first_step < 0:
-        raise ValueError(f"`first_step` must not be negative. Received: first_step={first_step}.")
+    check_integer("batch_size", batch_size, 1)
+    check_integer("max_examples", max_examples, 1)
+    check_integer("epochs", 1 if epochs is None else epochs, 1)
+    check_integer("first_step", first_step, 0)
     if not 1 <= num_predictions <= max_len:
         raise ValueError(
             f"`num_predictions` must be between 1 and max_len={max_len}. Received: "

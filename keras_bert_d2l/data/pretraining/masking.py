@@ -11,12 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.choosing import (
-    choose_tokens,
-    choose_words,
-    count_predictions,
-    find_candidates,
-)
+from keras_bert_d2l.data.pretraining.choosing import choose_positions
 from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
 from keras_bert_d2l.data.pretraining.strategies import Masking
 from keras_bert_d2l.text.tokenizer.framing import require
@@ -24,7 +19,7 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 
 class MaskedRows(NamedTuple):
-    """A masked batch. Rows with fewer than P predictions have zeros in the unused places.
+    """A masked batch. A row with fewer than P predictions has zeros in the unused places.
 
     Attributes:
         tokens: int32 `(B, T)`, the corrupted tokens.
@@ -73,24 +68,18 @@ def mask_tokens(
         tokens = tf.identity(tokens)
     num_tokens = tf.shape(tokens)[1]
 
-    # 1. Choose. Special and excluded tokens are never candidates.
+    # 1. Choose. Special and excluded tokens are never chosen and never inserted.
     excluded = np.union1d(vocab.special_ids, masking.exclude).astype(int)
-    is_candidate = find_candidates(tokens, valid_lens, excluded)  # (B, T)
-    count = count_predictions(is_candidate, valid_lens, keys, masking)  # (B,)
-    count = tf.minimum(count, num_predictions)
-    if masking.strategy == "token":
-        positions = units = choose_tokens(is_candidate, count, keys, num_predictions)  # (B, P)
-    else:
-        positions, units = choose_words(
-            tokens, is_candidate, count, keys, vocab, masking.strategy, num_predictions
-        )
+    ordinary_ids = np.setdiff1d(np.arange(len(vocab), dtype=np.int32), excluded)
+    positions, units = choose_positions(
+        tokens, valid_lens, keys, vocab, masking, excluded, num_predictions
+    )
     is_real = positions < num_tokens  # T marks an unused place
-    positions = tf.where(is_real, positions, 0)
+    positions = tf.where(is_real, positions, 0)  # (B, P)
 
     # 2. Corrupt.
     flat = positions + tf.range(tf.shape(tokens)[0])[:, None] * num_tokens
     originals = tf.gather(tf.reshape(tokens, [-1]), flat)  # (B, P)
-    ordinary_ids = np.setdiff1d(np.arange(len(vocab), dtype=np.int32), excluded)
     replaced = replace_tokens(
         originals, positions, units, keys, masking.replace, vocab.mask_id, ordinary_ids
     )
@@ -127,10 +116,10 @@ def replace_tokens(
 
     Args:
         originals: int32 `(B, P)`, the chosen tokens.
-        positions: int32 `(B, P)`, where they stand.
-        units: int32 `(B, P)`, the unit each belongs to; the tokens of a unit share one draw.
+        positions: int32 `(B, P)`, their positions.
+        units: int32 `(B, P)`. The tokens of a row with the same unit share one draw.
         keys: int64 `(B,)`, one random number per row.
-        shares: `Masking.replace`, BERT's (0.8, 0.1, 0.1).
+        shares: `Masking.replace`; BERT's are (0.8, 0.1, 0.1).
         mask_id: Id of the mask token.
         ordinary_ids: int32, the ids to draw random tokens from.
 
@@ -140,8 +129,8 @@ def replace_tokens(
     mask_share, random_share, _ = shares
     draw = uniform(keys, REPLACEMENT, units)
     is_masked = draw < mask_share  # 80 %: the mask token
-    is_random = draw < mask_share + random_share  # 10 %, unless masked: a random token
-    # else, 10 %: the original token
+    is_random = ~is_masked & (draw < mask_share + random_share)  # 10 %: a random token
+    # The other 10 % keep the original token.
 
     # The upper bits of a draw decide the branch, so its lower bits can choose the random token.
     shifted = uniform(keys, REPLACEMENT, positions) * 2.0**21

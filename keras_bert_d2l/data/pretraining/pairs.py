@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 Objective: TypeAlias = Literal["nsp", "sop", "none"]
@@ -46,13 +47,9 @@ class ExampleOptions:
                 f"objective={self.objective!r}."
             )
         least = MIN_LEN if self.are_pairs else MIN_LEN - 2
-        if self.max_len < least:
-            raise ValueError(
-                f"`max_len` must be at least {least}: the special tokens and one token of each "
-                f"text. Received: max_len={self.max_len}."
-            )
-        if self.seed < 0:
-            raise ValueError(f"`seed` must not be negative. Received: seed={self.seed}.")
+        reason = ": the special tokens and one token of each text"
+        check_integer("max_len", self.max_len, least, reason)
+        check_integer("seed", self.seed, 0)
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(
                 "`short_seq_prob` must be between 0 and 1. Received: "

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
 from keras_bert_d2l.data.pretraining.packing import Rows
 from keras_bert_d2l.data.pretraining.pairs import Objective
@@ -93,8 +94,7 @@ def read_tfrecords(
     features, labels, weights = next(iter(dataset))
     ```
     """
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}.")
+    check_integer("batch_size", batch_size, 1)
     paths = _paths(source)
     features = _features(paths[0])
     examples = tf.data.TFRecordDataset(paths)
@@ -148,8 +148,7 @@ def write_tfrecords(
     kb.write_tfrecords(store, store.tokenizer(), "examples/books.tfrecord", max_len=128)
     ```
     """
-    if dupe_factor < 1:
-        raise ValueError(f"`dupe_factor` must be at least 1. Received: dupe_factor={dupe_factor}.")
+    check_integer("dupe_factor", dupe_factor, 1)
     num_examples = 0
     with (
         _write_errors(path),

@@ -1,4 +1,4 @@
-"""Hashes of documents or sentences in, how many of them are copies out."""
+"""Find duplicate documents and sentences by their hashes."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -8,18 +8,18 @@ import numpy as np
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 _SENTENCES_AT_ONCE = 1 << 16
-_COMPARED = 1 << 22  # in memory: of more, those that are multiples of some number
+_COMPARED = 1 << 22  # hashes in memory; of more, those that are multiples of some number
 _NUM_REPEATED = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Copies:
-    """How much of something is there more than once.
+    """How many items of a sequence are duplicates.
 
     Attributes:
-        share: Of all, those that are copies of another one before them.
-        sampled: Of how many one was looked at; 1: all.
-        most_repeated: Places of the most frequent ones, and how often each occurs.
+        share: Share of items that are copies of an earlier one.
+        sampled: One of this many items was compared; 1: all of them.
+        most_repeated: Index of the first occurrence and count of the most repeated items.
     """
 
     share: float
@@ -28,9 +28,9 @@ class Copies:
 
 
 def find_copies(hashes: Iterable[np.ndarray], count: int) -> Copies:
-    """Finds equal things by their hashes, and of very many a sample.
+    """Find equal items by their hashes, or estimate their share from a sample of very many.
 
-    Equal ones are in the sample together or not at all, so that it has the share of all.
+    The sample holds all copies of an item or none, so it has the same share of duplicates.
 
     Args:
         hashes: Blocks of uint64 hashes.
@@ -55,7 +55,7 @@ def find_copies(hashes: Iterable[np.ndarray], count: int) -> Copies:
 
 
 def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
-    """Yields uint64 hashes of the ids of each sentence, a bounded number at a time."""
+    """Yield uint64 hashes of the ids of each sentence, a bounded number at a time."""
     for first in range(0, store.num_sentences, _SENTENCES_AT_ONCE):
         offsets = np.asarray(store.sentence_offsets[first : first + _SENTENCES_AT_ONCE + 1])
         starts = offsets[:-1] - offsets[0]
@@ -66,7 +66,7 @@ def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64: every bit depends on every bit."""
+    """Return the finalizer of SplitMix64: every bit depends on every bit."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)

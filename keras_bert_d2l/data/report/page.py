@@ -1,20 +1,16 @@
-"""A `DataReport` in, a self-contained HTML page out."""
-
-import os
+"""Show a `DataReport` as a self-contained HTML page."""
 
 import jinja2
 
 from keras_bert_d2l.data.report.report import DataReport, Histogram
 from keras_bert_d2l.files import write_text
+from keras_bert_d2l.types import PathLike
 
 _TEMPLATE = "report.html.jinja"
 
 
 def report_page(report: DataReport) -> str:
-    """Returns the page: one file, without scripts and without anything from elsewhere.
-
-    What comes from the text is escaped.
-    """
+    """Return the page: one file without scripts and external resources, with escaped text."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("keras_bert_d2l.data.report", "."),
         autoescape=True,
@@ -26,13 +22,13 @@ def report_page(report: DataReport) -> str:
     return environment.get_template(_TEMPLATE).render(report=report)
 
 
-def write_page(report: DataReport, path: str | os.PathLike[str]) -> None:
-    """Writes the page to a file, whole or not at all."""
+def write_page(report: DataReport, path: PathLike) -> None:
+    """Write the page to a file, completely or not at all."""
     write_text(path, report_page(report))
 
 
 def _bars(histogram: Histogram) -> list[tuple[str, int, float]]:
-    """For each bar the lengths in words, the count, and the height in percent of the highest."""
+    """Return for each bar its lengths as text, its count, and its height in percent."""
     highest = max(histogram.counts)
     bars = []
     for number, count in enumerate(histogram.counts):

@@ -1,12 +1,11 @@
-"""A corpus in, a token store out, tokenised by an Apache Beam pipeline: on many machines at once.
+"""Build a token store with an Apache Beam pipeline, on many machines at once.
 
-The pipeline makes the shards, the pieces of the corpus being its elements; where it was started
-they are checked and joined. Both is done by the functions that `build_store` calls, so that the
-store has the same bytes. Workers and the process that starts them meet in a file system.
+The elements of the pipeline are the pieces of the corpus, and it makes their shards. The process
+that starts the pipeline checks and joins them. Both use the functions of `build_store`, so the
+store has the same bytes. The workers and this process share a file system.
 """
 
 import functools
-import os
 import pathlib
 import types
 from collections.abc import Iterator, Sequence
@@ -19,48 +18,59 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import PathLike
 
 
 def build_store_with_beam(
     corpus: Corpus,
     tokenizer: Tokenizer,
-    directory: str | os.PathLike[str],
+    directory: PathLike,
     *,
     pipeline_options: Sequence[str] = ("--runner=FnApiRunner",),
     deduplicate: bool = False,
     progress: Progress | None = None,
 ) -> TokenStore:
-    """Tokenises a corpus into a folder as `build_store` does, by an Apache Beam pipeline.
+    """Tokenize a corpus into a folder as `build_store` does, with an Apache Beam pipeline.
 
-    The store has the bytes of `build_store`'s. A build that was stopped goes on with the shards
-    that are whole, whichever of the two functions made them.
+    The store has the same bytes as that of `build_store`. A build that was stopped continues with
+    the finished shards, no matter which of the two functions made them.
 
     The text and the parent folder of `directory` must be on a file system that every worker has
-    under the same path, and the workers need this package, of the same version.
+    mounted under the same path. The workers need the same version of this package.
 
     Args:
         corpus: The text.
-        tokenizer: Makes the ids; its vocabulary and options become part of the store.
-        directory: Folder to write; that of the same store is opened as it is.
-        pipeline_options: Which runner, and its options, as on a command line:
+        tokenizer: The tokenizer. Its vocabulary and options become part of the store.
+        directory: Folder to write. If it already holds this store, the store is opened.
+        pipeline_options: The runner and its options, as on a command line, such as
             `["--runner=FlinkRunner", "--flink_master=host:8081"]`. By default the pipeline runs in
-            this process. (Where no runner is named Beam takes its `DirectRunner`, which downloads a
-            program to run the pipeline and, where it cannot, runs it as here.)
-        deduplicate: Whether a document is left out if one before it has the same text.
-        progress: Called when the pipeline has ended, after each part that was checked, with the
-            number of parts checked, the number of all, and the tokens so far.
+            this process. (Without `--runner`, Beam uses its `DirectRunner`, which first tries to
+            download a program to run the pipeline.)
+        deduplicate: Whether to skip documents with the same text as an earlier one.
+        progress: Called when the pipeline has ended, once per checked part, with the number of
+            parts checked, the number of all parts, and the number of tokens so far.
 
-    Returns: the store, opened.
+    Returns:
+        The store, opened.
 
     Raises:
         ImportError: Apache Beam is not installed.
-        ValueError: As `build_store`.
+        ValueError: As for `build_store`.
         BlockingIOError: Another process is building this store.
-        OSError: As `build_store`; or a worker does not see the folder.
+        OSError: As for `build_store`; or a worker does not see the folder.
         RuntimeError: The runner has failed, or a worker could not read or write.
+
+    Example:
+
+    ```python
+    corpus = kb.Corpus.open("books/")
+    tokenizer = kb.Tokenizer(kb.Vocab.from_file("vocab.txt"))
+    threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
+    store = kb.build_store_with_beam(corpus, tokenizer, "store", pipeline_options=threads)
+    ```
     """
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
-    directory = pathlib.Path(directory).absolute()  # workers may stand in another folder
+    directory = pathlib.Path(directory).absolute()  # workers may run in another folder
     _apache_beam()
     return build_with(
         make, corpus, tokenizer, directory, deduplicate=deduplicate, progress=progress
@@ -70,12 +80,12 @@ def build_store_with_beam(
 def _make_shards(
     tasks: Sequence[Task], tokenizer: Tokenizer, *, pipeline_options: Sequence[str]
 ) -> Iterator[int]:
-    """Makes the shards in a pipeline, then yields the number of tokens of each."""
+    """Make the shards in a pipeline, then yield the number of tokens of each."""
     beam = _apache_beam()
     mistakes = [_mistake_file(folder) for _, folder in tasks]
-    for file in mistakes:  # of an earlier attempt
+    for file in mistakes:  # left by an earlier attempt
         file.unlink(missing_ok=True)
-    # Without a list Beam takes the arguments of this process.
+    # Without a list, Beam would parse the command line of this process.
     options = beam.options.pipeline_options.PipelineOptions(list(pipeline_options))
     try:
         with beam.Pipeline(options=options) as pipeline:
@@ -83,12 +93,12 @@ def _make_shards(
                 pipeline
                 | "Pieces" >> beam.Create(tasks)
                 | "Spread" >> beam.Reshuffle()
-                | "Tokenise" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options))
+                | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options))
             )
-    except RuntimeError as error:  # whatever went wrong in a worker
+    except RuntimeError as error:  # Beam raises it for any failure in a worker
         raise RuntimeError(
-            f"The pipeline that tokenises has failed: {error}. What is finished is kept: run the "
-            "same again to go on."
+            f"The tokenization pipeline has failed: {error}. Finished parts are kept: run the same "
+            "again to continue."
         ) from error
     for file in mistakes:
         if file.exists():
@@ -97,14 +107,14 @@ def _make_shards(
         num_tokens = tokens_of_whole(folder)
         if num_tokens is None:
             raise OSError(
-                f"the pipeline has ended without making {folder}: every worker must have the "
-                "folder under this path, on a file system that all share"
+                f"the pipeline has ended without making {folder}: every worker must have this "
+                "folder mounted under the same path, on a shared file system"
             )
         yield num_tokens
 
 
 class _Worker:
-    """Makes the shards that one worker is given, with one tokenizer."""
+    """Makes the shards of one worker, with one tokenizer."""
 
     def __init__(self, vocab: Vocab, options: TokenizerOptions) -> None:
         self._vocab = vocab
@@ -116,19 +126,19 @@ class _Worker:
 
     def __call__(self, task: Task) -> None:
         piece, folder = task
-        if not folder.parent.is_dir():  # it would be made on a disk that nobody else sees
+        if not folder.parent.is_dir():  # do not create it on a disk that is not shared
             raise FileNotFoundError(
-                f"This worker has no folder {folder.parent}: a token store is built on a file "
-                "system that all workers have under the same path."
+                f"This worker has no folder {folder.parent}: build a token store on a file system "
+                "that all workers have mounted under the same path."
             )
         try:
             make_shard(piece, self._tokenizer, folder)
-        except ValueError as error:  # a runner would try again, and then bury the sentence
+        except ValueError as error:  # a runner would retry, and then bury the message
             write_text(_mistake_file(folder), str(error))
 
 
 def _mistake_file(folder: pathlib.Path) -> pathlib.Path:
-    """Where a worker tells what is wrong with the text of a shard."""
+    """Return the file in which a worker reports what is wrong with the text of a shard."""
     return folder.with_suffix(".mistake")
 
 
@@ -137,6 +147,6 @@ def _apache_beam() -> types.ModuleType:
         import apache_beam
     except ImportError as error:
         raise ImportError(
-            'Building a token store with Apache Beam needs it: pip install "keras-bert-d2l[beam]".'
+            'Apache Beam is not installed. Install it with: pip install "keras-bert-d2l[beam]".'
         ) from error
     return apache_beam

@@ -1,15 +1,18 @@
-"""What a token store says about itself: `manifest.json` in, a checked `Manifest` out, and back.
+"""`manifest.json`, the description of a token store: its schema, checked reading, and writing.
 
-Beside it are `vocab.txt` and little-endian arrays without headers. S: sentences, N: documents.
+The same folder holds `vocab.txt` and four little-endian arrays without headers.
 """
 
 import dataclasses
 import hashlib
 import json
 import pathlib
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Self, TypedDict, get_origin, is_typeddict
 
 import numpy as np
+
+from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 
 VERSION = 3
 MANIFEST = "manifest.json"
@@ -20,59 +23,65 @@ HASHES = "document_hashes.bin"
 VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
-HASH_BYTES = 16  # of a document: with 8, of a thousand million two might be taken for equal
-_SHARD = {"num_documents": int, "num_sentences": int, "num_tokens": int, "sha256": dict}
+HASH_BYTES = 16  # per document; with 8, two of a billion documents might have the same hash
+
+
+class Shard(TypedDict):
+    """The sizes of a part of the store, and the SHA-256 of that part of each file."""
+
+    num_documents: int
+    num_sentences: int
+    num_tokens: int
+    sha256: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """All that the bytes of a store depend on, the version of the package aside."""
+    """Everything that the bytes of a store depend on, except the version of this package."""
 
     version: int
     corpus_fingerprint: str
     vocab_fingerprint: str
     vocab_size: int
-    tokenizer: dict[str, Any]  # its options
+    tokenizer: TokenizerOptions
     deduplicate: bool
 
     def name(self) -> str:
-        """A name for a folder: 24 hexadecimal digits."""
+        """Return a name for a folder: 24 hexadecimal digits."""
         return hashlib.sha256(to_json(self).encode()).hexdigest()[:24]
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest(Origin):
-    """What `manifest.json` holds: these keys and no others."""
+    """The content of `manifest.json`: exactly these keys."""
 
     num_documents: int
     num_sentences: int
     num_tokens: int
-    num_duplicates: int  # documents left out
-    shards: list[dict[str, Any]]
+    num_duplicates: int  # documents that were skipped
+    shards: list[Shard]
 
     @classmethod
     def read(cls, directory: pathlib.Path) -> Self:
-        """Reads the manifest of a store.
+        """Read the manifest of a store.
 
         Raises:
-            ValueError: It is damaged or of another version.
+            ValueError: The manifest is damaged or has another version.
         """
         path = directory / MANIFEST
         try:
-            content: Any = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise damaged(path, f"it is not JSON ({error})") from error
         version = content.get("version") if isinstance(content, dict) else None
         if type(version) is int and version != VERSION:
             raise ValueError(
-                f"The token store {directory} is of version {version}; this package reads and "
-                f"writes version {VERSION}. Delete the folder; it will be built again from the "
-                "text."
+                f"The token store {directory} has version {version}, but this package reads and "
+                f"writes version {VERSION}. Delete the folder to have it rebuilt from the text."
             )
-        types = {field.name: field.type for field in dataclasses.fields(cls)}
-        _check_types(path, content, types)
+        _check_types(path, content, {field.name: field.type for field in dataclasses.fields(cls)})
         for shard in content["shards"]:
-            _check_types(path, shard, _SHARD)
+            _check_types(path, shard, Shard.__annotations__)
             if shard["sha256"].keys() != set(FILES):
                 raise damaged(path, f"a shard's sha256 is {shard['sha256']}")
         manifest = cls(**content)
@@ -82,7 +91,7 @@ class Manifest(Origin):
         return manifest
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
-        """The dtype and the number of values of each file."""
+        """Return the dtype and the number of values of each file."""
         return {
             TOKENS: (token_dtype(self.vocab_size), self.num_tokens),
             SENTENCES: (np.dtype("<i8"), self.num_sentences + 1),
@@ -91,30 +100,29 @@ class Manifest(Origin):
         }
 
 
-def _check_types(path: pathlib.Path, content: Any, types: dict[str, Any]) -> None:
+def _check_types(path: pathlib.Path, content: object, types: Mapping[str, object]) -> None:
     if not isinstance(content, dict) or content.keys() != types.keys():
         raise damaged(path, f"it must hold exactly the keys {', '.join(types)}")
     for key, kind in types.items():
-        kind = getattr(kind, "__origin__", kind)
-        if type(content[key]) is not kind:
+        if type(content[key]) is not (dict if is_typeddict(kind) else get_origin(kind) or kind):
             raise damaged(path, f"its {key} is {content[key]!r}")
 
 
-def to_json(content: Any) -> str:
-    """The text of a JSON file: always the same for the same content."""
+def to_json(content: object) -> str:
+    """Return the text of a JSON file, always the same for the same content."""
     if dataclasses.is_dataclass(content) and not isinstance(content, type):
         content = dataclasses.asdict(content)
     return json.dumps(content, indent=1) + "\n"
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """uint16 where every id fits in it, else int32."""
+    """Return uint16 if it fits every id, else int32."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 
 def damaged(path: pathlib.Path, reason: str) -> ValueError:
-    """The error that names a damaged file and the remedy."""
+    """Return the error that names a damaged file and the remedy."""
     return ValueError(
-        f"The token store is damaged at {path}: {reason}. Delete the folder {path.parent}; it will "
-        "be built again from the text."
+        f"The token store is damaged at {path}: {reason}. Delete the folder {path.parent} to have "
+        "it rebuilt from the text."
     )

@@ -1,39 +1,39 @@
-"""The shards of a corpus in, the files of a token store out; equal documents may be left out."""
+"""Join the shards of a corpus to the files of a token store, with or without duplicates."""
 
 import contextlib
 import hashlib
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_bert_d2l.data.store import manifest, shards
-from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin
+from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin, Shard
 from keras_bert_d2l.data.store.shards import bytes_of, put
 
-_COUNTS = ("num_documents", "num_sentences", "num_tokens")
-_DOCUMENTS_AT_ONCE = 1 << 10  # in memory: each has at most some 100,000 tokens
-_HASHES_AT_ONCE = 1 << 22  # in memory while equal ones are looked for: with their order 200 MB
+_DOCUMENTS_AT_ONCE = 1 << 10  # in memory; a document has at most about 100,000 tokens
+_HASHES_AT_ONCE = 1 << 22  # in memory during deduplication; 200 MB with their order
 
 
 def merge(
     folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path, keep: np.ndarray
 ) -> Manifest:
-    """Joins shards to one store, in their order.
+    """Join shards to one store, in their order.
 
     Args:
         folders: The shards.
         origin: What the store is made from.
         directory: Folder to write the four arrays to.
-        keep: bool `(N,)`, the documents of all shards that the store shall have; read in order.
+        keep: bool `(N,)`, which documents of all shards to keep.
 
-    Returns: what is to be the manifest of the store.
+    Returns:
+        The manifest of the store, which the caller writes.
     """
     dtype = manifest.token_dtype(origin.vocab_size)
-    total = np.zeros(len(_COUNTS), np.int64)
+    total = np.zeros(3, np.int64)  # documents, sentences, tokens
     num_read = 0
-    entries: list[dict[str, Any]] = []
+    entries: list[Shard] = []
     with contextlib.ExitStack() as stack:
         files = {name: _Output(stack, directory / name) for name in manifest.FILES}
         for name in (manifest.SENTENCES, manifest.DOCUMENTS):
@@ -49,33 +49,41 @@ def merge(
                 files[manifest.DOCUMENTS].put(total[1] + np.cumsum(block.documents, dtype="<i8"))
                 files[manifest.HASHES].put(block.hashes)
                 total += [len(block.documents), len(block.sentences), len(block.tokens)]
-            counts = zip(_COUNTS, (total - before).tolist(), strict=True)
-            sums = {name: file.checksum() for name, file in files.items()}
-            entries.append({**dict(counts), "sha256": sums})
+            added = (total - before).tolist()
+            entries.append(
+                Shard(
+                    num_documents=added[0],
+                    num_sentences=added[1],
+                    num_tokens=added[2],
+                    sha256={name: file.checksum() for name, file in files.items()},
+                )
+            )
+    num_documents, num_sentences, num_tokens = total.tolist()
     return Manifest(
         **vars(origin),
-        num_documents=int(total[0]),
-        num_sentences=int(total[1]),
-        num_tokens=int(total[2]),
-        num_duplicates=num_read - int(total[0]),
+        num_documents=num_documents,
+        num_sentences=num_sentences,
+        num_tokens=num_tokens,
+        num_duplicates=num_read - num_documents,
         shards=entries,
     )
 
 
 def first_of_equals(folders: Sequence[pathlib.Path], scratch: pathlib.Path) -> np.ndarray:
-    """Finds the documents that are no copy of an earlier one, by their hashes.
+    """Find the documents that are not a copy of an earlier one, by their hashes.
 
     Args:
         folders: The shards.
-        scratch: A file to keep the result in.
+        scratch: A file to store the result in.
 
-    Returns: bool `(N,)`, memory-mapped.
+    Returns:
+        bool `(N,)`, memory-mapped.
     """
     count = num_documents(folders)
     keep = np.memmap(scratch, bool, mode="w+", shape=(count,))
     keep[:] = True
     num_parts = -(-count // _HASHES_AT_ONCE)
-    for part in range(num_parts):  # equal ones are in the same part
+    for part in range(num_parts):  # equal documents are in the same part
         hashes, places = [], []
         start = 0
         for folder in folders:
@@ -85,7 +93,7 @@ def first_of_equals(folders: Sequence[pathlib.Path], scratch: pathlib.Path) -> n
             places.append(start + mine)
             start += len(found)
         high, low = np.concatenate(hashes).T
-        order = np.lexsort((low, high))  # stable: of equal ones the first comes first
+        order = np.lexsort((low, high))  # stable: the first of equal documents stays first
         high, low = high[order], low[order]
         is_copy = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         keep[np.concatenate(places)[order][1:][is_copy]] = False
@@ -93,12 +101,12 @@ def first_of_equals(folders: Sequence[pathlib.Path], scratch: pathlib.Path) -> n
 
 
 def num_documents(folders: Sequence[pathlib.Path]) -> int:
-    """The number of documents in all shards."""
+    """Return the number of documents in all shards."""
     return sum((folder / shards.HASHES).stat().st_size for folder in folders) // HASH_BYTES
 
 
 class _Output:
-    """A file and the checksum of what was put into it since the last one."""
+    """A file, and the checksum of what was written since the last checksum."""
 
     def __init__(self, stack: contextlib.ExitStack, path: pathlib.Path) -> None:
         self.file = stack.enter_context(open(path, "wb"))  # noqa: SIM115
@@ -135,12 +143,8 @@ class _Block(NamedTuple):
 
 
 def _blocks(folder: pathlib.Path, dtype: np.dtype) -> Iterator[_Block]:
-    with (
-        open(folder / shards.TOKENS, "rb") as tokens_file,
-        open(folder / shards.SENTENCES, "rb") as sentences_file,
-        open(folder / shards.DOCUMENTS, "rb") as documents_file,
-        open(folder / shards.HASHES, "rb") as hashes_file,
-    ):
+    with shards.open_files(folder, "rb") as files:
+        tokens_file, sentences_file, documents_file, hashes_file = files
         while True:
             documents = np.fromfile(documents_file, shards.LENGTH, _DOCUMENTS_AT_ONCE)
             if not len(documents):

@@ -1,8 +1,9 @@
-"""A piece of a corpus in, a shard of a token store out: a folder with its tokens and their layout.
+"""Tokenize a piece of a corpus into a shard: a folder with its tokens and their layout.
 
-Files are little-endian arrays without headers. Shards say lengths where the store says offsets.
+The files are little-endian arrays without headers. A shard holds lengths, the store holds offsets.
 """
 
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -23,17 +24,18 @@ TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
 )
 LENGTH = np.dtype("<i4")
 _COUNTS = "shard.json"
-_BATCH_CHARACTERS = 1 << 18  # one call of the tokenizer: large enough to be fast, small in memory
+_BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer: large enough to be fast, small in memory
 
 Document = Sequence[str]
 
 
 def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
-    """Tokenises a piece into a folder, unless the folder holds it already, whole.
+    """Tokenize a piece into a folder, unless the folder already holds the complete shard.
 
-    Sentences without a token and documents without a sentence are left out.
+    Sentences without tokens and documents without sentences are skipped.
 
-    Returns: the number of tokens.
+    Returns:
+        The number of tokens.
     """
     num_tokens = tokens_of_whole(folder)
     if num_tokens is None:
@@ -44,18 +46,25 @@ def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.
     return num_tokens
 
 
+@contextlib.contextmanager
+def open_files(folder: pathlib.Path, mode: str) -> Iterator[list[IO[bytes]]]:
+    """Open the four arrays of a shard, in the order of `FILES`."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(open(folder / name, mode)) for name in FILES]
+
+
 def put(file: IO[bytes], array: np.ndarray) -> None:
-    """Appends an array to a file. `ndarray.tofile` hides the reason when the disk is full."""
+    """Append an array to a file. (`ndarray.tofile` hides the reason when the disk is full.)"""
     file.write(bytes_of(array))
 
 
 def bytes_of(array: np.ndarray) -> memoryview:
-    """The bytes of an array, without a copy where they lie end to end."""
+    """Return the bytes of an array, without a copy if the array is contiguous."""
     return np.ascontiguousarray(array).view(np.uint8).data
 
 
 def tokens_of_whole(folder: pathlib.Path) -> int | None:
-    """The number of tokens of a shard; None where it is missing or damaged."""
+    """Return the number of tokens of a shard, or None if it is missing or damaged."""
     try:
         content = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
         return content["num_tokens"] if content["sha256"] == _checksums(folder) else None
@@ -72,15 +81,10 @@ def _checksums(folder: pathlib.Path) -> dict[str, str]:
 
 
 def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
-    """Writes the four arrays of a shard, batch after batch; returns the number of tokens."""
+    """Write the four arrays of a shard, batch after batch, and return the number of tokens."""
     dtype = token_dtype(len(tokenizer.vocab))
     num_tokens = 0
-    with (
-        open(folder / TOKENS, "wb") as tokens_file,
-        open(folder / SENTENCES, "wb") as sentences_file,
-        open(folder / DOCUMENTS, "wb") as documents_file,
-        open(folder / HASHES, "wb") as hashes_file,
-    ):
+    with open_files(folder, "wb") as (tokens_file, sentences_file, documents_file, hashes_file):
         for documents in _batches(piece):
             ids, lengths = _tokenize(tokenizer, [s for document in documents for s in document])
             owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
@@ -104,7 +108,7 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
     num_characters = 0
     for document in piece:
         documents.append(document)
-        # The line ends count too: a batch of empty sentences has to end.
+        # Count the line ends too, so that a batch of empty sentences ends.
         num_characters += sum(map(len, document)) + len(document) + 1
         if num_characters >= _BATCH_CHARACTERS:
             yield documents
@@ -114,7 +118,7 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of the sentences end to end, and the number of each."""
+    """Return the ids of all sentences end to end, and the number of ids of each sentence."""
     ragged = tokenizer.tokenize(sentences)
     ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
     outside = (ids < 0) | (ids >= len(tokenizer.vocab))
@@ -122,7 +126,7 @@ def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, n
         at = int(np.argmax(outside))
         sentence = sentences[np.searchsorted(np.cumsum(lengths), at, side="right")]
         raise ValueError(
-            f"The tokenizer gives the id {ids[at]}, outside its vocabulary of "
+            f"The tokenizer returned the id {ids[at]}, outside its vocabulary of "
             f"{len(tokenizer.vocab)} tokens, in {sentence[:80]!r}. Use the vocabulary that belongs "
             "to the tokenizer."
         )

@@ -12,7 +12,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus.corpus import Corpus
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.learning import learn_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
@@ -99,8 +99,9 @@ def from_scratch(
     _check_length(options, bert_config)
     if vocab is None:
         vocab = _vocab(options, text, say)
-    further = text.tokenizer_options if isinstance(text, TokenStore) else {}
-    tokenizer = Tokenizer(vocab, **{**further, "lowercase": bool(options.lowercase)})
+    further: TokenizerOptions = text.tokenizer_options if isinstance(text, TokenStore) else {}
+    further = {**further, "lowercase": bool(options.lowercase)}
+    tokenizer = Tokenizer(vocab, **further)
     config = dataclasses.replace(bert_config, vocab_size=len(vocab))
     return Start(tokenizer, _for_objective(options, config), None)
 

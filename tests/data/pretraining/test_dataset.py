@@ -1,4 +1,4 @@
-"""pretraining_dataset: what a batch holds, when batches are the same, and what is refused."""
+"""pretraining_dataset: the content of batches, their reproducibility, and rejected arguments."""
 
 import hashlib
 import math
@@ -23,7 +23,7 @@ SETTINGS = {"batch_size": 8, "max_len": 32}
 
 @pytest.fixture
 def text(make_store):
-    """Thirty documents of distinct words; the word at place n of the store is `FIRST_WORD + n`."""
+    """Thirty documents of distinct words. Token n of the store is the id `FIRST_WORD + n`."""
     draw = random.Random(0)
     return make_store([[draw.randint(1, 9) for _ in range(draw.randint(2, 16))] for _ in range(30)])
 
@@ -62,7 +62,7 @@ def document_of(store, token_ids):
     return np.searchsorted(starts, token_ids - FIRST_WORD, side="right") - 1
 
 
-def test_a_batch_has_the_names_shapes_and_types_of_the_model(dataset):
+def test_a_batch_has_the_names_shapes_and_dtypes_of_the_model(dataset):
     spec = tf.TensorSpec
     assert dataset().element_spec == (
         {
@@ -91,7 +91,7 @@ def test_a_row_is_two_texts_between_special_tokens_and_padding(text, dataset):
             assert tokens[0] == CLS
             assert last == length - 1
             assert (tokens[length:] == PAD).all()
-            np.testing.assert_array_equal(np.diff(a), 1)  # as they stand in the store
+            np.testing.assert_array_equal(np.diff(a), 1)  # successive tokens of the store
             np.testing.assert_array_equal(np.diff(b), 1)
             assert segments.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (
                 32 - length
@@ -99,7 +99,7 @@ def test_a_row_is_two_texts_between_special_tokens_and_padding(text, dataset):
             assert is_next == (document_of(text.store, a[0]) == document_of(text.store, b[0]))
 
 
-def test_words_are_corrupted_at_the_predicted_positions_only(dataset):
+def test_only_predicted_positions_are_corrupted(dataset):
     num_masked = num_predicted = 0
     for features, labels, weights in dataset(epochs=5):
         before, after = unmasked(features, labels, weights), features["tokens"].numpy()
@@ -120,7 +120,9 @@ def test_words_are_corrupted_at_the_predicted_positions_only(dataset):
     ("max_len", "given", "num_predictions"),
     [(128, None, 19), (50, None, 8), (5, None, 1), (32, 3, 3)],
 )
-def test_as_many_predictions_as_a_full_row_needs(dataset, max_len, given, num_predictions):
+def test_there_are_as_many_predictions_as_a_full_row_needs(
+    dataset, max_len, given, num_predictions
+):
     features, _, _ = dataset(max_len=max_len, num_predictions=given).element_spec
     assert features["pred_positions"].shape == (8, num_predictions)
 
@@ -138,11 +140,11 @@ def test_an_epoch_holds_every_pair_once(text, dataset):
         ):
             if weight:
                 found.append(tuple(row[row >= FIRST_WORD] - FIRST_WORD))
-    assert found != expected  # in an order of their own
+    assert found != expected  # the rows are shuffled
     assert sorted(found) == sorted(expected)
 
 
-def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(text, dataset):
+def test_the_last_batch_is_completed_with_rows_of_weight_0(text, dataset):
     num_pairs = len(make_examples(text.store, ExampleOptions(max_len=32), epoch=0))
     assert num_pairs % 8
     batches = list(dataset(drop_remainder=False))
@@ -163,22 +165,21 @@ def test_the_number_of_steps_is_known(dataset, drop_remainder):
     assert three.cardinality() == 3 * one.cardinality() == len(list(three))
 
 
-def test_every_epoch_has_as_many_full_batches(dataset):
-    for _, _, weights in dataset(
-        epochs=30
-    ):  # some cut into fewer pairs than epoch 0, some into more
+def test_every_epoch_has_equally_many_full_batches(dataset):
+    # Some of these epochs have fewer pairs than epoch 0, some have more.
+    for _, _, weights in dataset(epochs=30):
         assert weights["nsp"].numpy().all()
         assert weights["mlm"].numpy().any(axis=1).all()
 
 
-def test_without_end_it_goes_on_like_many_epochs(dataset):
+def test_an_endless_dataset_equals_many_epochs(dataset):
     endless = dataset(epochs=None)
     assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
     finite = dataset(epochs=3)
     assert_same(endless.take(finite.cardinality()), finite)
 
 
-def test_the_same_call_gives_the_same_batches_and_another_seed_others(dataset):
+def test_batches_are_determined_by_the_seed(dataset):
     assert_same(dataset(), dataset())
     first, other = arrays(dataset())[0], arrays(dataset(seed=1))[0]
     assert (first[0] != other[0]).any()
@@ -190,8 +191,8 @@ def test_epochs_differ_in_pairs_and_masks(dataset):
     assert all((a[0] != b[0]).any() for a, b in zip(epochs[:half], epochs[half:], strict=True))
 
 
-def test_the_same_text_is_masked_anew_in_every_epoch(make_store):
-    text = make_store([[3], [3]])  # nothing to draw but the order and the masks
+def test_the_same_text_gets_new_masks_in_every_epoch(make_store):
+    text = make_store([[3], [3]])  # only the order and the masks are random
     positions = {
         tuple(features["pred_positions"].numpy().ravel())
         for features, _, _ in pretraining_dataset(
@@ -203,7 +204,7 @@ def test_the_same_text_is_masked_anew_in_every_epoch(make_store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [3, None])
-def test_a_later_first_step_goes_on_as_if_it_had_run_from_the_start(dataset, epochs):
+def test_first_step_continues_an_uninterrupted_run(dataset, epochs):
     steps = int(dataset().cardinality())
     uninterrupted = list(dataset(epochs=3))
     for first_step in (1, steps - 1, steps, 2 * steps + 1):
@@ -211,19 +212,19 @@ def test_a_later_first_step_goes_on_as_if_it_had_run_from_the_start(dataset, epo
         assert_same(resumed.take(3), uninterrupted[first_step : first_step + 3])
 
 
-def test_after_the_last_step_nothing_is_left(dataset):
+def test_no_batch_is_left_after_the_last_step(dataset):
     steps = int(dataset().cardinality())
     assert dataset(epochs=3, first_step=steps + 1).cardinality() == 2 * steps - 1
     assert not list(dataset(epochs=3, first_step=3 * steps))
 
 
-def test_skipping_does_not_cost_the_steps_skipped(dataset):
+def test_skipping_steps_is_free(dataset):
     features, _, _ = next(iter(dataset(epochs=None, first_step=10**12)))
     assert features["tokens"].shape == (8, 32)
 
 
 @pytest.mark.parametrize("first_step", [0, 40, 10**6, 10**12])
-def test_going_on_makes_two_epochs_at_most_however_late_it_is(dataset, monkeypatch, first_step):
+def test_resuming_makes_at_most_two_epochs(dataset, monkeypatch, first_step):
     made = []
 
     def counting(*arguments, epoch):
@@ -238,7 +239,7 @@ def test_going_on_makes_two_epochs_at_most_however_late_it_is(dataset, monkeypat
     assert len(made) <= 2
 
 
-def test_global_generators_are_left_alone(dataset):
+def test_global_random_generators_are_not_used(dataset):
     tf.random.set_seed(1)
     np.random.seed(1)
     random.seed(1)
@@ -278,7 +279,7 @@ def test_two_processes_give_the_same_batches(text, dataset, fresh_process, tmp_p
 
 
 @pytest.mark.slow
-def test_ten_times_the_text_takes_no_more_than_a_tenth_more_memory(fresh_process, tmp_path):
+def test_ten_times_the_text_needs_at_most_a_tenth_more_memory(fresh_process, tmp_path):
     code = """
         import random, resource, sys
         from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
@@ -311,7 +312,7 @@ def test_ten_times_the_text_takes_no_more_than_a_tenth_more_memory(fresh_process
     assert large < 1.1 * small
 
 
-def test_it_is_distributed_over_two_devices(dataset):
+def test_the_dataset_can_be_distributed_over_two_devices(dataset):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     distributed = strategy.experimental_distribute_dataset(dataset(drop_remainder=False))
     rows = []
@@ -334,7 +335,7 @@ def test_held_out_documents_never_train(text, dataset):
     assert documents["train"] == set(range(30)) - documents["held_out"]
 
 
-def test_the_split_depends_on_the_documents_and_not_on_their_order():
+def test_the_split_does_not_depend_on_the_order_of_documents():
     hashes = np.random.default_rng(0).integers(2**63, size=1000).astype(np.uint64)
     order = np.random.default_rng(1).permutation(1000)
     held_out = split_documents(hashes, "held_out", 0.05)
@@ -346,20 +347,20 @@ def test_the_split_depends_on_the_documents_and_not_on_their_order():
     assert sorted([*held_out, *rest]) == list(range(1000))
 
 
-def test_equal_documents_are_on_one_side():
+def test_equal_documents_are_on_the_same_side_of_the_split():
     hashes = np.array([9, 1, 3, 1, 1, 7], np.uint64)
     assert split_documents(hashes, "held_out", 0.01).tolist() == [1, 3, 4]
     assert split_documents(hashes, "train", 0.01).tolist() == [0, 2, 5]
 
 
 @pytest.mark.parametrize("hashes", [[1], [1, 2, 3], [1, 1, 1, 1, 2], [1, 1, 1, 1]])
-def test_a_side_with_one_document_is_refused(hashes):
+def test_a_split_with_one_document_on_a_side_is_rejected(hashes):
     with pytest.raises(ValueError, match="at least two different ones on each side.*split=None"):
         split_documents(np.array(hashes, np.uint64), "train", 0.05)
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.001, 0.5, 0.999])
-def test_at_least_two_documents_are_on_each_side(held_out):
+def test_a_split_has_at_least_two_documents_on_each_side(held_out):
     hashes = np.arange(10, dtype=np.uint64)
     if held_out == 0:
         with pytest.raises(ValueError, match="between 0 and 1"):
@@ -372,14 +373,14 @@ def test_at_least_two_documents_are_on_each_side(held_out):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 0}, "`batch_size` must be at least 1"),
-        ({"epochs": 0}, "`epochs` must be at least 1"),
-        ({"seed": -1}, "`seed` must not be negative"),
-        ({"first_step": -1}, "`first_step` must not be negative"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
+        ({"epochs": 0}, "`epochs` must be an integer of at least 1"),
+        ({"seed": -1}, "`seed` must be an integer of at least 0"),
+        ({"first_step": -1}, "`first_step` must be an integer of at least 0"),
         ({"first_step": 10_000}, r"`first_step` must be at most \d+: 1 epochs of \d+ steps"),
         ({"num_predictions": 33}, "between 1 and max_len=32"),
         ({"num_predictions": 0}, "between 1 and max_len=32"),
-        ({"max_len": 4}, "`max_len` must be at least 5"),
+        ({"max_len": 4}, "`max_len` must be an integer of at least 5"),
         ({"split": "test"}, "'train', 'held_out' or None. Received: split='test'"),
         ({"split": "train", "held_out": 1.5}, "between 0 and 1. Received: held_out=1.5"),
         ({"masking": "words"}, "`strategy` must be one of"),
@@ -387,29 +388,29 @@ def test_at_least_two_documents_are_on_each_side(held_out):
         ({"cross_documents": True}, "`cross_documents` is for objective='none'"),
         ({"short_seq_prob": 1.5}, "`short_seq_prob` must be between 0 and 1"),
         ({"rows": "square"}, "`rows` must be one of 'padded', 'packed', 'bucketed'"),
-        ({"max_examples": 0}, "`max_examples` must be at least 1"),
+        ({"max_examples": 0}, "`max_examples` must be an integer of at least 1"),
         ({"shard": (2, 2)}, "an index from 0 to count - 1"),
         ({"batch_size": 50, "shard": (0, 2)}, r"fewer than one batch.*shard=\(0, 2\)"),
         ({"batch_size": 1000}, r"makes \d+ rows, fewer than one batch.*batch_size=1000"),
     ],
 )
-def test_an_argument_out_of_its_range_is_named(dataset, settings, message):
+def test_the_error_for_an_argument_out_of_range_names_it(dataset, settings, message):
     with pytest.raises(ValueError, match=message):
         dataset(**settings)
 
 
-def test_one_document_is_too_few(make_store):
+def test_one_document_is_not_enough_for_next_sentence_pairs(make_store):
     text = make_store([[5] * 100])
     with pytest.raises(ValueError, match="at least two documents"):
         pretraining_dataset(text.store, text.tokenizer, **SETTINGS)
 
 
-def test_a_store_of_another_vocabulary_is_refused(text, words):
-    with pytest.raises(ValueError, match="made with another vocabulary"):
+def test_a_store_with_another_vocabulary_is_rejected(text, words):
+    with pytest.raises(ValueError, match="built with another vocabulary"):
         pretraining_dataset(text.store, words(3), **SETTINGS)
 
 
-def test_a_path_is_not_a_corpus(text):
+def test_a_path_instead_of_a_corpus_is_rejected(text):
     with pytest.raises(ValueError, match=r"Received: 'book\.txt'.*`Corpus\.open`"):
         pretraining_dataset("book.txt", text.tokenizer, **SETTINGS)
 
@@ -436,7 +437,7 @@ def row_digests(batches, first_step=0):
 
 @pytest.mark.slow
 @every_kind
-def test_shards_side_by_side_are_the_stream_of_one_worker(dataset, kind):
+def test_shards_side_by_side_equal_one_worker(dataset, kind):
     expected = row_digests(dataset(batch_size=8, epochs=2, **KINDS[kind]))
     assert len(set(expected.values())) > 0.95 * len(expected)
     for count in (2, 4):
@@ -451,7 +452,7 @@ def test_shards_side_by_side_are_the_stream_of_one_worker(dataset, kind):
 
 @pytest.mark.slow
 @every_kind
-def test_a_shard_goes_on_at_any_step(dataset, kind):
+def test_a_shard_can_resume_at_any_step(dataset, kind):
     settings = {"batch_size": 2, "epochs": 3, "shard": (1, 2), **KINDS[kind]}
     expected = row_digests(dataset(**settings))
     steps = max(step for step, _ in expected) + 1
@@ -460,7 +461,7 @@ def test_a_shard_goes_on_at_any_step(dataset, kind):
         assert rest == {key: row for key, row in expected.items() if key[0] >= first}
 
 
-def test_the_size_of_batches_changes_no_row(dataset):
+def test_the_batch_size_does_not_change_the_rows(dataset):
     many, few = (row_digests(dataset(batch_size=size, drop_remainder=False)) for size in (3, 16))
     flat = [few[key] for key in sorted(few)]
     for number, key in enumerate(sorted(many)):
@@ -469,7 +470,7 @@ def test_the_size_of_batches_changes_no_row(dataset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drop_remainder", [True, False])
-def test_shards_have_equally_many_steps(dataset, drop_remainder):
+def test_all_shards_have_equally_many_steps(dataset, drop_remainder):
     settings = {"batch_size": 3, "drop_remainder": drop_remainder}
     numbers = {int(dataset(shard=(n, 3), **settings).cardinality()) for n in range(3)}
     assert len(numbers) == 1
@@ -481,7 +482,7 @@ def test_shards_have_equally_many_steps(dataset, drop_remainder):
     assert rows == (72 if drop_remainder else 78)
 
 
-def test_without_an_objective_there_are_masked_tokens_alone(text, dataset):
+def test_without_an_objective_only_masked_tokens_are_predicted(text, dataset):
     features_spec, labels_spec, weights_spec = dataset(objective="none").element_spec
     assert set(labels_spec) == set(weights_spec) == {"mlm"}
     assert set(features_spec) == {"tokens", "segments", "valid_lens", "pred_positions"}
@@ -494,7 +495,7 @@ def test_without_an_objective_there_are_masked_tokens_alone(text, dataset):
     assert sorted(found) == list(range(text.store.num_tokens))
 
 
-def test_rows_cross_documents_with_a_separator_between(text, dataset):
+def test_documents_in_one_row_are_separated(text, dataset):
     for features, labels, weights in dataset(objective="none", cross_documents=True):
         for tokens, length in zip(
             unmasked(features, labels, weights), features["valid_lens"].numpy(), strict=True
@@ -517,7 +518,7 @@ def test_swapped_texts_keep_their_segments(text, dataset):
             assert (a[-1] < b[0]) == in_order
 
 
-def test_packed_rows_hold_the_examples_of_padded_ones(text, dataset):
+def test_packed_rows_hold_the_examples_of_padded_rows(text, dataset):
     settings = {"short_seq_prob": 0.9, "batch_size": 2, "drop_remainder": False}
     padded, packed = set(), set()
     for features, labels, weights in dataset(**settings):
@@ -538,7 +539,7 @@ def test_packed_rows_hold_the_examples_of_padded_ones(text, dataset):
     assert {example for example in padded if example[0] != empty} == packed
 
 
-def test_bucketed_rows_are_as_long_as_their_longest_in_steps_of_eight(dataset):
+def test_bucketed_rows_are_padded_to_a_multiple_of_eight(dataset):
     lengths = set()
     for features, _, _ in dataset(rows="bucketed", short_seq_prob=0.9, batch_size=2):
         longest = features["valid_lens"].numpy().max()
@@ -547,7 +548,7 @@ def test_bucketed_rows_are_as_long_as_their_longest_in_steps_of_eight(dataset):
     assert len(lengths) > 2
 
 
-def test_masking_is_what_it_is_told_to_be(dataset):
+def test_the_masking_options_are_applied(dataset):
     masking = Masking(rate=0.4, replace=(0.0, 0.0, 1.0))
     features_spec, _, _ = dataset(masking=masking).element_spec
     assert features_spec["pred_positions"].shape == (8, 13)
@@ -564,7 +565,7 @@ def test_examples_differ_from_epoch_to_epoch(text, objective):
         for epoch in (0, 0, 1)
     )
     np.testing.assert_array_equal(first.texts, again.texts)
-    if objective != "none":  # the full sentences of a document are what they are
+    if objective != "none":  # full sentences do not depend on the epoch
         assert first.texts.tolist() != other.texts.tolist()
 
 
@@ -591,7 +592,7 @@ def test_two_small_documents_make_ten_different_rows(tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_of_wikitext_are_full_and_half_of_them_are_true(data_dir, tmp_path):
+def test_rows_of_wikitext_are_full_and_half_of_the_pairs_are_true(data_dir, tmp_path):
     tokenizer = Tokenizer(Vocab.from_file(data_dir / "vocab" / "bert-base-uncased-vocab.txt"))
     corpus = Corpus.open(
         data_dir / "corpus" / "wikitext-2" / "wiki.valid.tokens.gz", layout="wikitext"

@@ -1,4 +1,4 @@
-"""mask_tokens: each strategy against a plain twin, its statistics, and what it depends on."""
+"""mask_tokens: each strategy against plain NumPy, its statistics, and what it depends on."""
 
 import bisect
 import itertools
@@ -9,10 +9,16 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.pretraining.random_numbers import (
+    CHOICE,
+    COUNT,
+    REPLACEMENT,
+    UNIT_LENGTH,
+)
 from keras_bert_d2l.data.pretraining.strategies import COUNTS, STRATEGIES, Masking
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
-# Special tokens anywhere in the vocabulary; the last 15 of 40 are pieces that go on with a word.
+# Special tokens anywhere in the vocabulary. The last 15 of 40 tokens continue a word.
 TOKENS = [f"w{n}" for n in range(20)]
 for place, special in zip((0, 3, 5, 7, 12), GOOGLE_SPECIALS, strict=True):
     TOKENS.insert(place, special)
@@ -28,7 +34,7 @@ BOUNDS = {
 
 
 def random_rows(num_rows, num_tokens, seed=0):
-    """Rows of every length, with special tokens at both ends and here and there."""
+    """Rows of every length, with special tokens at both ends and some inside."""
     draw = np.random.default_rng(seed)
     tokens = draw.choice(WORDS, (num_rows, num_tokens))
     tokens = np.where(draw.random(tokens.shape) < 0.3, draw.choice(PIECES, tokens.shape), tokens)
@@ -36,7 +42,9 @@ def random_rows(num_rows, num_tokens, seed=0):
     valid_lens = draw.integers(1, num_tokens + 1, num_rows)
     tokens[:, 0] = VOCAB.cls_id
     tokens[np.arange(num_rows), valid_lens - 1] = VOCAB.sep_id
-    tokens[np.arange(num_tokens) >= valid_lens[:, None]] = WORDS[0]  # an ordinary one as padding
+    tokens[np.arange(num_tokens) >= valid_lens[:, None]] = WORDS[
+        0
+    ]  # padding with an ordinary token
     return tokens.astype(np.int32), valid_lens.astype(np.int32)
 
 
@@ -56,20 +64,27 @@ def mask(tokens, valid_lens, num_predictions, keys=None, masking=None):
     return [result.numpy() for result in results]
 
 
-def uniform(key, stream, index):
-    """Number `index` of a stream of a row's random numbers, by SplitMix64, in Python's integers."""
-    bits = int(key) + (int(index) + (stream << 32) + 1) * 0x9E3779B97F4A7C15 & 2**64 - 1
-    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 2**64 - 1
-    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 2**64 - 1
-    return (bits >> 11) / 2**53
+def mask_row(tokens, length, key, masking, num_predictions):
+    """The masking of one row in plain NumPy, with the random draws of `mask_tokens`."""
+    ordinary = np.setdiff1d(ORDINARY, masking.exclude)
+    candidates = [n for n in range(length) if tokens[n] in ordinary]
+    count = min(num_predictions, plain_count(key, length, candidates, masking))
+    choose = plain_tokens if masking.strategy == "token" else plain_words
+    units = choose(key, tokens, candidates, count, masking.strategy)  # {position: unit}
+    corrupted, (mask_share, random_share, _) = tokens.copy(), masking.replace
+    for position, unit in units.items():
+        draw = uniform(key, REPLACEMENT, unit)
+        if draw < mask_share:  # 80 %: the mask token
+            corrupted[position] = VOCAB.mask_id
+        elif draw < mask_share + random_share:  # 10 %: a random token
+            choice = uniform(key, REPLACEMENT, position) * 2**21 % 1
+            corrupted[position] = ordinary[int(choice * len(ordinary))]
+    return corrupted, list(units), tokens[list(units)]  # the other 10 % are kept
 
 
-CHOICE, LENGTH, COUNT, LOT = range(4)  # streams
-
-
-def count_by_hand(key, num_valid, candidates, masking):
+def plain_count(key, length, candidates, masking):
     if masking.count == "round":
-        count = max(1, round(masking.rate * num_valid))
+        count = max(1, round(masking.rate * length))
     elif masking.count == "ceil":
         count = math.ceil(masking.rate * len(candidates) - 1e-9)
     else:
@@ -77,8 +92,8 @@ def count_by_hand(key, num_valid, candidates, masking):
     return min(count, len(candidates))
 
 
-def tokens_by_hand(key, candidates, count):
-    """Floyd's sample."""
+def plain_tokens(key, tokens, candidates, count, strategy):
+    """Floyd's sample of `count` candidates; each is a unit of its own."""
     chosen = []
     for i in range(count):
         last = len(candidates) - count + i
@@ -87,8 +102,8 @@ def tokens_by_hand(key, candidates, count):
     return {candidates[n]: candidates[n] for n in chosen}
 
 
-def words_by_hand(key, tokens, candidates, count, strategy):
-    """Units of words in a random order; returns the first position of each token's unit."""
+def plain_words(key, tokens, candidates, count, strategy):
+    """Units of words in random order, by position; a unit is named by its first position."""
     words = []
     for n in candidates:
         if tokens[n] in PIECES and words and words[-1][-1] == n - 1:
@@ -102,7 +117,7 @@ def words_by_hand(key, tokens, candidates, count, strategy):
         other = turn + int(uniform(key, CHOICE, turn) * (len(words) - turn))
         order[turn], order[other] = order[other], order[turn]
         first = order[turn]
-        length = 1 + bisect.bisect_right(BOUNDS.get(strategy, []), uniform(key, LENGTH, turn))
+        length = 1 + bisect.bisect_right(BOUNDS.get(strategy, []), uniform(key, UNIT_LENGTH, turn))
         tried = []
         for word in words[first : first + length]:
             follows = not tried or tried[-1] == word[0] - 1
@@ -114,33 +129,15 @@ def words_by_hand(key, tokens, candidates, count, strategy):
         if strategy == "span" and words[first][0] in unit:
             continue
         unit |= {n: words[first][0] for n in tried if n not in unit}
-    return unit
+    return {n: n if strategy == "whole_word" else unit[n] for n in sorted(unit)}
 
 
-def mask_by_hand(tokens, valid_lens, num_predictions, keys, masking):
-    """The rules in plain Python, fed with the same random numbers."""
-    ordinary = [n for n in ORDINARY if n not in masking.exclude]
-    corrupted = tokens.copy()
-    positions, labels, weights = np.zeros((3, len(tokens), num_predictions))
-    for row, (length, key) in enumerate(zip(valid_lens, keys, strict=True)):
-        candidates = [n for n in range(length) if tokens[row, n] in ordinary]
-        count = min(num_predictions, count_by_hand(key, length, candidates, masking))
-        if masking.strategy == "token":
-            unit = tokens_by_hand(key, candidates, count)
-        else:
-            unit = words_by_hand(key, tokens[row], candidates, count, masking.strategy)
-        for slot, position in enumerate(unit if masking.strategy == "token" else sorted(unit)):
-            positions[row, slot] = position
-            labels[row, slot] = tokens[row, position]
-            weights[row, slot] = 1
-            of_unit = masking.strategy in ("ngram", "span")
-            lot = uniform(key, LOT, unit[position] if of_unit else position)
-            choice = uniform(key, LOT, position) * 2**21 % 1
-            if lot < masking.replace[0]:
-                corrupted[row, position] = VOCAB.mask_id
-            elif lot < masking.replace[0] + masking.replace[1]:
-                corrupted[row, position] = ordinary[int(choice * len(ordinary))]
-    return corrupted, positions, labels, weights
+def uniform(key, stream, index):
+    """A number of a stream of a row's random numbers, by SplitMix64 in Python's integers."""
+    bits = int(key) + (int(index) + stream + 1) * 0x9E3779B97F4A7C15 & 2**64 - 1
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 2**64 - 1
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 2**64 - 1
+    return (bits >> 11) / 2**53
 
 
 def chi_square(observed, expected):
@@ -155,21 +152,27 @@ def is_likely(statistic, degrees):
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("rate", "num_predictions"), [(0.15, 9), (0.4, 40)])
-def test_it_does_what_its_plain_twin_does(strategy, count, rate, num_predictions):
+def test_masking_equals_plain_numpy_for_the_same_draws(strategy, count, rate, num_predictions):
     masking = Masking(strategy, rate, (0.5, 0.3, 0.2), count, exclude=(int(WORDS[3]), 30))
     tokens, valid_lens = random_rows(100, 64)
     keys = random_keys(100)
     results = mask(tokens, valid_lens, num_predictions, keys, masking)
-    expected = mask_by_hand(tokens, valid_lens, num_predictions, keys, masking)
-    for result, wanted in zip(results, expected, strict=True):
-        np.testing.assert_array_equal(result, wanted)
+    for row, result in enumerate(zip(*results, strict=True)):
+        corrupted, *predicted = mask_row(
+            tokens[row], valid_lens[row], keys[row], masking, num_predictions
+        )
+        np.testing.assert_array_equal(result[0], corrupted)
+        count = len(predicted[0])
+        for values, wanted in zip(result[1:], (*predicted, np.ones(count)), strict=True):
+            np.testing.assert_array_equal(values[:count], wanted)
+            assert not values[count:].any()
     assert [result.dtype for result in results] == [np.int32, np.int32, np.int32, np.float32]
 
 
 @pytest.mark.parametrize(
     ("length", "count"), [(1, 1), (3, 1), (9, 1), (10, 2), (30, 4), (50, 8), (100, 15), (128, 19)]
 )
-def test_15_percent_of_all_tokens_are_predicted_halves_to_even(length, count):
+def test_fifteen_percent_of_all_tokens_are_predicted_with_halves_rounded_to_even(length, count):
     tokens = np.full((4, 128), WORDS[0], np.int32)
     *_, weights = mask(tokens, np.full(4, length, np.int32), 19)
     assert weights.sum(axis=1).tolist() == [count] * 4
@@ -185,7 +188,7 @@ def test_15_percent_of_all_tokens_are_predicted_halves_to_even(length, count):
         (Masking("whole_word", 0.4), 100, 51),
     ],
 )
-def test_the_count_follows_its_rule(masking, num_candidates, count):
+def test_the_number_of_predictions_follows_the_count_option(masking, num_candidates, count):
     tokens = np.full((3, 128), VOCAB.unk_id, np.int32)
     tokens[:, 5 : 5 + num_candidates] = WORDS[0]
     *_, weights = mask(tokens, np.full(3, 128, np.int32), 60, masking=masking)
@@ -203,12 +206,12 @@ def test_the_count_follows_its_rule(masking, num_candidates, count):
         (Masking(rate=0.9, count="bernoulli"), 10, 10),
     ],
 )
-def test_there_are_predictions_enough_for_a_full_row(masking, max_len, num_predictions):
+def test_num_predictions_is_enough_for_a_full_row(masking, max_len, num_predictions):
     assert masking.num_predictions(max_len) == num_predictions
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_no_more_are_predicted_than_there_are_candidates(strategy):
+def test_predictions_never_exceed_the_candidates(strategy):
     tokens = np.full((2, 40), VOCAB.unk_id, np.int32)
     tokens[1, [4, 17]] = WORDS[:2]
     results = mask(tokens, np.array([40, 40], np.int32), 6, masking=Masking(strategy))
@@ -227,7 +230,7 @@ def test_a_batch_without_candidates_has_no_predictions(strategy):
     assert not np.any(rest)
 
 
-def test_a_first_token_that_is_not_chosen_stays_though_unused_slots_point_to_it():
+def test_unused_predictions_do_not_change_the_first_token():
     tokens = np.random.default_rng(0).choice(ORDINARY, (500, 10)).astype(np.int32)
     corrupted, positions, _, weights = mask(tokens, np.full(500, 10, np.int32), 8)
     untouched = ~((positions == 0) & (weights == 1)).any(axis=1)
@@ -235,7 +238,7 @@ def test_a_first_token_that_is_not_chosen_stays_though_unused_slots_point_to_it(
     np.testing.assert_array_equal(corrupted[untouched, 0], tokens[untouched, 0])
 
 
-def test_a_word_is_chosen_with_all_its_pieces_or_not_at_all():
+def test_all_or_none_of_the_pieces_of_a_word_are_chosen():
     tokens, valid_lens = random_rows(500, 64)
     for strategy in ("whole_word", "ngram", "span"):
         _, positions, _, weights = mask(tokens, valid_lens, 9, masking=Masking(strategy))
@@ -274,9 +277,9 @@ def test_every_candidate_is_equally_likely_to_be_chosen(strategy):
 
 @pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3), (1.0, 0.0, 0.0)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_shares_of_mask_tokens_random_tokens_and_tokens_that_stay(strategy, replace):
+def test_the_shares_of_masked_random_and_kept_tokens_are_right(strategy, replace):
     positions, labels, replaced, is_real = many(strategy, replace=replace)
-    if strategy in ("ngram", "span"):  # one lot for a unit: take its first token
+    if strategy in ("ngram", "span"):  # one draw per unit: count its first token
         is_real[:, 1:] &= np.diff(positions, axis=1) > 1
     labels, replaced = labels[is_real], replaced[is_real]
     masked, drawn, kept = replace
@@ -322,20 +325,22 @@ def test_a_bernoulli_count_is_binomial(rate):
         ("span", [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)]),
     ],
 )
-def test_the_number_of_words_of_a_unit(strategy, shares):
+def test_units_have_the_right_distribution_of_lengths(strategy, shares):
     positions, *_ = many(strategy, rate=0.09)  # 12 tokens: room for any first unit
     keys = random_keys(MANY)
-    first_length = [1 + bisect.bisect_right(BOUNDS[strategy], uniform(k, LENGTH, 0)) for k in keys]
+    first_length = [
+        1 + bisect.bisect_right(BOUNDS[strategy], uniform(k, UNIT_LENGTH, 0)) for k in keys
+    ]
     observed = np.bincount(first_length, minlength=len(shares) + 1)[1:]
     assert is_likely(chi_square(observed, MANY * np.array(shares)), len(shares) - 1)
     start = [20 + int(uniform(key, CHOICE, 0) * 100) for key in keys]
-    for row in range(500):  # and that many words are chosen, up to the end of the text
+    for row in range(500):  # so many words are chosen, up to the end of the text
         end = min(start[row] + first_length[row], 120)
         assert set(range(start[row], end)) <= set(positions[row])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_row_depends_on_its_key_alone_and_not_on_its_batch(strategy):
+def test_masking_of_a_row_does_not_depend_on_its_batch(strategy):
     tokens, valid_lens = random_rows(50, 64)
     keys = random_keys(50)
     masking = Masking(strategy, count="bernoulli")
@@ -349,7 +354,7 @@ def test_a_row_depends_on_its_key_alone_and_not_on_its_batch(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_graph_of_unknown_shape_gives_the_same(strategy):
+def test_a_graph_with_unknown_shapes_gives_the_same_result(strategy):
     @tf.function(
         autograph=False,
         input_signature=[
@@ -370,7 +375,7 @@ def test_a_graph_of_unknown_shape_gives_the_same(strategy):
         np.testing.assert_array_equal(result, wanted)
 
 
-def test_an_id_outside_the_vocabulary_is_refused():
+def test_an_id_outside_the_vocabulary_is_rejected():
     for outside in (-1, len(VOCAB)):
         tokens = np.full((2, 8), outside, np.int32)
         with pytest.raises(ValueError, match="from 0 to 39"):
@@ -389,6 +394,6 @@ def test_an_id_outside_the_vocabulary_is_refused():
         ({"replace": (1.1, -0.1, 0.0)}, "three shares that add up to 1"),
     ],
 )
-def test_an_option_out_of_its_range_is_named(options, message):
+def test_the_error_for_an_option_out_of_range_names_it(options, message):
     with pytest.raises(ValueError, match=message):
         Masking(**options)

@@ -1,4 +1,4 @@
-"""Rows: that packing loses nothing, and that a model sees in a packed row what it sees in many."""
+"""Packing loses no example, and a row holds its examples side by side."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def generator():
 
 
 @pytest.mark.parametrize(("max_len", "max_examples"), [(64, 8), (64, 2), (512, 100)])
-def test_packing_keeps_every_example_and_the_limits(max_len, max_examples):
+def test_packing_keeps_every_example_and_respects_the_limits(max_len, max_examples):
     lengths = lengths_like_text(10_000)
     order, splits = pack(lengths, max_len=max_len, max_examples=max_examples, random=generator())
     assert sorted(order) == list(range(len(lengths)))
@@ -44,14 +44,14 @@ def test_packing_keeps_every_example_and_the_limits(max_len, max_examples):
     assert np.add.reduceat(lengths[order], splits[:-1]).max() <= max_len
 
 
-def test_packing_fills_rows_that_a_human_would_fill():
+def test_packing_fills_small_rows_perfectly():
     lengths = np.array([3, 7, 5, 5, 10, 2, 8])
     order, splits = pack(lengths, max_len=10, max_examples=8, random=generator())
     rows = [sorted(row) for row in np.split(lengths[order], splits[1:-1])]
     assert sorted(rows) == [[2, 8], [3, 7], [5, 5], [10]]
 
 
-def test_a_bucketed_batch_is_as_long_as_its_longest_example_in_steps_of_eight():
+def test_bucket_lengths_are_multiples_of_eight():
     lengths = lengths_like_text(64 * 32)
     order = bucket(lengths, batch_size=32, random=generator())
     sizes = bucket_lengths(lengths[order], batch_size=32, max_len=60)
@@ -59,7 +59,7 @@ def test_a_bucketed_batch_is_as_long_as_its_longest_example_in_steps_of_eight():
     assert (np.diff(sizes) < 0).any()  # not from the shortest to the longest
 
 
-def test_the_share_of_padding_is_counted():
+def test_padding_share_counts_the_padding():
     lengths = np.tile([16, 64], 64)
     shares = [padding_share(lengths, rows=rows, max_len=128) for rows in ("padded", "bucketed")]
     assert shares == [1 - 40 / 128, 0.0]
@@ -71,7 +71,7 @@ def test_the_share_of_padding_is_counted():
     ("number", "rows", "message"),
     [(31, "padded", "At least 32 examples.*Received: 31"), (64, "square", "one of 'padded'")],
 )
-def test_a_share_of_nothing_is_refused(number, rows, message):
+def test_padding_share_rejects_unknown_rows_and_too_few_examples(number, rows, message):
     with pytest.raises(ValueError, match=message):
         padding_share(np.full(number, 5), rows=rows, max_len=8)
 
@@ -89,7 +89,7 @@ def lay(order, splits, are_pairs=True):
     )
 
 
-def test_examples_stand_side_by_side_in_a_row():
+def test_examples_are_laid_out_side_by_side():
     rows = lay([1, 0, 2, 3], [0, 3, 4])
     first, padding = [CLS, 95, 96, 97, 98, 99, SEP, 15, SEP], [PAD] * 21
     assert rows.tokens.tolist() == [
@@ -105,7 +105,7 @@ def test_examples_stand_side_by_side_in_a_row():
     assert rows.weights.tolist() == [[1, 1, 1], [0, 0, 0]]  # the last holds no text
 
 
-def test_a_row_is_the_same_whatever_stands_before_it():
+def test_a_row_does_not_depend_on_the_rows_before_it():
     together, alone = lay([2, 0, 1], [0, 1, 3]), lay([0, 1], [0, 2])
     np.testing.assert_array_equal(together.tokens[1], alone.tokens[0])
     later = lay_out(

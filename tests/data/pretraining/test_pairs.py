@@ -1,4 +1,4 @@
-"""make_pairs: the laws of next-sentence pairs, on documents small enough to follow by hand."""
+"""make_examples: the laws of pairs and texts, on documents small enough to check by hand."""
 
 import random
 from types import SimpleNamespace
@@ -70,7 +70,7 @@ def test_both_texts_have_tokens_and_fit_together(drawn):
     assert (a + b).max() == drawn.room
 
 
-def test_no_text_crosses_the_border_of_a_document(drawn):
+def test_no_text_crosses_a_document_boundary(drawn):
     for start, end in ((A_START, A_END), (B_START, B_END)):
         np.testing.assert_array_equal(
             document_of(drawn.store, drawn.pairs[:, start]),
@@ -78,18 +78,18 @@ def test_no_text_crosses_the_border_of_a_document(drawn):
         )
 
 
-def test_a_true_pair_is_of_one_document_and_a_false_one_of_two(drawn):
+def test_true_pairs_come_from_one_document_and_false_pairs_from_two(drawn):
     same = document_of(drawn.store, drawn.pairs[:, A_START]) == document_of(
         drawn.store, drawn.pairs[:, B_START]
     )
     np.testing.assert_array_equal(same, drawn.pairs[:, LABEL])
 
 
-def test_pairs_come_in_the_order_of_the_text(drawn):
+def test_pairs_are_in_the_order_of_the_text(drawn):
     assert (np.diff(drawn.pairs[:, A_START]) > 0).all()
 
 
-def test_without_truncation_b_goes_on_where_a_ends():
+def test_without_truncation_b_begins_where_a_ends():
     pairs = make_pairs(one_token_sentences(*[500] * 4), max_len=23)
     true = pairs[pairs[:, LABEL] == 1]
     assert len(true) > 20
@@ -140,7 +140,7 @@ def test_a_false_b_comes_from_any_other_document_and_any_sentence():
 
 
 @pytest.mark.parametrize("share_of_long", [0.0, 0.2, 0.4])
-def test_half_of_the_pairs_are_true_also_where_chunks_have_one_sentence(share_of_long):
+def test_half_of_the_pairs_are_true_even_with_chunks_of_one_sentence(share_of_long):
     draw = random.Random(0)
     store = layout(
         [[100 if draw.random() < share_of_long else 6 for _ in range(50)] for _ in range(800)]
@@ -157,7 +157,7 @@ def test_documents_of_one_sentence_make_false_pairs_only():
 
 
 def trim(a, b, room):
-    """Takes tokens one by one from the longer text, as google's `truncate_seq_pair` does."""
+    """Remove tokens one by one from the longer text, as google's `truncate_seq_pair` does."""
     while a + b > room:
         if a > b:
             a -= 1
@@ -167,7 +167,7 @@ def trim(a, b, room):
 
 
 @pytest.mark.parametrize("room", [2, 5, 8, 13])
-def test_truncation_takes_from_the_longer_text(room):
+def test_truncation_shortens_the_longer_text(room):
     lengths = np.array([(a, b) for a in range(1, 25) for b in range(1, 25)])
     starts = np.full_like(lengths, 100)
     new_starts, new_ends = truncate(starts, starts + lengths, room, np.random.default_rng(0))
@@ -177,7 +177,7 @@ def test_truncation_takes_from_the_longer_text(room):
     assert (new_ends <= starts + lengths).all()
 
 
-def test_truncation_takes_from_either_end_as_a_coin_falls():
+def test_truncation_shortens_both_ends_with_equal_probability():
     starts = np.zeros((20_000, 2), int)
     new_starts, _ = truncate(starts, starts + np.array([2, 14]), 12, np.random.default_rng(0))
     assert (new_starts[:, 0] == 0).all()
@@ -204,22 +204,22 @@ def test_only_the_given_documents_are_used():
 
 
 @pytest.mark.parametrize("documents", [None, np.array([], int), np.array([0])])
-def test_one_document_is_too_few(documents):
+def test_one_document_is_not_enough_for_next_sentence_pairs(documents):
     store = one_token_sentences(50)
     with pytest.raises(ValueError, match="at least two documents.*blank lines"):
         make_pairs(store, max_len=32, documents=documents)
 
 
-def test_a_row_has_room_for_a_token_of_each_text():
+def test_max_len_must_leave_room_for_one_token_of_each_text():
     store = one_token_sentences(9, 9)
     pairs = make_pairs(store, max_len=5)
     assert (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]] == 1).all()
-    with pytest.raises(ValueError, match="`max_len` must be at least 5.*max_len=4"):
+    with pytest.raises(ValueError, match="`max_len` must be an integer of at least 5.*max_len=4"):
         make_pairs(store, max_len=4)
 
 
 @pytest.mark.parametrize("max_len", [8, 64])
-def test_half_of_the_ordered_pairs_are_swapped_and_none_leaves_its_document(max_len):
+def test_half_of_the_ordered_pairs_are_swapped_within_their_document(max_len):
     store = random_layout(1000)
     pairs = make_pairs(store, objective="sop", max_len=max_len)
     in_order = pairs[:, A_END] <= pairs[:, B_START]
@@ -234,7 +234,7 @@ def test_half_of_the_ordered_pairs_are_swapped_and_none_leaves_its_document(max_
     assert lengths.sum(axis=1).max() == max_len - 3
 
 
-def test_without_truncation_ordered_pairs_are_the_text_in_one_piece():
+def test_without_truncation_ordered_pairs_cover_the_text():
     pairs = make_pairs(one_token_sentences(*[500] * 4), objective="sop", max_len=23)
     ordered = np.where(pairs[:, [LABEL]] == 1, pairs[:, :4], pairs[:, [2, 3, 0, 1]])
     np.testing.assert_array_equal(ordered[:, 1], ordered[:, 2])
@@ -242,21 +242,21 @@ def test_without_truncation_ordered_pairs_are_the_text_in_one_piece():
     assert (ordered[:, 3] - ordered[:, 0] == 20).all()
 
 
-def test_which_text_is_the_longer_does_not_tell_the_order():
-    store = layout([[40] * 50] * 40)  # every pair is cut, by an odd number
+def test_the_lengths_of_the_texts_do_not_reveal_their_order():
+    store = layout([[40] * 50] * 40)  # every pair loses an odd number of tokens
     pairs = make_pairs(store, objective="sop", max_len=40)
     a = pairs[:, A_END] - pairs[:, A_START]
     assert set(a[pairs[:, LABEL] == 0]) == set(a[pairs[:, LABEL] == 1])
 
 
-def test_a_sentence_alone_is_ordered_with_the_one_before_it():
+def test_a_single_last_sentence_is_paired_with_the_one_before_it():
     pairs = make_pairs(layout([[5, 5, 5], [7]]), objective="sop", max_len=13)
     assert sorted(pairs[0, :4]) == [0, 5, 5, 10]
     assert sorted(pairs[1, :4]) == [5, 10, 10, 15]
     assert len(pairs) == 2  # a document of one sentence has no order
 
 
-def test_ordered_pairs_need_one_document_only():
+def test_ordered_pairs_need_only_one_document():
     store = one_token_sentences(40)
     assert len(make_pairs(store, objective="sop", max_len=13)) == 4
 
@@ -296,19 +296,19 @@ def test_a_text_holds_as_many_full_sentences_as_fit():
     assert examples.labels.tolist() == [0] * 4
 
 
-def test_a_sentence_that_is_longer_than_a_row_is_cut():
+def test_a_sentence_longer_than_a_row_is_cut():
     rows, _ = texts_of(layout([[3, 25, 2]]))
     assert [len(text) for row in rows for text in row] == [3, 10, 10, 7]
 
 
-def test_across_documents_a_text_goes_on_after_a_separator():
+def test_across_documents_a_row_continues_after_a_separator():
     store = layout([[2, 2]] * 30)
     rows, examples = texts_of(store, cross_documents=True)
     assert examples.lengths().max() <= 12
     assert sorted(token for row in rows for text in row for token in text) == list(range(120))
     assert [len(text) for text in rows[0]] == [4, 4]  # [CLS] 4 [SEP] 4 [SEP]
     other, _ = texts_of(store, cross_documents=True, epoch=1)
-    assert rows != other  # documents meet others in every epoch
+    assert rows != other  # every epoch shuffles the documents
 
 
 @pytest.mark.parametrize("cross_documents", [True, False])
@@ -328,6 +328,6 @@ def test_texts_hold_every_token_once_and_fit(cross_documents, max_len, short_seq
         assert all(len(row) == 1 for row in rows)
 
 
-def test_a_row_of_one_text_has_room_for_a_token():
-    with pytest.raises(ValueError, match="`max_len` must be at least 3.*max_len=2"):
+def test_max_len_must_leave_room_for_one_token_of_a_single_text():
+    with pytest.raises(ValueError, match="`max_len` must be an integer of at least 3.*max_len=2"):
         texts_of(one_token_sentences(9), max_len=2)

@@ -1,4 +1,4 @@
-"""data_report: figures known beforehand, and a page on which nothing of the text is code."""
+"""data_report: measurements known beforehand, and a page that escapes the text."""
 
 import random
 import re
@@ -53,7 +53,7 @@ def found(store):
     return data_report(store, TOKENIZER, max_len=32)
 
 
-def test_it_counts_what_the_text_has(found, store, texts):
+def test_the_report_counts_the_text(found, store, texts):
     ids = TOKENIZER.tokenize([s for document in texts for s in document]).values.numpy()
     assert found.num_tokens == len(ids)
     assert found.num_documents == 40
@@ -64,7 +64,7 @@ def test_it_counts_what_the_text_has(found, store, texts):
     assert times == np.bincount(ids).max() == np.sum(ids == TOKENIZER.vocab[most])
 
 
-def test_it_finds_copies(found, texts):
+def test_the_report_finds_duplicates(found, texts):
     sentences = [s for document in texts for s in document]
     assert found.lines.share == pytest.approx(1 - 5 / len(sentences))
     assert found.documents.share == pytest.approx(1 - len(set(map(tuple, texts))) / 40)
@@ -74,7 +74,7 @@ def test_it_finds_copies(found, texts):
     assert "playing the game" in dict(found.repeated_lines)
 
 
-def test_of_very_many_it_looks_at_those_of_some_hashes(monkeypatch):
+def test_duplicates_of_a_large_corpus_are_estimated_from_a_sample(monkeypatch):
     monkeypatch.setattr(copies, "_COMPARED", 1000)
     hashes = np.random.default_rng(0).integers(0, 1 << 63, 10_000).astype(np.uint64)
     twice = np.concatenate([hashes, hashes])
@@ -83,7 +83,7 @@ def test_of_very_many_it_looks_at_those_of_some_hashes(monkeypatch):
     assert all(twice[place] % np.uint64(20) == 0 for place, _ in found.most_repeated)
 
 
-def test_sentences_have_one_hash_in_any_block(store, monkeypatch):
+def test_a_sentence_hash_does_not_depend_on_its_block(store, monkeypatch):
     whole = np.concatenate(list(copies.sentence_hashes(store)))
     monkeypatch.setattr(copies, "_SENTENCES_AT_ONCE", 7)
     np.testing.assert_array_equal(np.concatenate(list(copies.sentence_hashes(store))), whole)
@@ -93,7 +93,7 @@ def test_sentences_have_one_hash_in_any_block(store, monkeypatch):
     assert len(set(by_sentence.values())) == len(by_sentence) == 5
 
 
-def test_examples_are_those_of_training(found, store):
+def test_the_report_uses_the_examples_of_training(found, store):
     examples = make_examples(store, ExampleOptions(max_len=32), epoch=0)
     assert found.num_examples == len(examples) == sum(found.example_lengths.counts)
     assert found.mean_length == pytest.approx(examples.lengths().mean())
@@ -101,19 +101,19 @@ def test_examples_are_those_of_training(found, store):
     assert found.padding["packed"] <= found.padding["bucketed"] <= found.padding["padded"] < 1
 
 
-def test_masks_are_measured(store):
+def test_the_report_measures_the_masks(store):
     masking = Masking(rate=0.4, replace=(0.5, 0.5, 0.0))
     found = data_report(store, TOKENIZER, max_len=32, masking=masking)
     assert found.mask_rate == pytest.approx(0.4, abs=0.05)
     assert sum(found.replaced.values()) == pytest.approx(1)
     assert found.replaced["masked"] == pytest.approx(0.5, abs=0.1)
-    assert found.replaced["kept"] < 0.1  # a random token may be the same
+    assert found.replaced["kept"] < 0.1  # a random token may equal the original
 
 
 @pytest.mark.parametrize(
     ("objective", "labels"), [("nsp", {"next", "not next"}), ("sop", {"in order", "swapped"})]
 )
-def test_a_sample_is_shown_as_text(store, objective, labels):
+def test_the_report_shows_a_sample_as_text(store, objective, labels):
     found = data_report(store, TOKENIZER, max_len=32, objective=objective, num_shown=30)
     assert len(found.examples) == 30
     assert {example.label for example in found.examples} == labels
@@ -125,14 +125,14 @@ def test_a_sample_is_shown_as_text(store, objective, labels):
     assert any(word.original == "ing" and not word.starts_word for word in words)
 
 
-def test_without_a_second_head_there_is_nothing_to_label(store):
+def test_without_an_objective_for_pairs_there_are_no_labels(store):
     found = data_report(store, TOKENIZER, max_len=32, objective="none")
     assert found.positive_share is None
     assert {example.label for example in found.examples} == {""}
     assert not any("labeled" in name for group in found.groups() for name, _ in group.figures)
 
 
-def test_a_large_store_is_sampled_by_documents(store, monkeypatch):
+def test_examples_of_a_large_store_come_from_a_sample_of_documents(store, monkeypatch):
     monkeypatch.setattr(report, "_SAMPLED_TOKENS", store.num_tokens // 2)
     half = data_report(store, TOKENIZER, max_len=32)
     assert half.num_tokens == store.num_tokens
@@ -162,7 +162,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_of_itself_alone(found, tmp_path):
+def test_the_page_is_well_formed_and_self_contained(found, tmp_path):
     write_page(found, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     tags = Tags()
@@ -173,7 +173,7 @@ def test_the_page_is_whole_and_of_itself_alone(found, tmp_path):
     assert page.count("<article>") == 20
 
 
-def test_text_is_escaped(found):
+def test_the_page_escapes_the_text(found):
     page = report_page(found)
     assert "&lt; script &gt;" in page.replace("&lt;script&gt;", "&lt; script &gt;")
     assert "<script" not in page
@@ -190,17 +190,17 @@ def test_text_is_escaped(found):
         ({"max_len": 3}, "`max_len`"),
     ],
 )
-def test_a_bad_argument_is_refused_by_name(store, options, message):
+def test_the_error_for_a_bad_argument_names_it(store, options, message):
     with pytest.raises(ValueError, match=message):
         data_report(store, TOKENIZER, **options)
 
 
-def test_another_tokenizer_is_refused(store, words):
+def test_another_tokenizer_is_rejected(store, words):
     with pytest.raises(ValueError, match="another vocabulary"):
         data_report(store, words(3))
 
 
-def test_a_text_without_pairs_is_refused(documents, tmp_path):
+def test_a_text_without_pairs_is_rejected(documents, tmp_path):
     single = build_store(documents([["the game"], ["play"]]), TOKENIZER, tmp_path / "single")
     with pytest.raises(ValueError, match="no example of two sentences"):
         data_report(single, TOKENIZER, objective="sop")

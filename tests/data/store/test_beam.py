@@ -1,4 +1,4 @@
-"""build_store_with_beam: the bytes of build_store, however many workers a pipeline has."""
+"""build_store_with_beam: the same bytes as build_store, for any number of workers."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.corpus import Corpus
 
 PIECE_BYTES = 1500
-LOCAL = "--runner=FnApiRunner"  # what Beam's DirectRunner runs; that looks for a download first
+LOCAL = "--runner=FnApiRunner"  # what DirectRunner runs after it has looked for a download
 THREADS = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_threading"]
 PROCESSES = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
@@ -24,13 +24,13 @@ needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None,
     reason="needs Apache Beam, the extra [beam]",
 )
-# Beam's own, in its threads and at its end.
+# Beam itself causes these in its threads and at its end.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """Many pieces of a folder of two files; every third document is a copy of the first."""
+    """A folder of two files in many pieces; every third document is a copy of the first."""
     monkeypatch.setattr(sections, "SECTION_BYTES", PIECE_BYTES)
     draw = random.Random(0)
     words = [f"w{n}" for n in range(30)]
@@ -53,27 +53,29 @@ def contents(store):
 @needs_beam
 @pytest.mark.parametrize("deduplicate", [False, True])
 @pytest.mark.parametrize("workers", [[LOCAL], THREADS])
-def test_the_store_has_the_bytes_of_build_store(corpus, words, tmp_path, deduplicate, workers):
+def test_the_store_has_the_same_bytes_as_that_of_build_store(
+    corpus, words, tmp_path, deduplicate, workers
+):
     expected = build_store(corpus, words(20), tmp_path / "one", deduplicate=deduplicate)
-    told = []
+    reported = []
     store = build_store_with_beam(
         corpus,
         words(20),
         tmp_path / "beam",
         deduplicate=deduplicate,
         pipeline_options=workers,
-        progress=lambda *done: told.append(done),
+        progress=lambda *done: reported.append(done),
     )
     assert contents(store) == contents(expected)
     assert bool(store.num_duplicates) == deduplicate
     num_pieces = len(list(corpus.pieces()))
-    assert [numbers[:2] for numbers in told] == [(n + 1, num_pieces) for n in range(num_pieces)]
+    assert [numbers[:2] for numbers in reported] == [(n + 1, num_pieces) for n in range(num_pieces)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "one", "text"]
 
 
 @needs_beam
 @pytest.mark.slow
-def test_processes_go_on_with_what_another_build_has_finished(corpus, words, tmp_path):
+def test_a_pipeline_continues_with_the_shards_of_another_build(corpus, words, tmp_path):
     expected = contents(build_store(corpus, words(20), tmp_path / "one", deduplicate=True))
 
     class Stopped(Exception):
@@ -101,7 +103,9 @@ def test_processes_go_on_with_what_another_build_has_finished(corpus, words, tmp
 
 
 @needs_beam
-def test_paths_are_those_of_the_folder_where_it_was_started(corpus, words, tmp_path, monkeypatch):
+def test_relative_paths_refer_to_the_folder_where_the_build_was_started(
+    corpus, words, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     relative = Corpus.open("text", layout="lines")
 
@@ -115,11 +119,11 @@ def test_paths_are_those_of_the_folder_where_it_was_started(corpus, words, tmp_p
 
 
 @needs_beam
-def test_a_mistake_in_the_text_is_told_as_build_store_tells_it(corpus, words, tmp_path):
+def test_an_error_in_the_text_is_reported_as_by_build_store(corpus, words, tmp_path):
     file = tmp_path / "text" / "1.txt"
     content = file.read_bytes()
     file.write_bytes(content[:2000] + b"\xe9" + content[2001:])
-    for _ in range(2):  # the second time from the shards that are whole
+    for _ in range(2):  # the second time with the finished shards
         with pytest.raises(ValueError, match=r"1\.txt' must be UTF-8.*byte 2000 is 0xe9") as error:
             build_store_with_beam(corpus, words(20), tmp_path / "beam")
         assert "\n" not in str(error.value)
@@ -127,7 +131,7 @@ def test_a_mistake_in_the_text_is_told_as_build_store_tells_it(corpus, words, tm
 
 
 @needs_beam
-def test_a_disk_that_is_full_loses_nothing_that_is_finished(corpus, words, tmp_path, monkeypatch):
+def test_finished_shards_survive_a_full_disk(corpus, words, tmp_path, monkeypatch):
     def make_two(piece, tokenizer, folder):
         if folder.name > "000001":
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -143,13 +147,13 @@ def test_a_disk_that_is_full_loses_nothing_that_is_finished(corpus, words, tmp_p
 
 
 @needs_beam
-def test_a_worker_on_another_file_system_is_noticed(corpus, words, tmp_path, monkeypatch):
+def test_a_worker_on_another_file_system_is_detected(corpus, words, tmp_path, monkeypatch):
     monkeypatch.setattr(beam._Worker, "__call__", lambda *_: None)
     with pytest.raises(OSError, match="without making .*000000.*file system that all share"):
         build_store_with_beam(corpus, words(20), tmp_path / "beam")
 
 
-def test_a_worker_without_the_folder_makes_nothing(corpus, words, tmp_path):
+def test_a_worker_without_the_folder_creates_nothing(corpus, words, tmp_path):
     tokenizer = words(20)
     worker = beam._Worker(tokenizer.vocab, tokenizer.options)
     with pytest.raises(FileNotFoundError, match=r"no folder .*beam\.building.*same path"):
@@ -157,7 +161,9 @@ def test_a_worker_without_the_folder_makes_nothing(corpus, words, tmp_path):
     assert not (tmp_path / "beam.building").exists()
 
 
-def test_without_beam_the_way_to_it_is_named(corpus, words, tmp_path, monkeypatch):
+def test_the_error_for_a_missing_beam_explains_how_to_install_it(
+    corpus, words, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     with pytest.raises(ImportError, match=r"pip install .keras-bert-d2l\[beam\]"):
         build_store_with_beam(corpus, words(20), tmp_path / "beam")

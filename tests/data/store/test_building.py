@@ -1,4 +1,4 @@
-"""build_store: what it writes, what it refuses, that it is the same after any interruption."""
+"""build_store: what it writes, what it rejects, and that interruptions change nothing."""
 
 import concurrent.futures
 import errno
@@ -29,14 +29,14 @@ def built(documents, words, tmp_path):
     return build_store(documents(TEXT), words(10), tmp_path / "store")
 
 
-def test_it_holds_the_ids_and_where_sentences_and_documents_begin(built):
+def test_a_store_holds_the_ids_and_the_starts_of_sentences_and_documents(built):
     assert built.tokens.tolist() == TOKENS
     assert built.sentence_offsets.tolist() == [0, 3, 4, 6, 9, 10, 12]
     assert built.document_offsets.tolist() == [0, 3, 4, 6]
     assert (built.num_tokens, built.num_sentences, built.num_documents) == (12, 6, 3)
 
 
-def test_opened_again_it_is_the_same(built, words):
+def test_a_reopened_store_is_the_same(built, words):
     opened = TokenStore.open(built.directory)
     for name in ("tokens", "sentence_offsets", "document_offsets", "document_hashes"):
         np.testing.assert_array_equal(getattr(opened, name), getattr(built, name))
@@ -61,7 +61,7 @@ def test_the_last_id_of_a_large_vocabulary_fits(documents, words, tmp_path, size
 
 
 @pytest.mark.parametrize("number", [1, 7, 20])
-def test_the_size_of_batches_changes_nothing(
+def test_the_batch_size_does_not_change_the_store(
     built, documents, words, tmp_path, monkeypatch, number
 ):
     monkeypatch.setattr(shards, "_BATCH_CHARACTERS", number)
@@ -71,13 +71,13 @@ def test_the_size_of_batches_changes_nothing(
         assert (other.directory / name).read_bytes() == (built.directory / name).read_bytes()
 
 
-def test_a_document_is_hashed_by_its_text_alone(built, documents, words, tmp_path):
+def test_a_document_hash_depends_only_on_the_text(built, documents, words, tmp_path):
     other = build_store(documents(TEXT[::-1]), words(20), tmp_path / "other")
     assert other.document_hashes.tolist() == built.document_hashes.tolist()[::-1]
     assert len(set(built.document_hashes.tolist())) == 3
 
 
-def test_building_again_opens_what_is_there(built, documents, words):
+def test_building_again_opens_the_existing_store(built, documents, words):
     corpus = documents(TEXT)
     again = build_store(corpus, words(10), built.directory)
     assert corpus.times_read == 0
@@ -101,7 +101,7 @@ def test_the_cache_keeps_a_store_for_each_corpus_and_tokenizer(
     assert len({store.directory for store in (first, *others)}) == 4
 
 
-def test_a_build_that_fails_leaves_nothing(documents, words, tmp_path):
+def test_a_failed_build_leaves_no_files(documents, words, tmp_path):
     def text_with_an_end():
         yield ["w0 w1"]
         raise ValueError("the text ends here")
@@ -113,7 +113,7 @@ def test_a_build_that_fails_leaves_nothing(documents, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_in_use_is_left_alone(documents, words, tmp_path):
+def test_a_folder_with_other_files_is_not_touched(documents, words, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(ValueError, match="a new or an empty folder"):
@@ -121,7 +121,7 @@ def test_a_folder_in_use_is_left_alone(documents, words, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_store_of_something_else_is_not_taken(built, documents, words):
+def test_a_store_of_another_corpus_or_tokenizer_is_not_reused(built, documents, words):
     with pytest.raises(ValueError, match="another corpus.*Delete the folder"):
         build_store(documents(TEXT[1:]), words(10), built.directory)
     with pytest.raises(ValueError, match=r"another vocabulary: 15 tokens.*has 16 tokens"):
@@ -131,14 +131,14 @@ def test_a_store_of_something_else_is_not_taken(built, documents, words):
 
 
 @pytest.mark.parametrize("text", [[], [[]], [[""], ["  "]]])
-def test_a_corpus_without_text_is_refused(documents, words, tmp_path, text):
+def test_a_corpus_without_text_is_rejected(documents, words, tmp_path, text):
     with pytest.raises(ValueError, match="holds no text: documents of a test"):
         build_store(documents(text), words(10), tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", [-1, 15, 70_000])
-def test_an_id_outside_the_vocabulary_is_refused(documents, tmp_path, wrong):
+def test_an_id_outside_the_vocabulary_is_rejected(documents, tmp_path, wrong):
     class Wrong(Tokenizer):
         def tokenize(self, texts):
             return tf.ragged.constant([[5, 6], [], [7, wrong]], tf.int32)
@@ -149,20 +149,20 @@ def test_an_id_outside_the_vocabulary_is_refused(documents, tmp_path, wrong):
         build_store(corpus, Wrong(vocab), tmp_path / "store")
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(documents, words, tmp_path):
+def test_the_error_for_an_unwritable_folder_suggests_cache_dir(documents, words, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file/store: .*set `cache_dir`"):
         build_store(documents(TEXT), words(10), tmp_path / "file" / "store")
 
 
 @pytest.mark.parametrize("workers", [0, -1])
-def test_there_must_be_a_worker(documents, words, tmp_path, workers):
+def test_the_number_of_workers_must_be_positive(documents, words, tmp_path, workers):
     with pytest.raises(ValueError, match=f"at least 1. Received: workers={workers}"):
         build_store(documents(TEXT), words(10), tmp_path / "store", workers=workers)
 
 
 class Pieces:
-    """A corpus of three pieces, whose reading may fail."""
+    """A corpus of three pieces. Reading a piece in `broken` fails."""
 
     description = "pieces of a test"
 
@@ -195,9 +195,7 @@ def undisturbed(words, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["none", "flipped", "truncated", "missing"])
-def test_a_build_that_failed_goes_on_with_the_shards_that_are_whole(
-    undisturbed, words, tmp_path, change
-):
+def test_a_failed_build_continues_with_the_intact_shards(undisturbed, words, tmp_path, change):
     corpus = Pieces()
     corpus.broken = {2}
     with pytest.raises(ValueError, match="piece 2 is broken"):
@@ -209,7 +207,7 @@ def test_a_build_that_failed_goes_on_with_the_shards_that_are_whole(
     elif change != "none":
         flipped = bytes([content[0] ^ 1]) + content[1:]
         (shard / "tokens.bin").write_bytes(flipped if change == "flipped" else content[:-1])
-    # What a killed process leaves behind.
+    # What a killed process leaves behind:
     (tmp_path / ".store.a1b2c3.tmp").mkdir()
     (tmp_path / "store.building" / ".000002.a1b2c3.tmp").mkdir()
     corpus.broken = set()
@@ -219,7 +217,7 @@ def test_a_build_that_failed_goes_on_with_the_shards_that_are_whole(
     assert {path.name for path in tmp_path.iterdir()} == {"store", "undisturbed"}
 
 
-def test_a_build_that_was_killed_when_it_was_done_is_tidied_up(undisturbed, words, tmp_path):
+def test_leftovers_of_a_completed_build_are_removed(undisturbed, words, tmp_path):
     corpus = Pieces()
     build_store(corpus, words(3), tmp_path / "store")
     (tmp_path / "store.building").mkdir()
@@ -229,7 +227,7 @@ def test_a_build_that_was_killed_when_it_was_done_is_tidied_up(undisturbed, word
     assert {path.name for path in tmp_path.iterdir()} == {"store", "undisturbed"}
 
 
-def test_an_unfinished_store_of_something_else_is_left_alone(words, tmp_path):
+def test_an_unfinished_store_of_another_corpus_is_not_touched(words, tmp_path):
     corpus = Pieces()
     corpus.broken = {1}
     with pytest.raises(ValueError, match="piece 1 is broken"):
@@ -241,7 +239,7 @@ def test_an_unfinished_store_of_something_else_is_left_alone(words, tmp_path):
     assert sorted(path.name for path in (tmp_path / "store.building").iterdir()) == before
 
 
-def test_text_that_changes_while_it_is_read_is_refused(words, tmp_path):
+def test_text_that_changes_while_it_is_read_is_rejected(words, tmp_path):
     corpus = Pieces()
 
     def change(num_done, *_):
@@ -252,7 +250,7 @@ def test_text_that_changes_while_it_is_read_is_refused(words, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_progress_is_told_after_each_piece(words, tmp_path):
+def test_progress_is_reported_after_each_piece(words, tmp_path):
     told = []
     build_store(Pieces(), words(3), tmp_path / "store", progress=lambda *told_: told.append(told_))
     assert told == [(1, 3, 3), (2, 3, 6), (3, 3, 9)]
@@ -261,10 +259,10 @@ def test_progress_is_told_after_each_piece(words, tmp_path):
 @pytest.mark.parametrize(
     ("module", "num_writes", "num_finished"), [(shards, 5, 1), (merging, 3, 3)]
 )
-def test_a_full_disk_loses_nothing_that_is_finished(
+def test_finished_shards_survive_a_full_disk(
     undisturbed, words, tmp_path, monkeypatch, module, num_writes, num_finished
 ):
-    room = iter(range(num_writes))  # three make a shard
+    room = iter(range(num_writes))  # three writes make a shard
 
     def put_if_there_is_room(file, array):
         if next(room, None) is None:
@@ -285,7 +283,7 @@ def test_a_full_disk_loses_nothing_that_is_finished(
     assert contents(store.directory) == undisturbed
 
 
-def test_two_do_not_write_one_store(undisturbed, words, tmp_path):
+def test_two_processes_cannot_build_the_same_store(undisturbed, words, tmp_path):
     corpus = Pieces()
 
     def begin_again(*_):
@@ -296,7 +294,7 @@ def test_two_do_not_write_one_store(undisturbed, words, tmp_path):
     assert contents(store.directory) == undisturbed
 
 
-def test_who_wants_the_cache_waits_for_the_one_who_fills_it(words, tmp_path):
+def test_a_second_call_for_a_cached_store_waits_for_the_first_build(words, tmp_path):
     corpus = Pieces()
     reading, waiting = corpus.piece, threading.Event()
 
@@ -314,7 +312,7 @@ def test_who_wants_the_cache_waits_for_the_one_who_fills_it(words, tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
-def test_copies_of_documents_are_left_out_on_request(
+def test_duplicate_documents_are_skipped_on_request(
     documents, words, tmp_path, monkeypatch, at_once
 ):
     monkeypatch.setattr(merging, "_HASHES_AT_ONCE", at_once)
@@ -332,5 +330,7 @@ def test_copies_of_documents_are_left_out_on_request(
     store.verify()
     everything = build_store(corpus, words(4), tmp_path / "everything")
     assert (everything.num_documents, everything.num_duplicates) == (6, None)
-    with pytest.raises(ValueError, match="made with deduplicate=False. Received: deduplicate=True"):
+    with pytest.raises(
+        ValueError, match="built with deduplicate=False. Received: deduplicate=True"
+    ):
         build_store(corpus, words(4), everything.directory, deduplicate=True)

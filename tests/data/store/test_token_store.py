@@ -1,4 +1,4 @@
-"""TokenStore: random access, and that a damaged store is found out and named."""
+"""TokenStore: random access, and the detection of damaged stores."""
 
 import json
 
@@ -20,7 +20,7 @@ def built(documents, words, tmp_path):
     return build_store(corpus, words(10), tmp_path / "store")
 
 
-def test_sentences_and_documents_are_found_by_their_numbers(built):
+def test_sentences_and_documents_are_found_by_index(built):
     assert [built.sentence(index).tolist() for index in range(5)] == [
         [5, 6, 7],
         [8],
@@ -38,7 +38,7 @@ def test_every_token_is_located_in_its_document_and_sentence(built):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_or_truncated_file_is_named_with_the_remedy(built, name):
+def test_the_error_for_a_missing_or_truncated_file_names_the_remedy(built, name):
     path = built.directory / name
     content = path.read_bytes()
     for damaged in (content[:-1], b"", content + b"\0"):
@@ -51,7 +51,7 @@ def test_a_missing_or_truncated_file_is_named_with_the_remedy(built, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_flipped_bit_is_found_with_its_shard(built, name):
+def test_every_flipped_bit_is_detected_with_its_shard(built, name):
     built.verify()
     path = built.directory / name
     content = path.read_bytes()
@@ -74,7 +74,7 @@ def test_every_flipped_bit_is_found_with_its_shard(built, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"colour": "red"}, "exactly the keys version, corpus_fingerprint"),
+        ({"color": "red"}, "exactly the keys version, corpus_fingerprint"),
         ({"num_tokens": "12"}, "num_tokens is '12'"),
         ({"num_tokens": 11}, "num_tokens is not the sum"),
         ({"shards": [{}]}, "exactly the keys num_documents"),
@@ -82,7 +82,7 @@ def test_every_flipped_bit_is_found_with_its_shard(built, name):
         ({"tokenizer": None}, "tokenizer is None"),
     ],
 )
-def test_a_manifest_with_something_else_is_refused(built, change, message):
+def test_a_manifest_with_unexpected_content_is_rejected(built, change, message):
     path = built.directory / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=f"{message}.*Delete the folder"):
@@ -90,26 +90,26 @@ def test_a_manifest_with_something_else_is_refused(built, change, message):
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_a_store_of_another_version_is_refused(built, version):
+def test_a_store_of_another_version_is_rejected(built, version):
     (built.directory / "manifest.json").write_text(json.dumps({"version": version}))
-    with pytest.raises(ValueError, match=rf"is of version {version};.* version 3\..*Delete the"):
+    with pytest.raises(ValueError, match=rf"has version {version}.* version 3\..*Delete the"):
         TokenStore.open(built.directory)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"version": 3}', '{"version"', "\xff"])
-def test_a_manifest_that_is_none_is_refused(built, content):
+def test_an_unreadable_manifest_is_rejected(built, content):
     (built.directory / "manifest.json").write_text(content, encoding="latin1")
     with pytest.raises(ValueError, match=r"manifest\.json.*Delete the folder"):
         TokenStore.open(built.directory)
 
 
-def test_a_folder_without_a_store_is_no_store(tmp_path):
+def test_a_folder_without_a_store_cannot_be_opened(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(FileNotFoundError, match=r"build_store"):
             TokenStore.open(folder)
 
 
-def test_another_tokenizer_is_refused(built, words):
+def test_another_tokenizer_is_rejected(built, words):
     built.check_tokenizer(words(10))
     with pytest.raises(ValueError, match=r"another vocabulary: 15 tokens.*has 16 tokens"):
         built.check_tokenizer(words(11))
@@ -117,7 +117,7 @@ def test_another_tokenizer_is_refused(built, words):
         built.check_tokenizer(words(10, lowercase=False))
 
 
-def test_the_fingerprint_stands_for_all_that_is_in_it(built, documents, words, tmp_path):
+def test_the_fingerprint_identifies_the_content(built, documents, words, tmp_path):
     def fingerprint(text, num_words=10, name="other", **options):
         corpus = documents(text)
         corpus.pieces = lambda: iter([text[:1], text[1:]])
@@ -125,7 +125,7 @@ def test_the_fingerprint_stands_for_all_that_is_in_it(built, documents, words, t
         return build_store(corpus, words(num_words), tmp_path / name, **options).fingerprint
 
     assert TokenStore.open(built.directory).fingerprint == built.fingerprint == fingerprint(TEXT)
-    assert fingerprint(TEXT, deduplicate=True) == built.fingerprint, "there are no copies"
+    assert fingerprint(TEXT, deduplicate=True) == built.fingerprint, "the text has no duplicates"
     others = [
         fingerprint(TEXT, 11),
         fingerprint(TEXT[::-1]),
@@ -136,7 +136,7 @@ def test_the_fingerprint_stands_for_all_that_is_in_it(built, documents, words, t
     assert fingerprint([*TEXT, TEXT[0]], deduplicate=True) == built.fingerprint
 
 
-def test_it_makes_the_tokenizer_that_made_it(documents, words, tmp_path):
+def test_a_store_returns_the_tokenizer_it_was_built_with(documents, words, tmp_path):
     tokenizer = Tokenizer(words(4).vocab, lowercase=False, compat="huggingface")
     store = build_store(documents([["w0 W1 w2"]]), tokenizer, tmp_path / "store")
     again = TokenStore.open(store.directory).tokenizer()
@@ -146,7 +146,7 @@ def test_it_makes_the_tokenizer_that_made_it(documents, words, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[PAD]\n", "\xff", None])
-def test_a_vocabulary_that_has_changed_is_named(built, content):
+def test_a_changed_vocabulary_is_detected(built, content):
     path = built.directory / "vocab.txt"
     text = path.read_text() + "more\n" if content is None else content
     path.write_text(text, encoding="latin1")
@@ -155,13 +155,13 @@ def test_a_vocabulary_that_has_changed_is_named(built, content):
             reading()
 
 
-def test_a_store_without_its_vocabulary_is_damaged(built):
+def test_a_store_without_its_vocabulary_is_rejected(built):
     (built.directory / "vocab.txt").unlink()
     with pytest.raises(ValueError, match=r"vocab\.txt: it is missing.*Delete the folder"):
         TokenStore.open(built.directory)
 
 
-def test_it_is_known_where_a_store_is(built, tmp_path):
+def test_is_at_detects_the_folder_of_a_store(built, tmp_path):
     assert TokenStore.is_at(built.directory)
     assert not TokenStore.is_at(tmp_path)
     assert not TokenStore.is_at("docstrings")
