@@ -114,14 +114,13 @@ def pretraining_dataset(
         OSError: The text cannot be read, or the cache folder cannot be written.
 
     Example:
-
-    ```python
-    corpus = kb.Corpus.open("docstrings")
-    tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
-    dataset = kb.pretraining_dataset(corpus, tokenizer, batch_size=32, max_len=64)
-    features, labels, weights = next(iter(dataset))
-    features["tokens"].shape  # (32, 64)
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> corpus = kb.Corpus.open("docstrings")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
+        >>> dataset = kb.pretraining_dataset(corpus, tokenizer, batch_size=32, max_len=64)
+        >>> features, labels, weights = next(iter(dataset))
+        >>> features["tokens"].shape
+        TensorShape([32, 64])
     """
     masking = Masking(masking) if isinstance(masking, str) else masking
     if num_predictions is None:

@@ -171,40 +171,24 @@ def lay_out(
     Returns:
         The rows.
     """
-    # Of each example: its row, and its number in that row.
+    joined = _join(stored, examples, order, vocab)
     num_rows = len(splits) - 1
-    row = np.repeat(np.arange(num_rows), np.diff(splits))
-    number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]
-    # Of each text: its example, its number in that example, and its range in the store.
-    num_texts = examples.splits[order + 1] - examples.splits[order]
-    last_text = np.cumsum(num_texts) - 1
-    first_text = last_text + 1 - num_texts
-    example = np.repeat(np.arange(len(order)), num_texts)
-    nth = np.arange(len(example)) - first_text[example]
-    start, end = examples.texts[examples.splits[order][example] + nth].T
-
-    # The tokens of all rows, end to end: [CLS] before the first text, [SEP] after each.
-    is_first = nth == 0
-    sizes = end - start + 1 + is_first
-    stop = np.cumsum(sizes)
-    begin = stop - sizes
-    place = np.arange(stop[-1])
-    ids = stored.take(place + np.repeat(start - begin - is_first, sizes), mode="clip")
-    ids = ids.astype(np.int32)
-    ids[stop - 1] = vocab.sep_id
-    example_begin = begin[first_text]
-    ids[example_begin] = vocab.cls_id
-
-    # From there to the places in the rows.
-    valid_lens = np.bincount(row[example], sizes, num_rows).astype(np.int64)
+    row = np.repeat(np.arange(num_rows), np.diff(splits))  # of each example
+    number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]  # of each example in its row
+    text_row = row[joined.example]
+    valid_lens = np.bincount(text_row, joined.sizes, num_rows).astype(np.int64)
     row_begin = np.cumsum(valid_lens) - valid_lens
     shift = np.arange(num_rows) * max_len - row_begin
-    target = place + np.repeat(shift[row[example]], sizes)
+    place = np.arange(len(joined.ids))
+    target = place + np.repeat(shift[text_row], joined.sizes)
 
     def by_token(values: np.ndarray, padding: int = 0) -> np.ndarray:
         table = np.full(num_rows * max_len, padding, np.int32)
         table[target] = values
         return table.reshape(num_rows, max_len)
+
+    def by_text(values: np.ndarray) -> np.ndarray:
+        return by_token(np.repeat(values, joined.sizes))
 
     def by_example(values: np.ndarray, dtype: type = np.int32) -> np.ndarray:
         table: np.ndarray = np.zeros((num_rows, max_examples), dtype)
@@ -212,16 +196,55 @@ def lay_out(
         return table
 
     layout = Layout(
-        tokens=by_token(ids, vocab.pad_id),
-        segments=by_token(np.repeat((nth > 0) & examples.are_pairs, sizes)),
+        tokens=by_token(joined.ids, vocab.pad_id),
+        segments=by_text((joined.nth > 0) & examples.are_pairs),
         valid_lens=valid_lens.astype(np.int32),
         labels=by_example(examples.labels[order]),
-        weights=by_example(end[last_text] > start[last_text], np.float32),
+        weights=by_example(joined.has_text, np.float32),
     )
     if not packed:
         return layout
     return layout._replace(
-        example_ids=by_token(np.repeat(number[example] + 1, sizes)),
-        position_ids=by_token(place - np.repeat(example_begin[example], sizes)),
-        cls_positions=by_example(example_begin - row_begin[row]),
+        example_ids=by_text(number[joined.example] + 1),
+        position_ids=by_token(place - np.repeat(joined.begin[joined.example], joined.sizes)),
+        cls_positions=by_example(joined.begin - row_begin[row]),
     )
+
+
+class _Joined(NamedTuple):
+    """The tokens of examples, end to end: `[CLS]` before each example, `[SEP]` after each text.
+
+    Attributes:
+        ids: int32, the tokens.
+        begin: The place of each example's `[CLS]` in `ids`.
+        has_text: Whether each example holds text.
+        example: The example of each text.
+        nth: The number of each text in its example, from 0.
+        sizes: The tokens of each text, with its special tokens.
+    """
+
+    ids: np.ndarray
+    begin: np.ndarray
+    has_text: np.ndarray
+    example: np.ndarray
+    nth: np.ndarray
+    sizes: np.ndarray
+
+
+def _join(stored: np.ndarray, examples: Examples, order: np.ndarray, vocab: Vocab) -> _Joined:
+    num_texts = examples.splits[order + 1] - examples.splits[order]
+    last_text = np.cumsum(num_texts) - 1
+    first_text = last_text + 1 - num_texts
+    example = np.repeat(np.arange(len(order)), num_texts)
+    nth = np.arange(len(example)) - first_text[example]
+    start, end = examples.texts[examples.splits[order][example] + nth].T
+    is_first = nth == 0
+    sizes = end - start + 1 + is_first
+    stop = np.cumsum(sizes)
+    text_begin = stop - sizes
+    source = np.arange(stop[-1]) + np.repeat(start - text_begin - is_first, sizes)
+    ids = stored.take(source, mode="clip").astype(np.int32)  # special tokens may point outside
+    ids[stop - 1] = vocab.sep_id
+    begin = text_begin[first_text]
+    ids[begin] = vocab.cls_id
+    return _Joined(ids, begin, end[last_text] > start[last_text], example, nth, sizes)

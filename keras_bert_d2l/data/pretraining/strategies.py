@@ -48,12 +48,10 @@ class Masking:
         ValueError: An argument is out of range.
 
     Example:
-
-    ```python
-    masking = kb.Masking("whole_word", rate=0.2)
-    masking.num_predictions(128)  # 26
-    dataset = kb.pretraining_dataset(store, tokenizer, batch_size=32, masking=masking)
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> masking = kb.Masking("whole_word", rate=0.2)
+        >>> masking.num_predictions(128)
+        26
     """
 
     strategy: Strategy = "token"

@@ -88,11 +88,11 @@ def read_tfrecords(
         ValueError: A file does not hold such examples, or `batch_size` is too small.
 
     Example:
-
-    ```python
-    dataset = kb.read_tfrecords("examples/*.tfrecord", batch_size=32, vocab_size=30522, seed=0)
-    features, labels, weights = next(iter(dataset))
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> dataset = kb.read_tfrecords("docs.tfrecord", batch_size=32, vocab_size=2000, seed=0)
+        >>> features, labels, weights = next(iter(dataset))
+        >>> features["tokens"].shape
+        TensorShape([32, 128])
     """
     check_integer("batch_size", batch_size, 1)
     paths = _paths(source)
@@ -142,11 +142,11 @@ def write_tfrecords(
         OSError: The file cannot be written, or the disk is full.
 
     Example:
-
-    ```python
-    store = kb.TokenStore.open("stores/books")
-    kb.write_tfrecords(store, store.tokenizer(), "examples/books.tfrecord", max_len=128)
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
+        >>> count = kb.write_tfrecords(store, store.tokenizer(), "docs.tfrecord", dupe_factor=1)
+        >>> count > 1000
+        True
     """
     check_integer("dupe_factor", dupe_factor, 1)
     num_examples = 0

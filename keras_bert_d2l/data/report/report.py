@@ -51,7 +51,7 @@ class Group:
 class DataReport:
     """The measurements of `data_report`.
 
-    `groups()` returns them as text. The command `keras-bert-d2l data-report` writes a page.
+    `groups()` returns them as text, and the command `keras-bert-d2l data-report` as a page.
 
     Attributes:
         source: The folder of the store.
@@ -78,6 +78,13 @@ class DataReport:
         mask_rate: Share of these tokens that is predicted.
         replaced: Shares of the predicted tokens that are `"masked"`, `"replaced"` and `"kept"`.
         examples: A sample of masked examples.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
+        >>> report = kb.data_report(store, store.tokenizer())
+        >>> dict(report.groups()[0].figures)["tokens"] == f"{store.num_tokens:,}"
+        True
     """
 
     source: str
@@ -180,12 +187,13 @@ def data_report(
             with another tokenizer.
 
     Example:
-
-    ```python
-    store = kb.TokenStore.open("stores/books")
-    report = kb.data_report(store, store.tokenizer(), masking="whole_word")
-    report.unknown_rate  # the share of unknown words, such as 0.002
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
+        >>> report = kb.data_report(store, store.tokenizer(), masking="whole_word")
+        >>> [group.title for group in report.groups()]
+        ['Text', 'Vocabulary', 'Examples', 'Padding', 'Masks']
+        >>> 0.1 < report.mask_rate < 0.2
+        True
     """
     store.check_tokenizer(tokenizer)
     masking = Masking(masking) if isinstance(masking, str) else masking

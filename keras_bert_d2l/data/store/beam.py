@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.data.store.building import Progress, build_with
-from keras_bert_d2l.data.store.shards import make_shard, tokens_of_whole
+from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task
 from keras_bert_d2l.files import write_text
@@ -61,13 +61,15 @@ def build_store_with_beam(
         RuntimeError: The runner has failed, or a worker could not read or write.
 
     Example:
-
-    ```python
-    corpus = kb.Corpus.open("books/")
-    tokenizer = kb.Tokenizer(kb.Vocab.from_file("vocab.txt"))
-    threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
-    store = kb.build_store_with_beam(corpus, tokenizer, "store", pipeline_options=threads)
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> corpus = kb.Corpus.open("docstrings")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
+        >>> threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
+        >>> store = kb.build_store_with_beam(
+        ...     corpus, tokenizer, "stores/docstrings", pipeline_options=threads
+        ... )
+        >>> store.vocab_size
+        2000
     """
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
     directory = pathlib.Path(directory).absolute()  # workers may run in another folder
@@ -104,7 +106,7 @@ def _make_shards(
         if file.exists():
             raise ValueError(file.read_text(encoding="utf-8"))
     for _, folder in tasks:
-        num_tokens = tokens_of_whole(folder)
+        num_tokens = tokens_if_complete(folder)
         if num_tokens is None:
             raise OSError(
                 f"the pipeline has ended without making {folder}: every worker must have this "

@@ -76,13 +76,12 @@ def build_store(
         OSError: The text cannot be read, the folder cannot be written, or the disk is full.
 
     Example:
-
-    ```python
-    corpus = kb.Corpus.open("docstrings")
-    tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
-    store = kb.build_store(corpus, tokenizer, "stores/docstrings")
-    store.sentence(0)  # the ids of the first sentence
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> corpus = kb.Corpus.open("docstrings")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/docstrings")
+        >>> store.vocab_size
+        2000
     """
     check_integer("workers", workers, 1)
     make = functools.partial(make_shards, workers=workers)

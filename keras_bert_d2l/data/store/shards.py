@@ -37,7 +37,7 @@ def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.
     Returns:
         The number of tokens.
     """
-    num_tokens = tokens_of_whole(folder)
+    num_tokens = tokens_if_complete(folder)
     if num_tokens is None:
         with replacing_folder(folder) as temporary:
             num_tokens = _write(piece, tokenizer, temporary)
@@ -63,7 +63,7 @@ def bytes_of(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).view(np.uint8).data
 
 
-def tokens_of_whole(folder: pathlib.Path) -> int | None:
+def tokens_if_complete(folder: pathlib.Path) -> int | None:
     """Return the number of tokens of a shard, or None if it is missing or damaged."""
     try:
         content = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))

@@ -49,13 +49,13 @@ class TokenStore:
             the ids, and where sentences and documents begin.
 
     Example:
-
-    ```python
-    store = kb.TokenStore.open("stores/docstrings")
-    store.num_tokens
-    store.document(0)  # a list with the ids of each sentence
-    tokenizer = store.tokenizer()
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
+        >>> document = store.document(0)  # the ids of each sentence
+        >>> document[0].tolist() == store.sentence(0).tolist()
+        True
+        >>> len(store.tokenizer().vocab)
+        2000
     """
 
     def __init__(self, directory: pathlib.Path, content: Manifest) -> None:
