@@ -49,7 +49,7 @@ def pretraining_dataset(
     drop_remainder: bool = True,
     cache_dir: PathLike | None = None,
 ) -> tf.data.Dataset:
-    """Return batches for pretraining on masked tokens and next sentences, ready for `fit`.
+    r"""Return batches for pretraining on masked tokens and next sentences, ready for `fit`.
 
     A row is `[CLS] A [SEP] B [SEP]` and padding. Every epoch has new pairs, a new order and new
     masks, all determined by `seed`: row i of an epoch is the same in every process, for any batch
@@ -115,12 +115,16 @@ def pretraining_dataset(
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> corpus = kb.Corpus.open("docstrings")
-        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
-        >>> dataset = kb.pretraining_dataset(corpus, tokenizer, batch_size=32, max_len=64)
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> dataset = kb.pretraining_dataset(
+        ...     corpus, tokenizer, batch_size=2, max_len=16, cache_dir="stores"
+        ... )
         >>> features, labels, weights = next(iter(dataset))
-        >>> features["tokens"].shape
-        TensorShape([32, 64])
+        >>> features["tokens"].shape, labels["mlm"].shape
+        (TensorShape([2, 16]), TensorShape([2, 2]))
     """
     masking = Masking(masking) if isinstance(masking, str) else masking
     if num_predictions is None:

@@ -62,7 +62,7 @@ def read_tfrecords(
     seed: int | None = None,
     drop_remainder: bool = True,
 ) -> tf.data.Dataset:
-    """Read pretraining examples that google's or the Model Garden's script wrote, for `fit`.
+    r"""Read pretraining examples that google's or the Model Garden's script wrote, for `fit`.
 
     The lengths T and P are those of the first example, and all examples must have them. Files
     without next-sentence labels give batches without `nsp`.
@@ -89,10 +89,16 @@ def read_tfrecords(
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> dataset = kb.read_tfrecords("docs.tfrecord", batch_size=32, vocab_size=2000, seed=0)
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
+        >>> count = kb.write_tfrecords(store, tokenizer, "pets.tfrecord", max_len=16)
+        >>> dataset = kb.read_tfrecords("*.tfrecord", batch_size=2, vocab_size=len(tokenizer.vocab))
         >>> features, labels, weights = next(iter(dataset))
         >>> features["tokens"].shape
-        TensorShape([32, 128])
+        TensorShape([2, 16])
     """
     check_integer("batch_size", batch_size, 1)
     paths = _paths(source)
@@ -119,7 +125,7 @@ def write_tfrecords(
     seed: int = 0,
     **options: Unpack[ExampleArguments],
 ) -> int:
-    """Write pretraining examples with static masks, for other programs.
+    r"""Write pretraining examples with static masks, for other programs.
 
     The file has the format of google-research/bert's create_pretraining_data.py. It appears when
     it is complete. The examples are shuffled within each pass over the text.
@@ -143,10 +149,15 @@ def write_tfrecords(
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
-        >>> count = kb.write_tfrecords(store, store.tokenizer(), "docs.tfrecord", dupe_factor=1)
-        >>> count > 1000
-        True
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
+        >>> kb.write_tfrecords(
+        ...     store, tokenizer, "pets.tfrecord", dupe_factor=1, max_len=16, objective="none"
+        ... )
+        2
     """
     check_integer("dupe_factor", dupe_factor, 1)
     num_examples = 0

@@ -49,7 +49,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class DataReport:
-    """The measurements of `data_report`.
+    r"""The measurements of `data_report`.
 
     `groups()` returns them as text, and the command `keras-bert-d2l data-report` as a page.
 
@@ -81,10 +81,14 @@ class DataReport:
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
-        >>> report = kb.data_report(store, store.tokenizer())
-        >>> dict(report.groups()[0].figures)["tokens"] == f"{store.num_tokens:,}"
-        True
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
+        >>> report = kb.data_report(store, tokenizer, max_len=16)
+        >>> [group.title for group in report.groups()]
+        ['Text', 'Vocabulary', 'Examples', 'Padding', 'Masks']
     """
 
     source: str
@@ -163,7 +167,7 @@ def data_report(
     seed: int = 0,
     num_shown: int = 20,
 ) -> DataReport:
-    """Measure what a model will see of a text.
+    r"""Measure what a model will see of a text.
 
     Tokens, sentences and documents are counted in the whole store. Examples are those of one epoch;
     for a large store they are made of every n-th document. Masks are measured on half a million
@@ -188,12 +192,14 @@ def data_report(
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
-        >>> report = kb.data_report(store, store.tokenizer(), masking="whole_word")
-        >>> [group.title for group in report.groups()]
-        ['Text', 'Vocabulary', 'Examples', 'Padding', 'Masks']
-        >>> 0.1 < report.mask_rate < 0.2
-        True
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
+        >>> report = kb.data_report(store, tokenizer, max_len=16, masking="whole_word")
+        >>> report.num_documents, report.num_sentences
+        (2, 3)
     """
     store.check_tokenizer(tokenizer)
     masking = Masking(masking) if isinstance(masking, str) else masking

@@ -61,15 +61,11 @@ def build_store_with_beam(
         RuntimeError: The runner has failed, or a worker could not read or write.
 
     Example:
-        >>> import keras_bert_d2l as kb
-        >>> corpus = kb.Corpus.open("docstrings")
-        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
-        >>> threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
-        >>> store = kb.build_store_with_beam(
-        ...     corpus, tokenizer, "stores/docstrings", pipeline_options=threads
-        ... )
-        >>> store.vocab_size
-        2000
+
+    ```python
+    threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
+    store = kb.build_store_with_beam(corpus, tokenizer, "store", pipeline_options=threads)
+    ```
     """
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
     directory = pathlib.Path(directory).absolute()  # workers may run in another folder

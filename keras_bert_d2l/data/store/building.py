@@ -45,7 +45,7 @@ def build_store(
     deduplicate: bool = False,
     progress: Progress | None = None,
 ) -> TokenStore:
-    """Tokenize a corpus into a folder, or open the folder if that was done before.
+    r"""Tokenize a corpus into a folder, or open the folder if that was done before.
 
     The corpus is streamed, so memory does not grow with it. The folder appears when it is complete.
     Until then, the finished parts are in a folder beside it, `directory` with `.building` appended.
@@ -77,11 +77,13 @@ def build_store(
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> corpus = kb.Corpus.open("docstrings")
-        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=2000))
-        >>> store = kb.build_store(corpus, tokenizer, "stores/docstrings")
-        >>> store.vocab_size
-        2000
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
+        >>> store.num_documents, store.num_sentences
+        (2, 3)
     """
     check_integer("workers", workers, 1)
     make = functools.partial(make_shards, workers=workers)

@@ -23,7 +23,7 @@ from keras_bert_d2l.types import PathLike
 
 
 class TokenStore:
-    """A corpus as token ids on disk: tokenized once, read in any order, never held in memory.
+    r"""A corpus as token ids on disk: tokenized once, read in any order, never held in memory.
 
     `build_store` writes a store and opens it; `TokenStore.open` opens an existing one.
 
@@ -50,12 +50,17 @@ class TokenStore:
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> store = kb.TokenStore.open("stores/docstrings")  # see `build_store`
-        >>> document = store.document(0)  # the ids of each sentence
-        >>> document[0].tolist() == store.sentence(0).tolist()
-        True
-        >>> len(store.tokenizer().vocab)
-        2000
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
+        >>> store = kb.TokenStore.open("stores/pets")
+        >>> ids = store.sentence(0)
+        >>> [tokenizer.vocab.tokens[i] for i in ids][-1]
+        '.'
+        >>> len(store.document(0))  # sentences
+        2
     """
 
     def __init__(self, directory: pathlib.Path, content: Manifest) -> None:
