@@ -22,7 +22,7 @@ from keras_bert_d2l.data.tasks.examples import (
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_Figures: TypeAlias = list[tuple[str | Text, str]]
+_Lines: TypeAlias = list[tuple[str | Text, str]]
 
 _MEASURED, _MEASURED_QUESTIONS = 200_000, 20_000  # examples; of more, every n-th is measured
 _SHOWN = 5
@@ -78,15 +78,15 @@ def peek(
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
-    groups: dict[str, _Figures] = {
+    groups: dict[str, _Lines] = {
         "examples": _sizes(examples),
         "columns": [(f"`{role}`", name) for role, name in examples.columns.items()],
         "labels": _labels(examples),
         "tokens": _lengths(measured, rows, max_len, batch_size, len(examples)),
         "dropped": _dropped(examples, rows),
     }
-    for title, figures in groups.items():
-        for number, (name, value) in enumerate(figures):
+    for title, lines in groups.items():
+        for number, (name, value) in enumerate(lines):
             name = name if isinstance(name, Text) else Text(name)  # brackets are not markup
             table.add_row("" if number else title, name, Text(value))
         table.add_section()
@@ -96,16 +96,16 @@ def peek(
     return captured.get()
 
 
-def _sizes(examples: TaskExamples) -> _Figures:
-    figures: _Figures = [("total", f"{len(examples):,}")]
+def _sizes(examples: TaskExamples) -> _Lines:
+    lines: _Lines = [("total", f"{len(examples):,}")]
     if isinstance(examples, WordExamples):
-        figures.append(("words", f"{sum(map(len, examples.words)):,}"))
+        lines.append(("words", f"{sum(map(len, examples.words)):,}"))
     if isinstance(examples, QuestionExamples):
-        figures.append(("different contexts", f"{len(set(examples.contexts)):,}"))
-    return figures
+        lines.append(("different contexts", f"{len(set(examples.contexts)):,}"))
+    return lines
 
 
-def _labels(examples: TaskExamples) -> _Figures:
+def _labels(examples: TaskExamples) -> _Lines:
     if not examples.has_labels:
         return [("none", "")]
     if isinstance(examples, QuestionExamples):
@@ -117,44 +117,44 @@ def _labels(examples: TaskExamples) -> _Figures:
         ]
     if isinstance(examples, TextExamples) and examples.task == "regress":
         scores = np.array(examples.labels, np.float64)
-        figures = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
-        figures["standard deviation"] = scores.std()
-        return [(name, f"{value:,.3f}") for name, value in figures.items()]
+        lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
+        lines["standard deviation"] = scores.std()
+        return [(name, f"{value:,.3f}") for name, value in lines.items()]
     return _label_counts(examples)
 
 
-def _label_counts(examples: TaskExamples) -> _Figures:
+def _label_counts(examples: TaskExamples) -> _Lines:
     counts = examples.label_counts()
     is_multi = isinstance(examples, TextExamples) and examples.multi_label
     total = len(examples) if is_multi else counts.total()
     shown = counts.most_common(_SHOWN_LABELS)
     width = max((cell_len(label) for label, _ in shown), default=0) + 2
-    figures: _Figures = []
+    lines: _Lines = []
     for label, count in shown:
         bar = "█" * max(1, round(_BAR * count / shown[0][1]))
         name = Text.assemble(set_cell_size(label, width), (bar, "cyan"))
-        figures.append((name, _share(count, total)))
+        lines.append((name, _share(count, total)))
     if len(counts) > len(shown):
         rest = counts.total() - sum(count for _, count in shown)
         more = how_many(len(counts) - len(shown), "more label")
-        figures.append((more, _share(rest, counts.total())))
+        lines.append((more, _share(rest, counts.total())))
     if is_multi:
         of_columns = examples.columns.get("label", "").split(", ")
         unused = [name for name in of_columns if name not in counts]
         if len(of_columns) > 1 and unused:
-            figures.append((f"never used: {', '.join(unused)}", ""))
-        figures.append(("mean labels per example", f"{counts.total() / len(examples):.2f}"))
-    return figures
+            lines.append((f"never used: {', '.join(unused)}", ""))
+        lines.append(("mean labels per example", f"{counts.total() / len(examples):.2f}"))
+    return lines
 
 
 def _lengths(
     examples: TaskExamples, rows: TaskRows, max_len: int, batch_size: int, num_all: int
-) -> _Figures:
+) -> _Lines:
     lengths = rows.full_lengths[rows.full_lengths > 0]
-    figures: _Figures = []
+    lines: _Lines = []
     if len(examples) < num_all:
-        figures.append(("measured on", f"{len(examples):,} of {num_all:,} examples"))
-    figures += [
+        lines.append(("measured on", f"{len(examples):,} of {num_all:,} examples"))
+    lines += [
         ("median per example", f"{np.median(lengths):,.0f}"),
         ("95th percentile", f"{np.quantile(lengths, 0.95):,.0f}"),
         ("maximum", f"{lengths.max():,}"),
@@ -164,24 +164,22 @@ def _lengths(
         truncated = f"longer than {max_len} tokens, split into rows"
     elif isinstance(examples, TextExamples) and examples.texts_b is not None:
         truncated += ", longer text first"
-    figures.append((truncated, _share(rows.num_truncated, len(examples))))
+    lines.append((truncated, _share(rows.num_truncated, len(examples))))
     if isinstance(examples, QuestionExamples):
-        figures.append(("rows", f"{len(rows):,}"))
+        lines.append(("rows", f"{len(rows):,}"))
     if isinstance(examples, WordExamples):
         num_words = sum(map(len, examples.words))
-        figures.append(
-            ("words truncated or without a token", _share(rows.num_words_cut, num_words))
-        )
-    figures.append((f"padding, batch size {batch_size}", f"{rows.padding_share(batch_size):.1%}"))
-    return figures
+        lines.append(("words truncated or without a token", _share(rows.num_words_cut, num_words)))
+    lines.append((f"padding, batch size {batch_size}", f"{rows.padding_share(batch_size):.1%}"))
+    return lines
 
 
-def _dropped(examples: TaskExamples, rows: TaskRows) -> _Figures:
-    figures: _Figures = []
+def _dropped(examples: TaskExamples, rows: TaskRows) -> _Lines:
+    lines: _Lines = []
     for reason, count in (*examples.dropped.items(), *rows.dropped.items()):
         place = examples.first_dropped.get(reason)
-        figures.append((reason + (f" (first: {place})" if place else ""), f"{count:,}"))
-    return figures or [("none", "0")]
+        lines.append((reason + (f" (first: {place})" if place else ""), f"{count:,}"))
+    return lines or [("none", "0")]
 
 
 def _share(count: int, total: int) -> str:

@@ -74,11 +74,11 @@ def _example(has_labels: bool, row: _Row) -> dict[str, object]:
     if not any(map(str.strip, words)):
         raise Unusable("no words")
     if not all(words):
-        raise Unusable("an empty word")
+        raise Unusable("empty word")
     if has_labels and len(words) != len(labels):
         raise Unusable("different numbers of words and labels")
     if has_labels and not all(labels):
-        raise Unusable("a word without a label")
+        raise Unusable("word without a label")
     name = row.id or str(row.line)
     return {"ids": name, "words": words, "labels": labels if has_labels else None}
 

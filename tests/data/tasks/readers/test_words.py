@@ -50,7 +50,7 @@ def test_conllu_is_detected_without_its_file_name_and_may_lack_tags(write):
     assert read_examples("tag", write("dev.txt", CONLLU)).words[0] == ("I", "do", "n't", ".")
     blank = "1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_\n"
     examples = read_examples("tag", write("blank.conllu", blank))
-    assert (examples.words, examples.dropped) == ((("b",),), {"a word without a label": 1})
+    assert (examples.words, examples.dropped) == ((("b",),), {"word without a label": 1})
     assert read_examples("tag", write("blank.conllu", blank), label="XPOS").labels is None
     with pytest.raises(ValueError, match="line 1: a word must have 10 columns"):
         read_examples("tag", write("short.conllu", "1\ta\tb\n"))
@@ -80,8 +80,8 @@ def test_sentences_with_more_or_fewer_labels_than_words_are_counted(write):
     content = "a B-X\nb O\n\nc\nd O\n\ne O\n"
     examples = read_examples("tag", write("a.conll", content))
     assert examples.words == (("a", "b"), ("e",))
-    assert examples.dropped == {"a word without a label": 1}
-    assert examples.first_dropped == {"a word without a label": "line 4"}
+    assert examples.dropped == {"word without a label": 1}
+    assert examples.first_dropped == {"word without a label": "line 4"}
     lines = [
         {"tokens": ["a", "b"], "ner_tags": [0, 1]},
         {"tokens": ["a", "b"], "ner_tags": [0]},
@@ -94,7 +94,7 @@ def test_sentences_with_more_or_fewer_labels_than_words_are_counted(write):
     assert examples.dropped == {
         "different numbers of words and labels": 1,
         "no words": 1,
-        "an empty word": 1,
+        "empty word": 1,
     }
 
 
@@ -111,7 +111,7 @@ def test_an_ideographic_space_may_be_a_word(write):
         examples = read_examples("tag", write(name, content))
         assert examples.words == (("a", "\u3000", "b"),)
         assert examples.labels == (("X", "Y", "X"),)
-    assert examples.dropped == {"an empty word": 1}
+    assert examples.dropped == {"empty word": 1}
     alone = write("b.conll", "\u3000\tY\n\na\tX\n")
     assert read_examples("tag", alone).dropped == {"no words": 1}
 
