@@ -52,8 +52,8 @@ from .data.tasks.splitting import split_examples as split_examples
 from .inference.evaluation.evaluation import (
     Evaluation as Evaluation,
     evaluate as evaluate,
-    print_evaluation as print_evaluation,
 )
+from .inference.evaluation.tables import print_evaluation as print_evaluation
 from .inference.pretraining.fill_mask import (
     Prediction as Prediction,
     fill_mask as fill_mask,

@@ -13,7 +13,8 @@ from keras_bert_d2l.cli.task_options import Header, Id, Label, Separator, Text, 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
-from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate, print_evaluation
+from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, evaluate
+from keras_bert_d2l.inference.evaluation.tables import print_evaluation
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
 _TASK_OF = {kind: task for task, kind in TASK_MODELS.items()}

@@ -1,1 +1,1 @@
-"""Logits in, words out: what a trained model answers."""
+"""What models answer: masked tokens, labels, tags, answers, embeddings, and how good they are."""

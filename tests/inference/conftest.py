@@ -1,4 +1,4 @@
-"""A small model, its tokenizer, and models that the words decide for."""
+"""A small model, its tokenizer, and task models whose outputs depend on single words."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 
 @pytest.fixture(scope="session")
 def words_tokenizer():
-    """A tokenizer of a dozen words; its graph takes a second to make."""
+    """A tokenizer with a dozen words, shared because building its graph takes a second."""
     return Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
 
 
 @pytest.fixture(scope="session")
 def words_bert(words_tokenizer):
-    """A model of two blocks with weights so large that its answers differ, not to be trained."""
+    """A model with weights so large that its answers differ. Tests must not train it."""
     bert = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 2, 0.1, 16)
     rng = np.random.default_rng(0)
     for weight in bert.weights:
@@ -28,10 +28,9 @@ def words_bert(words_tokenizer):
 
 @pytest.fixture(scope="session")
 def open_bert(words_tokenizer):
-    """A model that hides nothing: unit i of what it encodes says how much there is of token i.
+    """A model whose outputs can be predicted: unit i of the encoding counts token i.
 
-    Every token looks at all others alike, and a little; the pooler shows what the start token has
-    seen.
+    Every token attends weakly and equally to all tokens. The pooler copies the encoding of `[CLS]`.
     """
     size = len(words_tokenizer.vocab)
     bert = BERTModel(size, size + size % 2, 4, 2, 1, 0.0, 16)
@@ -46,11 +45,11 @@ def open_bert(words_tokenizer):
 
 @pytest.fixture(scope="session")
 def open_task(open_bert, words_tokenizer):
-    """A function that makes the model of a task, for which words decide.
+    """A function that creates the model of a task whose outputs depend on single words.
 
-    `open_task(kind, {(word, column): weight}, **options)`: a column of the head's outputs is the
-    larger, the more there is of words that have a weight in it; under `None` stands its bias. The
-    model makes no graph, which would take longer than what it computes.
+    `open_task(kind, {(word, column): weight}, **options)`: a word adds its weight to a column of
+    the head's outputs; the word `None` sets the bias. The model runs eagerly, because building a
+    graph takes longer than computing.
     """
 
     def make(kind, weights, **options):

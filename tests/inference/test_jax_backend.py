@@ -1,4 +1,4 @@
-"""Labels, tags and answers under the JAX backend, in a process of its own."""
+"""Labels, tags and answers under the JAX backend, in a separate process."""
 
 import dataclasses
 import importlib.util

@@ -1,1 +1,1 @@
-"""Metrics, predictions and worst errors of a fine-tuned model."""
+"""How well a model does its task: metrics, confusions and the worst mistakes."""

@@ -1,6 +1,4 @@
-"""A task's model and examples in, an error out where the two do not go together."""
-
-from typing import Any
+"""Checks that a model and the examples of a task belong together."""
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.data.tasks.examples import (
@@ -28,15 +26,16 @@ TASK_MODELS: dict[str, type[TaskModel]] = {
 }
 
 
-def check_examples(model: Any, examples: TaskExamples) -> None:
-    """Raises a `ValueError` for examples that a model can neither learn from nor be measured by.
+def check_examples(model: TaskModel, examples: TaskExamples) -> None:
+    """Check that a model can be trained on the examples and evaluated with them.
 
     Args:
         model: The model of a task.
-        examples: What `read_examples` returns.
+        examples: The examples that `read_examples` returns.
 
     Raises:
-        ImportError: A library that the scores of the task need is not installed.
+        ImportError: A library that the task's metrics need is not installed.
+        ValueError: The model and the examples do not belong together.
     """
     if not isinstance(examples, TextExamples | WordExamples | QuestionExamples):
         raise ValueError(
@@ -45,30 +44,30 @@ def check_examples(model: Any, examples: TaskExamples) -> None:
     kind, where = TASK_MODELS[examples.task], examples.source or "The examples"
     if not isinstance(model, kind):
         raise ValueError(
-            f"{where}: the task {examples.task!r} takes a {kind.__name__}. Received: a "
+            f"{where}: the task {examples.task!r} needs a {kind.__name__}. Received: a "
             f"{type(model).__name__}."
         )
     if not len(examples):
         dropped = "; ".join(examples.dropped_in_words()) or "It is empty."
-        raise ValueError(f"{where}: there is no example. {dropped}")
+        raise ValueError(f"{where}: there are no examples. {dropped}")
     if not examples.has_labels:
-        raise ValueError(f"{where}: it is not said what is right; name the column of the labels.")
+        raise ValueError(f"{where}: the examples have no labels; name the column of the labels.")
     _check_labels(model, examples, where)
     check_vocabulary(model, model.tokenizer)
     check_libraries(examples.task)
 
 
-def _check_labels(model: Any, examples: TaskExamples, where: str) -> None:
+def _check_labels(model: TaskModel, examples: TaskExamples, where: str) -> None:
     several = isinstance(examples, TextExamples) and examples.multi_label
     if isinstance(model, SequenceClassifier) and model.multi_label != several:
-        kinds = ("one label for each text", "any number of labels for each text")
+        kinds = ("one label per text", "any number of labels per text")
         raise ValueError(
-            f"{where}: the model gives {kinds[model.multi_label]}. Received: {kinds[several]}; "
-            "make both with the same `multi_label`."
+            f"{where}: the model predicts {kinds[model.multi_label]}. Received: examples with "
+            f"{kinds[several]}; create both with the same `multi_label`."
         )
     if isinstance(model, SequenceRegressor) and len(model.labels) != 1:
         raise ValueError(
-            f"{where}: examples have one score each. Received: a model of the scores "
+            f"{where}: examples have one score each. Received: a model with the scores "
             f"{', '.join(model.labels)}."
         )
     known = getattr(model, "labels", ())
@@ -77,9 +76,9 @@ def _check_labels(model: Any, examples: TaskExamples, where: str) -> None:
         named = ", ".join(
             f"{name!r} ({how_many(count, 'time')})" for name, count in unknown.items()
         )
-        remedy = "take a model of all labels, or take these examples out"
+        remedy = "use a model with all labels, or remove these examples"
         if differ_in_capitals(unknown, known):
-            remedy = "they differ in capitals alone, write them alike in all files"
+            remedy = "they differ only in case, so spell them alike in all files"
         raise ValueError(
             f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; "
             f"{remedy}."

@@ -1,9 +1,9 @@
-"""Tags of words in, the stretches of words that they name out, and how many of these are right."""
+"""Entities: the spans of words that tags such as `B-PER` and `I-PER` mark, and their F1."""
 
 import re
 from collections.abc import Iterable, Sequence
 
-# Letters of BIO, BIOES and BILOU, alone or before a type; IOB1 and IOBES use the same.
+# The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same.
 _TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
 _SAME = {"L": "E", "U": "S"}  # last is end, unit is single
 
@@ -11,26 +11,26 @@ Span = tuple[str, int, int]
 
 
 def has_scheme(labels: Iterable[str]) -> bool:
-    """Tells whether labels are those of a scheme for spans: `B-PER`, `I-PER`, `O` and the like."""
+    """Return whether the labels mark spans: `B-PER`, `I-PER`, `O` and the like."""
     labels = set(labels)
     return bool(labels - {"O"}) and all(_TAG.fullmatch(label) for label in labels)
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Finds the spans that the tags of a text name, whatever the scheme.
+    """Return the spans that the tags of a text mark, in any of the schemes.
 
-    A word belongs to the span of the word before if that one is tagged B or I, this one I or E,
-    and both have the same type; any other word but O begins a span. So an I without a B begins
-    one, as in IOB1, and a span that is never ended ends with its last word. This is the default
-    reading of seqeval, and of the script of the CoNLL-2000 task.
+    A word continues the span of the previous word if that one is tagged B or I, this one is tagged
+    I or E, and both have the same type. Any other word, except O, begins a new span. So an I
+    without a B begins a span, as in IOB1, and an unfinished span ends with its last word. seqeval
+    (by default) and the CoNLL-2000 script read tags in the same way.
 
     Args:
         tags: A tag for each word.
 
-    Returns: type, first word and last word plus one of each span, in their order.
+    Returns: the type, the first word, and the index past the last word of each span, in order.
 
     Raises:
-        ValueError: A tag is of no scheme.
+        ValueError: A tag belongs to no scheme.
     """
     found: list[Span] = []
     before, type_before = "O", ""
@@ -53,14 +53,14 @@ def spans(tags: Sequence[str]) -> list[Span]:
 def span_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Returns precision, recall and F1 of the spans of all texts together.
+    """Return precision, recall and F1 over the spans of all texts.
 
-    A span is right if the other side has one of the same type with the same words. What would be
-    divided by zero is 0.
+    A predicted span is right if a gold span has the same type and the same words. A division by
+    zero gives 0.
 
     Args:
-        gold: The tags of the words of each text.
-        predicted: As many.
+        gold: The tags of each text's words.
+        predicted: The predicted tags, of the same lengths.
 
     Returns: `precision`, `recall` and `f1`.
     """

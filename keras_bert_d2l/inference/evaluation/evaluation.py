@@ -1,46 +1,63 @@
-"""A task's model and examples in, its figures, predictions and worst mistakes out."""
+"""`evaluate`: the metrics, predictions and worst mistakes of a model on labeled examples."""
 
 import dataclasses
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, cast
 
 import numpy as np
-from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
     TextExamples,
     WordExamples,
-    how_many,
 )
 from keras_bert_d2l.inference.evaluation import scores
 from keras_bert_d2l.inference.evaluation.compatibility import check_examples
-from keras_bert_d2l.inference.tasks.answers import FoundAnswer, answer, fitting_questions
-from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
+from keras_bert_d2l.inference.tasks.answers import (
+    AnswerOptions,
+    FoundAnswer,
+    answer,
+    fitting_questions,
+)
+from keras_bert_d2l.inference.tasks.labels import (
+    Classification,
+    Regression,
+    RowOptions,
+    Tag,
+    classify,
+    regress,
+    tag,
+)
+from keras_bert_d2l.models.tasks import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+)
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
+Predictions: TypeAlias = (
+    list[Classification] | list[Regression] | list[list[Tag]] | list[FoundAnswer]
+)
+
 NUM_MISTAKES = 20
-_MOST_CHARACTERS = 300  # of the text of a mistake
-_NOTHING = "(none)"  # in a table: no label, or no answer
-_MOST_COLUMNS = 10  # of a table of confusions; more do not fit a terminal
-_WORDS_AROUND = 8  # that a mistake in tagging is shown with, on either side
+_WORDS_AROUND = 8  # words of context on each side of a wrongly tagged word
 
 
 @dataclasses.dataclass(frozen=True)
 class Mistake:
-    """A prediction that is wrong, to be read.
+    """A wrong prediction.
 
     Attributes:
         id: The name of the example.
-        text: Its text; of a pair both, of words those around the `[word]`, of a question it.
-        gold: What is right.
+        text: Its text: both texts of a pair, a wrongly tagged `[word]` with its context, or the
+            question.
+        gold: What is correct.
         predicted: What was predicted.
-        score: How sure the model was: the probability of what it predicted; of a regressor by how
-            much it is wrong.
+        score: The confidence: the probability of the prediction. For a regressor, the size of the
+            error.
     """
 
     id: str
@@ -52,11 +69,11 @@ class Mistake:
 
 @dataclasses.dataclass(frozen=True)
 class Confusion:
-    """How often each label was predicted for each.
+    """How often each label was predicted for each gold label.
 
     Attributes:
         labels: The names of the C labels.
-        counts: int `(C, C)`, a row for each gold label, a column for each predicted one.
+        counts: int `(C, C)`, with a row per gold label and a column per predicted label.
     """
 
     labels: tuple[str, ...]
@@ -66,16 +83,13 @@ class Confusion:
     def of(
         cls, gold: Iterable[str], predicted: Iterable[str], labels: Sequence[str]
     ) -> "Confusion":
-        """Counts the pairs of labels."""
-        ids = {label: number for number, label in enumerate(labels)}
-        counts = np.zeros((len(ids), len(ids)), "int64")
-        pairs = [(ids[one], ids[other]) for one, other in zip(gold, predicted, strict=True)]
-        if pairs:
-            np.add.at(counts, tuple(np.array(pairs).T), 1)
+        """Count the pairs of gold and predicted labels."""
+        metrics = scores.library("classify")
+        counts = metrics.confusion_matrix(list(gold), list(predicted), labels=list(labels))
         return cls(tuple(labels), counts)
 
     def most_frequent(self, number: int) -> list[tuple[str, str, int]]:
-        """Returns the most frequent confusions: gold label, predicted label, how often."""
+        """Return the most frequent confusions: gold label, predicted label and count."""
         wrong = self.counts - np.diag(np.diag(self.counts))
         order = np.argsort(-wrong, axis=None, kind="stable")[:number]
         pairs = zip(*np.unravel_index(order, wrong.shape), strict=True)
@@ -92,20 +106,30 @@ class Evaluation:
 
     Attributes:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
-        metrics: The figures, as `inference.scores` computes them for the task; of questions of
-            which some have no answer also the `null_threshold`; and how many questions are too
-            long to be read, `unread_questions`, which count as left without an answer.
+        metrics: The metrics of the task, by name. If some questions have no answer, also the
+            `null_threshold`. If some questions are too long to be read, also their number,
+            `unread_questions`; they count as unanswered.
         predictions: What `classify`, `regress` or `tag` returns for the examples, or the best
-            answer to each question, a `FoundAnswer`.
-        errors: The 20 mistakes of which the model was surest, the surest first; of a regressor
-            the 20 largest.
-        confusion: Of classes or tags; `None` where there are none, or several for a text.
-        num_examples: How many examples there were.
+            `FoundAnswer` to each question.
+        errors: The 20 mistakes with the highest confidence, in descending order; for a regressor,
+            the 20 largest errors.
+        confusion: The confusions of classes or tags. `None` if there are none, or if a text can
+            have several labels.
+        num_examples: Number of examples.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    evaluation = kb.Evaluation("regress", {"pearson": 0.9}, [], [], None, num_examples=2)
+    evaluation.metrics["pearson"]
+    ```
     """
 
     task: str
     metrics: dict[str, float]
-    predictions: list[Any]
+    predictions: Predictions
     errors: list[Mistake]
     confusion: Confusion | None
     num_examples: int
@@ -121,118 +145,115 @@ def evaluate(
     max_answer_len: int = 30,
     null_threshold: float | None = None,
 ) -> Evaluation:
-    """Compares a model's predictions with what is right.
+    """Compare a model's predictions with the labels of examples.
 
     Args:
-        model: The model of the examples' task, with its tokenizer.
-        examples: What `read_examples` returns, with labels.
-        batch_size: Number of rows that pass through the model at once.
-        max_len: Most tokens of a row; `None`: as for `classify`, `regress`, `tag` or `answer`.
-        overlap: Of the windows of long contexts; as for `answer`.
+        model: The model for the task of the examples, with its tokenizer.
+        examples: The examples that `read_examples` returns, with labels.
+        batch_size: Rows per batch.
+        max_len: Maximum number of tokens in a row. `None` has the same meaning as for `classify`,
+            `regress`, `tag` or `answer`.
+        overlap: Overlap of the windows of long contexts, as for `answer`.
         max_answer_len: As for `answer`.
-        null_threshold: As for `answer`, for questions of which some have no answer. `None`: the
-            one that is best for these examples, as is done with development data.
+        null_threshold: As for `answer`, if some questions have no answer. `None` means the best
+            threshold for these examples, which is right for development data.
 
     Raises:
         ImportError: scikit-learn or scipy is not installed.
-        ValueError: The examples have no labels or are of another task than the model, there are
-            none, or the model does not know one of their labels.
+        ValueError: There are no examples, they have no labels or belong to another task, or the
+            model does not know one of their labels.
 
     Example:
 
     ```python
-    evaluation = evaluate(classifier, read_examples("classify", "dev.tsv"))
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a good bad film".split()))
+    bert = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    examples = kb.TextExamples(texts=["a good film", "a bad film"], labels=["good", "bad"])
+    evaluation = kb.evaluate(classifier, examples)
     print(evaluation.metrics["accuracy"])
-    print_evaluation(evaluation)
+    kb.print_evaluation(evaluation)
     ```
     """
     check_examples(model, examples)
-    options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
+    rows: RowOptions = {"batch_size": batch_size, "max_len": max_len}
     if isinstance(examples, QuestionExamples):
-        options |= {"overlap": overlap, "max_answer_len": max_answer_len}
-        return _evaluate_answers(model, examples, null_threshold, options)
+        options: AnswerOptions = {**rows, "overlap": overlap, "max_answer_len": max_answer_len}
+        return _evaluate_answers(cast(QuestionAnswerer, model), examples, null_threshold, options)
     if isinstance(examples, WordExamples):
-        return _evaluate_tags(model, examples, options)
-    if isinstance(examples, TextExamples) and examples.task == "regress":
-        return _evaluate_scores(model, examples, options)
-    if isinstance(examples, TextExamples) and examples.multi_label:
-        return _evaluate_label_sets(model, examples, options)
-    return _evaluate_labels(model, examples, options)
+        return _evaluate_tags(cast(TokenClassifier, model), examples, rows)
+    examples = cast(TextExamples, examples)
+    if isinstance(model, SequenceRegressor):
+        return _evaluate_scores(model, examples, rows)
+    return _evaluate_labels(cast(SequenceClassifier, model), examples, rows)
 
 
-def _evaluate_labels(model: Any, examples: Any, options: dict[str, Any]) -> Evaluation:
+def _evaluate_labels(
+    model: SequenceClassifier, examples: TextExamples, options: RowOptions
+) -> Evaluation:
     found = classify(model, examples.texts, examples.texts_b, **options)
-    predicted = [one.label for one in found]
-    mistakes = [
-        Mistake(name, text, gold, one.label, one.score)
-        for name, text, gold, one in _rows(examples, found)
-        if one.label != gold
-    ]
-    return Evaluation(
-        examples.task,
-        scores.classification_scores(examples.labels, predicted, model.labels),
-        found,
-        _surest(mistakes),
-        Confusion.of(examples.labels, predicted, model.labels),
-        len(examples),
-    )
-
-
-def _evaluate_label_sets(model: Any, examples: Any, options: dict[str, Any]) -> Evaluation:
-    found = classify(model, examples.texts, examples.texts_b, **options)
-    mistakes = []
-    for name, text, gold, one in _rows(examples, found):
-        wrong = set(gold) ^ set(one.labels)
+    gold: tuple[tuple[str, ...], ...]
+    confusion, mistakes = None, []
+    if examples.multi_label:
+        gold = cast("tuple[tuple[str, ...], ...]", examples.labels)
+        metrics = scores.multi_label_scores(gold, [one.labels for one in found], model.labels)
+    else:
+        names, predicted = cast("tuple[str, ...]", examples.labels), [one.label for one in found]
+        gold = tuple((name,) for name in names)
+        metrics = scores.classification_scores(names, predicted, model.labels)
+        confusion = Confusion.of(names, predicted, model.labels)
+    for name, text, right, one in zip(examples.ids, _shown(examples), gold, found, strict=True):
+        wrong = set(right) ^ set(one.labels)
         if wrong:
-            sure = (one.scores[x] if x in one.labels else 1 - one.scores[x] for x in wrong)
-            both = [", ".join(sorted(labels)) for labels in (gold, one.labels)]
-            mistakes.append(Mistake(name, text, both[0], both[1], max(sure)))
-    predicted = [one.labels for one in found]
-    metrics = scores.multi_label_scores(examples.labels, predicted, model.labels)
-    return Evaluation(examples.task, metrics, found, _surest(mistakes), None, len(examples))
+            confidences = [one.scores[x] if x in one.labels else 1 - one.scores[x] for x in wrong]
+            confidence = max(confidences) if examples.multi_label else one.score
+            listed = [", ".join(sorted(names)) for names in (right, one.labels)]
+            mistakes.append(Mistake(name, text, listed[0], listed[1], confidence))
+    return _evaluation(examples, metrics, found, mistakes, confusion)
 
 
-def _evaluate_scores(model: Any, examples: Any, options: dict[str, Any]) -> Evaluation:
+def _evaluate_scores(
+    model: SequenceRegressor, examples: TextExamples, options: RowOptions
+) -> Evaluation:
     found = regress(model, examples.texts, examples.texts_b, **options)
+    gold = cast("tuple[float, ...]", examples.labels)
     mistakes = [
-        Mistake(name, text, f"{gold:g}", f"{one.score:.4g}", abs(one.score - gold))
-        for name, text, gold, one in _rows(examples, found)
-        if one.score != gold
+        Mistake(name, text, f"{score:g}", f"{one.score:.4g}", abs(one.score - score))
+        for name, text, score, one in zip(examples.ids, _shown(examples), gold, found, strict=True)
+        if one.score != score
     ]
-    metrics = scores.regression_scores(examples.labels, [one.score for one in found])
-    return Evaluation(examples.task, metrics, found, _surest(mistakes), None, len(examples))
+    metrics = scores.regression_scores(gold, [one.score for one in found])
+    return _evaluation(examples, metrics, found, mistakes)
 
 
-def _evaluate_tags(model: Any, examples: WordExamples, options: dict[str, Any]) -> Evaluation:
+def _evaluate_tags(
+    model: TokenClassifier, examples: WordExamples, options: RowOptions
+) -> Evaluation:
     found = tag(model, examples.words, **options)
     gold, predicted = examples.labels or (), [[one.label for one in tags] for tags in found]
     mistakes = [
-        Mistake(name, _in_its_place(words, place), label, one.label, one.score)
+        Mistake(name, _in_context(words, place), label, one.label, one.score)
         for name, words, labels, tags in zip(examples.ids, examples.words, gold, found, strict=True)
         for place, (label, one) in enumerate(zip(labels, tags, strict=True))
         if one.label != label
     ]
-    of_words = (label for labels in gold for label in labels)
-    return Evaluation(
-        examples.task,
-        scores.tagging_scores(gold, predicted, model.labels),
-        found,
-        _surest(mistakes),
-        Confusion.of(of_words, (x for tags in predicted for x in tags), model.labels),
-        len(examples),
-    )
+    metrics = scores.tagging_scores(gold, predicted, model.labels)
+    of_words = itertools.chain.from_iterable
+    confusion = Confusion.of(of_words(gold), of_words(predicted), model.labels)
+    return _evaluation(examples, metrics, found, mistakes, confusion)
 
 
 def _evaluate_answers(
-    model: Any,
+    model: QuestionAnswerer,
     examples: QuestionExamples,
     null_threshold: float | None,
-    options: dict[str, Any],
+    options: AnswerOptions,
 ) -> Evaluation:
     gold = [[one.text for one in answers] for answers in examples.answers or ()]
-    sizes = options["max_len"], options["overlap"]
-    fits = fitting_questions(model, examples.questions, *sizes)
-    # Without any that fits, `answer` says why.
+    fits = fitting_questions(model, examples.questions, options["max_len"], options["overlap"])
+    # If no question fits, `answer` raises the error.
     read = np.flatnonzero(fits) if fits.any() else np.arange(len(examples))
     answered, threshold = _answers(
         model, examples.subset(read), [gold[row] for row in read], null_threshold, options
@@ -252,22 +273,23 @@ def _evaluate_answers(
         metrics["null_threshold"] = threshold
     if len(read) < len(examples):
         metrics["unread_questions"] = float(len(examples) - len(read))
-    return Evaluation(examples.task, metrics, found, _surest(mistakes), None, len(examples))
+    return _evaluation(examples, metrics, found, mistakes)
 
 
 def _answers(
-    model: Any,
+    model: QuestionAnswerer,
     examples: QuestionExamples,
     gold: list[list[str]],
     null_threshold: float | None,
-    options: dict[str, Any],
+    options: AnswerOptions,
 ) -> tuple[list[FoundAnswer], float | None]:
-    """Returns the answer to each question, and the threshold of no answer where there is one."""
-    texts = (examples.questions, examples.contexts)
+    """Return the answer to each question, and the no-answer threshold if there is one."""
+    asked, contexts = examples.questions, examples.contexts
     if null_threshold is None and all(gold):
-        return [best for [best] in answer(model, *texts, **options)], None
-    # No answer first, whatever its score, and then the best answer.
-    pairs = answer(model, *texts, top_k=2, null_threshold=-np.inf, **options)
+        return [best for [best] in answer(model, asked, contexts, **options)], None
+    # With this threshold, the first result is "no answer" and the second is the best answer.
+    options = {**options, "top_k": 2, "null_threshold": -np.inf}
+    pairs = answer(model, asked, contexts, **options)
     margins = [best.null_margin for _, best in pairs]
     if null_threshold is None:
         null_threshold = scores.best_null_threshold(gold, [best.text for _, best in pairs], margins)
@@ -278,72 +300,24 @@ def _answers(
     return found, null_threshold
 
 
-def _rows(examples: TextExamples, found: Sequence[Any]) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yields name, text or both texts, what is right and what was found."""
-    texts = examples.texts
-    if examples.texts_b is not None:
-        texts = tuple(map(" | ".join, zip(texts, examples.texts_b, strict=True)))
-    return zip(examples.ids, texts, examples.labels or (), found, strict=True)
+def _evaluation(
+    examples: TaskExamples,
+    metrics: dict[str, float],
+    predictions: Predictions,
+    mistakes: list[Mistake],
+    confusion: Confusion | None = None,
+) -> Evaluation:
+    worst = sorted(mistakes, key=lambda mistake: -mistake.score)[:NUM_MISTAKES]
+    return Evaluation(examples.task, metrics, predictions, worst, confusion, len(examples))
 
 
-def _in_its_place(words: Sequence[str], place: int) -> str:
+def _shown(examples: TextExamples) -> Sequence[str]:
+    """Return each text, or both texts of each pair."""
+    if examples.texts_b is None:
+        return examples.texts
+    return [" | ".join(pair) for pair in zip(examples.texts, examples.texts_b, strict=True)]
+
+
+def _in_context(words: Sequence[str], place: int) -> str:
     before, after = words[max(0, place - _WORDS_AROUND) : place], words[place + 1 :]
     return " ".join([*before, f"[{words[place]}]", *after[:_WORDS_AROUND]])
-
-
-def _surest(mistakes: list[Mistake]) -> list[Mistake]:
-    return sorted(mistakes, key=lambda mistake: -mistake.score)[:NUM_MISTAKES]
-
-
-def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
-    """Prints the figures, what was taken for what, and the mistakes, as tables.
-
-    Args:
-        evaluation: What `evaluate` returned.
-        console: Where to; `None`: the terminal.
-    """
-    console = console or Console()
-    figures = Table("figure", Column("value", justify="right"))
-    for name, value in evaluation.metrics.items():
-        figures.add_row(Text(_named(name, evaluation)), f"{value:.4f}")
-    tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", figures)]
-    if evaluation.confusion is not None:
-        tables.append(_confusion_table(evaluation.confusion))
-    if evaluation.errors:
-        tables.append(_mistakes(evaluation))
-    for heading, table in tables:  # a table's own title would be broken to its width
-        console.print(Text(heading, style="bold"), table, sep="\n")
-
-
-def _named(figure: str, evaluation: Evaluation) -> str:
-    """The name of a figure; F1 of one of two labels is told by its label."""
-    if figure == "f1" and evaluation.task == "classify" and evaluation.confusion is not None:
-        return f"f1 of {evaluation.confusion.labels[1]}"
-    return figure
-
-
-def _mistakes(evaluation: Evaluation) -> tuple[str, Table]:
-    heading, last = "The mistakes of which the model was surest", "score"
-    if evaluation.task == "regress":
-        heading, last = "The largest errors", "error"
-    columns = [Column(name, overflow="fold") for name in ("id", "text", "gold", "predicted")]
-    table = Table(*columns, Column(last, justify="right"), show_lines=True)
-    for one in evaluation.errors:
-        text = textwrap.shorten(one.text, _MOST_CHARACTERS, placeholder=" ...")
-        # As `Text`, which does not take the brackets of texts for styles.
-        cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
-        table.add_row(*map(Text, cells))
-    return heading, table
-
-
-def _confusion_table(confusion: Confusion) -> tuple[str, Table]:
-    if len(confusion.labels) > _MOST_COLUMNS:
-        table = Table("gold", "predicted", Column("times", justify="right"))
-        for gold, predicted, times in confusion.most_frequent(_MOST_COLUMNS):
-            table.add_row(Text(gold), Text(predicted), f"{times:,}")
-        return "The most frequent confusions", table
-    columns = [Column(Text(label), justify="right") for label in confusion.labels]
-    table = Table("", *columns)
-    for label, row in zip(confusion.labels, confusion.counts, strict=True):
-        table.add_row(Text(label), *(f"{count:,}" for count in row))
-    return "Gold labels (rows) and predicted ones (columns)", table

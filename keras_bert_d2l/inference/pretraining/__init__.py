@@ -1,1 +1,1 @@
-"""Questions to a pretrained BERT: fill-mask, next sentence, perplexity."""
+"""What a pretrained BERT answers: masked tokens, next sentences, perplexity."""

@@ -1,12 +1,12 @@
-"""Texts in, how well a model would have guessed each of their tokens out.
+"""`pseudo_perplexity`: how well a model predicts each token of a text from the others.
 
-B rows in a batch, T tokens, V vocabulary.
+B rows in a batch, T tokens, V vocabulary size.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
@@ -24,11 +24,20 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """How surprising a text is to a model.
+    """How surprising a text is for a model.
 
     Attributes:
-        perplexity: Among how many equally likely tokens the model guesses, on average.
-        num_tokens: The tokens that were guessed.
+        perplexity: The number of equally likely tokens that the model hesitates between, on
+            average.
+        num_tokens: Number of predicted tokens.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Perplexity(perplexity=12.5, num_tokens=7)
+    ```
     """
 
     perplexity: float
@@ -45,31 +54,35 @@ def pseudo_perplexity(
 ) -> list[Perplexity]: ...
 def pseudo_perplexity(
     model: BERTModel, tokenizer: Tokenizer, texts: str | list[str], batch_size: int = 32
-) -> Any:
-    """Measures how well a model guesses each token of a text from all others.
+) -> Perplexity | list[Perplexity]:
+    """Measure how well a model predicts each token of a text from all others.
 
-    Each token is masked once, in a row of its own: a text of n tokens costs n rows. The result is
-    `exp(-mean(log p))` over the tokens. Special tokens are not guessed, save the unknown one.
+    Each token is masked once, in its own row, so a text of n tokens costs n rows. The result is
+    `exp(-mean(log p))` over the tokens. Special tokens are not predicted, except the unknown one.
 
     Source: Salazar et al. 2020 (Masked Language Model Scoring), section 2.
 
     Args:
         model: The model.
-        tokenizer: Its tokenizer. Perplexities compare under the same vocabulary alone.
+        tokenizer: Its tokenizer. Perplexities are only comparable under the same vocabulary.
         texts: A text, or a list of texts.
-        batch_size: Number of rows, of any texts, that pass through the model at once.
+        batch_size: Rows per batch, from any texts.
 
-    Returns: the text's `Perplexity`; of a list of texts a list of these. `joint_perplexity`
-        makes one of them.
+    Returns: the `Perplexity` of the text; for a list of texts, a list. `joint_perplexity` combines
+        such a list.
 
     Raises:
         ValueError: A text has no token or is longer than the model's `max_len`, or the vocabulary
-            is not of the model's size.
+            does not have the model's size.
 
     Example:
 
     ```python
-    pseudo_perplexity(model, tokenizer, "the cat sat on the mat").perplexity
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
+    model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    kb.pseudo_perplexity(model, tokenizer, "the cat sat").perplexity  # about 8: it is untrained
     ```
     """
     check_bert(model)
@@ -82,14 +95,13 @@ def pseudo_perplexity(
     rows = {name: np.asarray(values) for name, values in tokenizer(texts).items()}
     check_lengths(rows["valid_lens"], texts, model.bert_config.max_len)
     vocab = tokenizer.vocab
-    not_guessed = (vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
-    is_guessed = ~np.isin(rows["tokens"], not_guessed)  # (texts, T)
-    counts = is_guessed.sum(axis=1)
+    not_predicted = (vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
+    is_predicted = ~np.isin(rows["tokens"], not_predicted)  # (texts, T)
+    counts = is_predicted.sum(axis=1)
     if not counts.all():
-        raise ValueError(
-            f"Each text must have a token to guess. Received: {texts[int(counts.argmin())]!r:.80}."
-        )
-    sums = _log_probabilities(model, rows, is_guessed, vocab.mask_id, batch_size)
+        text = texts[int(counts.argmin())]
+        raise ValueError(f"Each text must have a token to predict. Received: {text!r:.80}.")
+    sums = _log_probabilities(model, rows, is_predicted, vocab.mask_id, batch_size)
     return [
         Perplexity(math.exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
@@ -97,15 +109,15 @@ def pseudo_perplexity(
 
 
 def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:
-    """Returns the perplexity of several texts together, in which each token counts the same.
+    """Return the perplexity of several texts together, where each token has the same weight.
 
     Raises:
-        ValueError: There is no text.
+        ValueError: There are no texts.
     """
     parts = list(perplexities)
     num_tokens = sum(one.num_tokens for one in parts)
     if not num_tokens:
-        raise ValueError("There must be a text whose tokens were guessed. Received: none.")
+        raise ValueError("There must be at least one text with predicted tokens. Received: none.")
     total = sum(one.num_tokens * math.log(one.perplexity) for one in parts)
     return Perplexity(math.exp(total / num_tokens), num_tokens)
 
@@ -113,13 +125,13 @@ def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:
 def _log_probabilities(
     model: BERTModel,
     rows: dict[str, np.ndarray],
-    is_guessed: np.ndarray,
+    is_predicted: np.ndarray,
     mask_id: int,
     batch_size: int,
 ) -> np.ndarray:
-    """Returns the sum of the log probabilities of each text's tokens, float64 `(texts,)`."""
-    sums = np.zeros(len(is_guessed))
-    numbers, positions = np.nonzero(is_guessed)  # one row for each token that is guessed
+    """Return the sum of the log probabilities of each text's tokens, float64 `(texts,)`."""
+    sums = np.zeros(len(is_predicted))
+    numbers, positions = np.nonzero(is_predicted)  # one row per predicted token
     lengths = rows["valid_lens"][numbers]
     for chosen in length_batches(lengths, batch_size):
         number, position = numbers[chosen], positions[chosen]
@@ -139,6 +151,6 @@ def _log_probabilities(
 
 
 def _log_softmax_at(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Returns the log probability of one class in each row, `(B,)`."""
+    """Return the log probability of one class in each row, `(B,)`."""
     logits = logits - logits.max(axis=1, keepdims=True)
     return logits[np.arange(len(targets)), targets] - np.log(np.exp(logits).sum(axis=1))

@@ -1,9 +1,9 @@
-"""Pairs of texts in, how likely the second follows the first out.
+"""`next_sentence_score`: the probability that one text follows another.
 
 B pairs.
 """
 
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from keras import ops
@@ -12,6 +12,7 @@ from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import Tensor
 
 
 @overload
@@ -28,53 +29,59 @@ def next_sentence_score(
     a: str | list[str],
     b: str | list[str],
     batch_size: int = 32,
-) -> Any:
-    """Tells how likely one text follows another, by the head of next-sentence prediction.
+) -> float | np.ndarray:
+    """Return the probability that one text follows another, from the next-sentence head.
 
-    A model that was pretrained on the order of two sentences tells by the same head how likely
-    they are in order.
+    For a model pretrained on sentence order, the same head gives the probability that the two
+    sentences are in the right order.
 
     Source: Devlin et al. 2019, section 3.1, task 2.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        a: The first text, or a list of these.
-        b: The second text, or a list of as many.
-        batch_size: Number of pairs that pass through the model at once.
+        a: The first text, or a list of first texts.
+        b: The second text, or a list of the same length.
+        batch_size: Pairs per batch.
 
-    Returns: the probability that `b` follows `a`, column 1 of the head; of lists float32 `(B,)`.
+    Returns: the probability that `b` follows `a`, column 1 of the head; for lists, float32 `(B,)`.
 
     Raises:
-        ValueError: The model has no such head, a pair is longer than the model's `max_len`, there
-            is a text without a partner, or the vocabulary is not of the model's size.
+        ValueError: The model has no next-sentence head, a pair is longer than the model's
+            `max_len`, the lists differ in length, or the vocabulary does not have the model's size.
 
     Example:
 
     ```python
-    next_sentence_score(model, tokenizer, "it began to rain", "she opened her umbrella")
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] it rained she slept".split()))
+    model = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    kb.next_sentence_score(model, tokenizer, "it rained", "she slept")
     ```
     """
     check_bert(model)
     check_vocabulary(model, tokenizer)
     if model.nsp is None:
         raise ValueError(
-            "Whether a text follows another is told by the head of next-sentence prediction. "
-            "Received: a model with next_sentence=False, which has none."
+            "`next_sentence_score` needs a model with a next-sentence head. Received: a model with "
+            "next_sentence=False."
         )
     if isinstance(a, str) != isinstance(b, str):
-        raise ValueError("`a` and `b` must both be a text, or both a list of texts.")
+        raise ValueError("`a` and `b` must both be texts, or both be lists of texts.")
     if isinstance(a, str) or isinstance(b, str):
         return float(_scores(model, tokenizer, [str(a)], [str(b)], batch_size)[0])
     if len(a) != len(b):
-        raise ValueError(f"Each text needs a partner. Received: {len(a)} and {len(b)} texts.")
+        raise ValueError(
+            f"`a` and `b` must have the same length. Received: {len(a)} and {len(b)} texts."
+        )
     return _scores(model, tokenizer, a, b, batch_size)
 
 
 def _scores(
     model: BERTModel, tokenizer: Tokenizer, a: list[str], b: list[str], batch_size: int
 ) -> np.ndarray:
-    def tokenize(start: int, stop: int) -> dict[str, Any]:
+    def tokenize(start: int, stop: int) -> dict[str, Tensor]:
         rows = tokenizer(a[start:stop], b[start:stop])
         check_lengths(rows["valid_lens"], a[start:stop], model.bert_config.max_len)
         return rows

@@ -1,1 +1,1 @@
-"""Questions to a fine-tuned model: labels, tags, answers, embeddings."""
+"""What the models of tasks answer: labels, scores, tags, answers to questions, embeddings."""

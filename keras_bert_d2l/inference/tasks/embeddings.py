@@ -1,11 +1,11 @@
-"""Texts in, vectors out; and the texts that are nearest to another.
+"""`embed` and `similar`: texts as vectors, and the texts closest to a query.
 
-B texts, D hidden width, k texts that are found.
+B texts, D hidden width, k matches.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -14,16 +14,25 @@ from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A text that was found.
+    """A text similar to a query.
 
     Attributes:
         text: The text.
-        score: The cosine of its vector and the query's, from -1 to 1.
-        index: Its place among the texts, from 0.
+        score: Cosine similarity to the query, from -1 to 1.
+        index: Index of the text in the list, from 0.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Match(text="click on forgot password", score=0.61, index=2)
+    ```
     """
 
     text: str
@@ -39,38 +48,48 @@ def embed(
     batch_size: int = 32,
     truncate: bool = False,
 ) -> np.ndarray:
-    """Makes texts vectors, by which they can be compared.
+    """Encode texts as vectors that can be compared.
 
-    The vectors of a `TextEmbedder` are as its `pooling` and `normalize` say. Those of a
-    `BERTModel` are the mean over all tokens, of the length 1: what `TextEmbedder(model)` gives,
-    which is the faster the second time, as it keeps its graph.
+    A `TextEmbedder` uses its own pooling. A `BERTModel` uses the mean of the token vectors,
+    normalized to length 1, as `TextEmbedder(model)` does; for repeated calls, create the
+    `TextEmbedder` yourself, as it keeps its graph.
 
     Args:
-        model: The model. Its vectors mean something where it was trained to give them, as the
-            checkpoints of Sentence-BERT are.
-        texts: A text, or a list of texts. An empty text has a vector as well.
-        tokenizer: The model's tokenizer; `None`: that of the `TextEmbedder`.
-        batch_size: Number of texts that pass through the model at once.
-        truncate: Whether a text that is too long for the model loses its end.
+        model: The model. Its vectors are meaningful if it was trained to embed texts, like the
+            checkpoints of Sentence-BERT.
+        texts: A text, or a list of texts. Empty texts have a vector as well.
+        tokenizer: The model's tokenizer. `None` means that of the `TextEmbedder`.
+        batch_size: Texts per batch.
+        truncate: Truncate texts that are too long for the model, instead of raising an error.
 
-    Returns: float32 `(B, D)`, for one text `(D,)`.
+    Returns: float32 `(B, D)`; for one text, `(D,)`.
 
     Raises:
-        ValueError: The model is that of another task, there is no tokenizer or not the model's, a
-            text is too long, or `batch_size` is below 1.
+        ValueError: The model belongs to another task, the tokenizer is missing or does not fit the
+            model, a text is too long, or `batch_size` is below 1.
 
     Example:
 
     ```python
-    model, tokenizer, _ = load_pretrained("downloads/all-MiniLM-L6-v2")
-    vectors = embed(model, ["the cat sat on the mat", "a feline on a rug"], tokenizer)
-    vectors[0] @ vectors[1]  # their cosine
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
+    model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    vectors = kb.embed(model, ["the cat", "sat"], tokenizer)
+    vectors[0] @ vectors[1]  # cosine similarity
     ```
     """
     embedder, tokenizer = _embedder(model, tokenizer)
     if isinstance(texts, str):
         return _vectors(embedder, tokenizer, [texts], batch_size, truncate)[0]
     return _vectors(embedder, tokenizer, texts, batch_size, truncate)
+
+
+class EmbeddingOptions(TypedDict, total=False):
+    """Keyword arguments of `similar` that `embed` has, too."""
+
+    batch_size: int
+    truncate: bool
 
 
 @overload
@@ -80,9 +99,7 @@ def similar(
     query: str,
     top_k: int = 5,
     tokenizer: Tokenizer | None = None,
-    *,
-    batch_size: int = 32,
-    truncate: bool = False,
+    **options: Unpack[EmbeddingOptions],
 ) -> list[Match]: ...
 @overload
 def similar(
@@ -91,9 +108,7 @@ def similar(
     query: list[str],
     top_k: int = 5,
     tokenizer: Tokenizer | None = None,
-    *,
-    batch_size: int = 32,
-    truncate: bool = False,
+    **options: Unpack[EmbeddingOptions],
 ) -> list[list[Match]]: ...
 def similar(
     model: TextEmbedder | BERTModel,
@@ -104,28 +119,32 @@ def similar(
     *,
     batch_size: int = 32,
     truncate: bool = False,
-) -> list[Any]:
-    """Finds the texts that are most like a query, by the cosine of their vectors.
+) -> list[Match] | list[list[Match]]:
+    """Find the texts most similar to a query, by the cosine similarity of their vectors.
 
     Args:
         model: The model, as for `embed`.
         texts: The texts to search.
-        query: The text to compare them with, or a list of such texts.
-        top_k: How many to find, k; all of them where there are fewer.
+        query: The text to compare them with, or a list of queries.
+        top_k: Maximum number of matches, k.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
         truncate: As for `embed`.
 
-    Returns: the k best `Match`es, the best first, of equal ones the one that comes first in
-        `texts`; for a list of queries a list of these.
+    Returns: the k best `Match`es, the best first; ties keep the order of `texts`. For a list of
+        queries, a list of such lists.
 
     Raises:
-        ValueError: As of `embed`, or `top_k` is below 1.
+        ValueError: As for `embed`, or `top_k` is below 1.
 
     Example:
 
     ```python
-    for match in similar(model, answers, "how do i reset my password?", tokenizer=tokenizer):
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
+    model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    for match in kb.similar(model, ["the cat", "sat"], "a cat", tokenizer=tokenizer):
         print(match.score, match.text)
     ```
     """
@@ -138,7 +157,10 @@ def similar(
     both = _unit(_vectors(embedder, tokenizer, queries + list(texts), batch_size, truncate))
     cosines = both[: len(queries)] @ both[len(queries) :].T
     found = [
-        [Match(texts[index], float(row[index]), int(index)) for index in _best(row, top_k)]
+        [
+            Match(texts[index], float(row[index]), int(index))
+            for index in np.argsort(-row, kind="stable")[:top_k]
+        ]
         for row in cosines
     ]
     return found[0] if isinstance(query, str) else found
@@ -151,9 +173,9 @@ def _embedder(
         model = TextEmbedder(model, tokenizer=tokenizer)
     if not isinstance(model, TextEmbedder):
         raise ValueError(
-            "Vectors of texts need a TextEmbedder or a BERTModel. Received: a "
-            f"{type(model).__name__}, which answers another question; use the checkpoint that it "
-            "was made from."
+            "Embedding texts needs a TextEmbedder or a BERTModel. Received: a "
+            f"{type(model).__name__}, the model of another task; use the checkpoint it was "
+            "fine-tuned from."
         )
     tokenizer = tokenizer or model.tokenizer
     check_vocabulary(model, tokenizer)
@@ -165,7 +187,7 @@ def _vectors(
 ) -> np.ndarray:
     max_len = model.bert_config.max_len
 
-    def tokenize(start: int, stop: int) -> dict[str, Any]:
+    def tokenize(start: int, stop: int) -> dict[str, Tensor]:
         rows = tokenizer(texts[start:stop], max_len=max_len if truncate else None)
         check_lengths(rows["valid_lens"], texts[start:stop], max_len)
         return rows
@@ -178,7 +200,3 @@ def _vectors(
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
-
-def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
-    return np.argsort(-scores, kind="stable")[:top_k]

@@ -1,11 +1,11 @@
-"""Texts in, labels, scores or tagged words out.
+"""`classify`, `regress` and `tag`: labels of texts, scores of texts, labels of words.
 
 B texts, T tokens of a row, C labels.
 """
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -25,33 +25,49 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.types import Tensor
 
-# The function that asks each model.
-_ASKED_BY: dict[type[TaskModel], str] = {
+# The function that each model is for.
+_FUNCTIONS: dict[type[TaskModel], str] = {
     SequenceClassifier: "classify",
     SequenceRegressor: "regress",
     TokenClassifier: "tag",
     QuestionAnswerer: "answer",
     TextEmbedder: "embed",
 }
-# A string is a sequence of strings, too, and no list of texts.
+# Not a Sequence[str]: a string is one as well, and is not a list of texts.
 Texts = list[str] | tuple[str, ...]
 ListsOfWords = Sequence[list[str] | tuple[str, ...]]
 
-_TEXTS_AT_ONCE = 2048  # of which the words are held in memory
+_TEXTS_AT_ONCE = 2048  # texts whose words are held in memory
+
+
+class RowOptions(TypedDict, total=False):
+    """Keyword arguments of `classify`, `regress` and `tag`."""
+
+    batch_size: int
+    max_len: int | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Classification:
-    """What a text is.
+    """The label, or labels, of a text.
 
     Attributes:
-        label: The likeliest label.
+        label: The most likely label.
         score: Its probability.
-        scores: The probability of every label. Those of a model with several labels for a text
-            need not add up to 1.
-        labels: The labels that the text has: the likeliest one, or, where a text can have any
-            number of labels, those with a probability of at least a half.
+        scores: The probability of every label. They need not add up to 1 if a text can have any
+            number of labels.
+        labels: The labels of the text: the most likely one or, if a text can have any number of
+            labels, those with a probability of at least 0.5.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Classification("good", 0.9, {"bad": 0.1, "good": 0.9}, labels=("good",))
+    ```
     """
 
     label: str
@@ -62,11 +78,19 @@ class Classification:
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """What a text scores.
+    """The score of a text, or its scores.
 
     Attributes:
         score: The score; the first of several.
-        scores: Every score by its name.
+        scores: Every score by name.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Regression(score=3.8, scores={"similarity": 3.8})
+    ```
     """
 
     score: float
@@ -79,10 +103,18 @@ class Tag:
 
     Attributes:
         word: The word.
-        label: Its likeliest label.
+        label: Its most likely label.
         score: The probability of that label.
-        start: The word's first character in its text; `None` for words that were given as such.
-        end: Its last character plus one; or `None`.
+        start: Index of the word's first character in the text. `None` if words were passed.
+        end: Index past its last character. `None` if words were passed.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Tag(word="London", label="B-LOC", score=0.98, start=13, end=19)
+    ```
     """
 
     word: str
@@ -97,18 +129,14 @@ def classify(
     model: SequenceClassifier,
     texts: str,
     texts_b: str | None = None,
-    *,
-    batch_size: int = 32,
-    max_len: int | None = None,
+    **options: Unpack[RowOptions],
 ) -> Classification: ...
 @overload
 def classify(
     model: SequenceClassifier,
     texts: Texts,
     texts_b: Texts | None = None,
-    *,
-    batch_size: int = 32,
-    max_len: int | None = None,
+    **options: Unpack[RowOptions],
 ) -> list[Classification]: ...
 def classify(
     model: SequenceClassifier,
@@ -117,35 +145,38 @@ def classify(
     *,
     batch_size: int = 32,
     max_len: int | None = None,
-) -> Any:
-    """Tells which label texts or pairs of texts have, or which labels.
+) -> Classification | list[Classification]:
+    """Predict the label, or labels, of texts or pairs of texts.
 
-    As in training, a text that is too long loses its end, of a pair the longer text.
+    As in training, texts that are too long are truncated at the end. Of a pair, the longer text
+    is truncated first.
 
     Args:
         model: The classifier, with its tokenizer.
         texts: A text, or a list of texts.
-        texts_b: The second text of each pair; `None` for single texts.
-        batch_size: Number of texts that pass through the model at once.
-        max_len: Most tokens of a row, T; `None`: what the model can read.
+        texts_b: The second text of each pair. `None` means single texts.
+        batch_size: Texts per batch.
+        max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
 
-    Returns: a `Classification` for each text, in their order; for one text its own.
+    Returns: a `Classification` per text, in their order; for one text, its own.
 
     Raises:
-        ValueError: The model is that of another task or has no tokenizer, the texts are not
-            equally many, or a number is out of range.
+        ValueError: The model belongs to another task or has no tokenizer, `texts` and `texts_b`
+            differ in length, or a number is out of range.
 
     Example:
 
     ```python
-    classifier = load_pretrained("runs/sst2/best").model
-    for found in classify(classifier, ["what a film", "a bore"]):
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split()))
+    bert = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    for found in kb.classify(classifier, ["what a film", "a bore"]):
         print(found.label, found.score)
     ```
     """
     check_task(model, SequenceClassifier)
-    if isinstance(texts, str):
-        return classify(model, [texts], _one(texts_b), max_len=max_len)[0]
     activate = sigmoid if model.multi_label else softmax
     found = []
     for logits in _text_outputs(model, texts, texts_b, batch_size, max_len):
@@ -155,7 +186,7 @@ def classify(
         if model.multi_label:
             labels = tuple(name for name, score in scores.items() if score >= 0.5)
         found.append(Classification(label, scores[label], scores, labels))
-    return found
+    return found[0] if isinstance(texts, str) else found
 
 
 @overload
@@ -163,18 +194,14 @@ def regress(
     model: SequenceRegressor,
     texts: str,
     texts_b: str | None = None,
-    *,
-    batch_size: int = 32,
-    max_len: int | None = None,
+    **options: Unpack[RowOptions],
 ) -> Regression: ...
 @overload
 def regress(
     model: SequenceRegressor,
     texts: Texts,
     texts_b: Texts | None = None,
-    *,
-    batch_size: int = 32,
-    max_len: int | None = None,
+    **options: Unpack[RowOptions],
 ) -> list[Regression]: ...
 def regress(
     model: SequenceRegressor,
@@ -183,8 +210,8 @@ def regress(
     *,
     batch_size: int = 32,
     max_len: int | None = None,
-) -> Any:
-    """Gives texts or pairs of texts their scores.
+) -> Regression | list[Regression]:
+    """Predict the scores of texts or pairs of texts.
 
     Args:
         model: The regressor, with its tokenizer.
@@ -193,32 +220,35 @@ def regress(
         batch_size: As for `classify`.
         max_len: As for `classify`.
 
-    Returns: a `Regression` for each text, in their order; for one text its own.
+    Returns: a `Regression` per text, in their order; for one text, its own.
 
     Raises:
-        ValueError: As of `classify`.
+        ValueError: As for `classify`.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a cat sat".split()))
+    bert = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    regressor = kb.SequenceRegressor(bert, tokenizer=tokenizer)
+    kb.regress(regressor, "a cat", "a cat sat").score
+    ```
     """
     check_task(model, SequenceRegressor)
-    if isinstance(texts, str):
-        return regress(model, [texts], _one(texts_b), max_len=max_len)[0]
     found = []
     for outputs in _text_outputs(model, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
-    return found
+    return found[0] if isinstance(texts, str) else found
 
 
 @overload
-def tag(
-    model: TokenClassifier, texts: str, *, batch_size: int = 32, max_len: int | None = None
-) -> list[Tag]: ...
+def tag(model: TokenClassifier, texts: str, **options: Unpack[RowOptions]) -> list[Tag]: ...
 @overload
 def tag(
-    model: TokenClassifier,
-    texts: Texts | ListsOfWords,
-    *,
-    batch_size: int = 32,
-    max_len: int | None = None,
+    model: TokenClassifier, texts: Texts | ListsOfWords, **options: Unpack[RowOptions]
 ) -> list[list[Tag]]: ...
 def tag(
     model: TokenClassifier,
@@ -226,33 +256,39 @@ def tag(
     *,
     batch_size: int = 32,
     max_len: int | None = None,
-) -> list[Any]:
-    """Gives every word of texts its label.
+) -> list[Tag] | list[list[Tag]]:
+    """Predict the label of every word of texts.
 
-    A text is split into words as the tokenizer does it: at white space and around punctuation. Of
-    data whose words are split otherwise ("do n't"), pass the words. The label of a word is that
-    of its first token, as in training.
+    The tokenizer splits a text into words at white space and around punctuation. If your data has
+    other words ("do n't"), pass lists of words. As in training, the label of a word is that of its
+    first token.
 
-    No word is without a label: a text of more than T tokens passes through the model in parts
-    that overlap by a half, and a word is read in the part that shows more of what is around it;
-    a word of which the tokenizer leaves nothing (a lone control character) is read as unknown.
+    Every word gets a label. A text of more than T tokens is read in parts that overlap by half,
+    and a word takes the label from the part that shows more of its context. A word without tokens,
+    such as a lone control character, is read as the unknown token.
 
     Args:
         model: The tagger, with its tokenizer.
-        texts: A text; a list of texts; or a list with the words of each text.
-        batch_size: Number of rows that pass through the model at once.
-        max_len: Most tokens of a row, T; `None`: what the model can read.
+        texts: A text, a list of texts, or a list with the words of each text.
+        batch_size: Rows per batch.
+        max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
 
-    Returns: for each text the list of its `Tag`s, one for each word; for one text its own.
+    Returns: for each text, a list with a `Tag` per word; for one text, its own list.
 
     Raises:
-        ValueError: The model is that of another task or has no tokenizer, or a number is out of
+        ValueError: The model belongs to another task or has no tokenizer, or a number is out of
             range.
 
     Example:
 
     ```python
-    for found in tag(tagger, "Ada Lovelace lived in London."):
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada lived in london .".split())
+    tokenizer = kb.Tokenizer(vocab)
+    bert = kb.BERTModel(10, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    tagger = kb.TokenClassifier(bert, ["O", "B-PER", "B-LOC"], tokenizer=tokenizer)
+    for found in kb.tag(tagger, "Ada lived in London."):
         print(found.word, found.label)
     ```
     """
@@ -263,75 +299,80 @@ def tag(
         return _tag_some(model, split_texts([texts], model.tokenizer), batch_size, max_len)[0]
     found: list[list[Tag]] = []
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        some: Any = list(texts[start : start + _TEXTS_AT_ONCE])
-        split = split_texts if all(isinstance(text, str) for text in some) else split_words
-        found += _tag_some(model, split(some, model.tokenizer), batch_size, max_len)
+        some = texts[start : start + _TEXTS_AT_ONCE]
+        strings = [text for text in some if isinstance(text, str)]
+        if len(strings) == len(some):
+            split = split_texts(strings, model.tokenizer)
+        else:
+            split = split_words(some, model.tokenizer)
+        found += _tag_some(model, split, batch_size, max_len)
     return found
 
 
-def check_task(model: Any, kind: type[TaskModel]) -> None:
-    """Refuses the model of another task, and one without its tokenizer."""
+def check_task(model: object, kind: type[TaskModel]) -> None:
+    """Raise `ValueError` if a model belongs to another task or lacks its tokenizer."""
     if not isinstance(model, kind):
-        other = _ASKED_BY.get(type(model))
-        hint = f"`{other}` asks that one" if other else f"train one: {kind.__name__}(bert, ...)"
+        other = next((name for of, name in _FUNCTIONS.items() if type(model) is of), None)
+        hint = f"use `{other}` for that" if other else f"train a {kind.__name__}(bert, ...)"
         raise ValueError(
-            f"`{_ASKED_BY[kind]}` needs a {kind.__name__}. Received: a {type(model).__name__}; "
+            f"`{_FUNCTIONS[kind]}` needs a {kind.__name__}. Received: a {type(model).__name__}; "
             f"{hint}."
         )
     check_vocabulary(model, model.tokenizer)
 
 
 def checked_max_len(model: TaskModel, max_len: int | None, at_least: int) -> int:
-    """Returns how many tokens a row may have; refuses more than the model can read."""
+    """Return the maximum number of tokens in a row.
+
+    Raises:
+        ValueError: `max_len` is below `at_least` or exceeds what the model can read.
+    """
     most = model.bert_config.max_len
     if max_len is None:
         return most
     if not at_least <= max_len <= most:
         raise ValueError(
-            f"`max_len` must be in {at_least}..{most}, which is what the model can read. Received: "
-            f"max_len={max_len!r}."
+            f"`max_len` must be in {at_least}..{most}, the lengths that the model can read. "
+            f"Received: max_len={max_len!r}."
         )
     return max_len
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns probabilities for logits `(..., C)`, float64."""
+    """Return probabilities for logits `(..., C)`, float64."""
     logits = logits.astype("float64")
     exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Returns the probability of each yes-or-no decision, float64."""
+    """Return the probability of each yes-or-no decision, float64."""
     return 0.5 + 0.5 * np.tanh(0.5 * logits.astype("float64"))
-
-
-def _one(text_b: Any) -> list[str] | None:
-    return None if text_b is None else [text_b]
 
 
 def _text_outputs(
     model: TaskModel,
-    texts: Sequence[str],
-    texts_b: Any,
+    texts: str | Texts,
+    texts_b: str | Texts | None,
     batch_size: int,
     max_len: int | None,
 ) -> Iterator[np.ndarray]:
-    """Yields the outputs `(C,)` for each text."""
-    num_texts = len(texts)
-    if texts_b is not None and (isinstance(texts_b, str) or len(texts_b) != num_texts):
-        received = 1 if isinstance(texts_b, str) else len(texts_b)
+    """Yield the outputs `(C,)` for each text."""
+    first = [texts] if isinstance(texts, str) else list(texts)
+    second = [texts_b] if isinstance(texts_b, str) else texts_b
+    is_mixed = texts_b is not None and isinstance(texts, str) != isinstance(texts_b, str)
+    if second is not None and (is_mixed or len(first) != len(second)):
         raise ValueError(
-            "`texts` and `texts_b` must be equally many, one pair a row. Received: "
-            f"{num_texts} and {received}."
+            "`texts` and `texts_b` must have the same length. Received: "
+            f"{len(first)} and {len(second)}."
         )
-    limit = checked_max_len(model, max_len, at_least=3 if texts_b is None else 5)
+    limit = checked_max_len(model, max_len, at_least=3 if second is None else 5)
 
-    def tokenize(start: int, stop: int) -> Mapping[str, Any]:
-        second = None if texts_b is None else list(texts_b[start:stop])
-        return model.tokenizer(list(texts[start:stop]), second, max_len=limit)
+    def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
+        some_b = None if second is None else list(second[start:stop])
+        return model.tokenizer(first[start:stop], some_b, max_len=limit)
 
-    return predict_texts(model, tokenize, num_texts, batch_size)
+    return predict_texts(model, tokenize, len(first), batch_size)
 
 
 def _tag_some(
@@ -342,12 +383,11 @@ def _tag_some(
     found = []
     for words, logits in zip(split.words, rows.word_outputs(outputs), strict=True):
         probabilities = softmax(logits)  # (words, C)
-        best = probabilities.argmax(axis=-1)
-        scores = np.take_along_axis(probabilities, best[:, np.newaxis], axis=-1)[:, 0].tolist()
+        labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
         found.append(
             [
                 Tag(word.text, model.labels[label], score, word.start, word.end)
-                for word, label, score in zip(words, best.tolist(), scores, strict=True)
+                for word, label, score in zip(words, labels.tolist(), scores.tolist(), strict=True)
             ]
         )
     return found

@@ -1,4 +1,4 @@
-"""Words in, rows for a tagger out; and its outputs for tokens in, those for words out.
+"""Texts as rows for a tagger, and its outputs per token as outputs per word.
 
 T tokens of a row, C labels. A long text is several rows.
 """
@@ -6,7 +6,6 @@ T tokens of a row, C labels. A long text is several rows.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,13 +14,14 @@ from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import Tensor
 
 _CONTINUED = "##"
 
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """A word, and where it stands in its text, if it was found in one."""
+    """A word, and its place in the text if it was found in one."""
 
     text: str
     start: int | None = None
@@ -35,7 +35,7 @@ class SplitWords:
     Attributes:
         words: The words of each text.
         tokens: The token ids of each text, int32 `(tokens,)`.
-        firsts: The position of the first token of each word among these, int `(words,)`.
+        firsts: The position of each word's first token, int `(words,)`, for each text.
     """
 
     words: list[list[Word]]
@@ -44,16 +44,16 @@ class SplitWords:
 
 
 def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
-    """Splits texts into the words that the tokenizer sees, with their places."""
+    """Split texts into words as the tokenizer does, with their places."""
     pieces = tokenizer.with_offsets(list(texts))
     splits = pieces["tokens"].row_splits.numpy()
     tokens, starts, ends = (
         pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
     )
-    goes_on = np.array(
+    continues = np.array(
         [token.startswith(_CONTINUED) and token != _CONTINUED for token in tokenizer.vocab.tokens]
     )
-    is_first = ~goes_on[tokens]
+    is_first = ~continues[tokens]
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
         first = np.flatnonzero(is_first[begin:end])
@@ -65,20 +65,20 @@ def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
 
 
 def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:
-    """Takes the words of texts as they are.
+    """Tokenize texts that are already split into words.
 
     Raises:
-        ValueError: The words are no lists of strings.
+        ValueError: The words are not lists of strings.
     """
     for number, row in enumerate(words):
         if isinstance(row, str) or not all(isinstance(word, str) for word in row):
             raise ValueError(
-                "Texts must all be strings, or all lists of words. Received: text "
-                f"{number} is {row!r:.80}."
+                "Texts must all be strings, or all be lists of words. Received: "
+                f"{row!r:.80} as text {number}."
             )
     ids = tokenizer.tokenize([word for row in words for word in row])
     values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
-    # A word of which nothing is left stands in its row as an unknown one.
+    # A word without tokens is read as the unknown token.
     values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
     ends = np.cumsum(np.maximum(lengths, 1))
     starts = np.append([0], ends)
@@ -92,14 +92,14 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
 
 
 class TaggingRows:
-    """The rows of texts, of which a long one has several that overlap by a half.
+    """The rows of texts. A long text has several rows, which overlap by half.
 
-    A token's output is that of the row in which it is further from an end that is cut.
+    Of a token in two rows, the output from the row that shows more of its context is used.
 
     Args:
         split: The words and tokens of the texts.
         vocab: The vocabulary, for its special tokens.
-        max_len: Most tokens of a row, T, special tokens included.
+        max_len: Maximum number of tokens in a row, T, including special tokens.
     """
 
     def __init__(self, split: SplitWords, vocab: Vocab, max_len: int) -> None:
@@ -116,32 +116,32 @@ class TaggingRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def batch(self, start: int, stop: int) -> Mapping[str, Any]:
-        """Returns the rows from `start` to `stop` as the model takes them."""
+    def batch(self, start: int, stop: int) -> Mapping[str, Tensor]:
+        """Return the rows from `start` to `stop` as inputs of the model."""
         rows = self._rows[start:stop]
         tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
         return frame(tokens, vocab=self._vocab)
 
     def word_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Yields the outputs for the words of each text, `(words, C)`.
+        """Yield the outputs for the words of each text, `(words, C)`.
 
         Args:
-            outputs: Those for the tokens of each row, `(T, C)`, one row after the other.
+            outputs: The outputs for the tokens of each row, `(T, C)`, in the order of the rows.
         """
         of_rows = iter(outputs)
         for parts, firsts in zip(self._parts, self._split.firsts, strict=True):
             kept = []
             for number, (start, end) in enumerate(parts):
-                # The middle of what a row has in common with the next parts the two.
+                # Two rows meet in the middle of what they have in common.
                 begin = (start + parts[number - 1][1]) // 2 if number else start
                 stop = (parts[number + 1][0] + end) // 2 if number + 1 < len(parts) else end
-                # + 1: each row begins with the start token
+                # + 1: each row begins with [CLS]
                 kept.append(next(of_rows)[begin - start + 1 : stop - start + 1])
             yield np.concatenate(kept)[firsts]
 
 
 def _parts(num_tokens: int, room: int) -> list[tuple[int, int]]:
-    """Returns where the rows of a text begin and end."""
+    """Return where the rows of a text begin and end."""
     if num_tokens <= room:
         return [(0, num_tokens)]
     step = max(1, room // 2)

@@ -2,11 +2,6 @@
 
 B: questions in a batch, W: windows of all contexts, T: tokens, L: tokens of the longest answer,
 N: candidate spans, n: best spans of a window or a context, k: answers per question.
-
-`inference/tasks/answers.py` chooses the spans in NumPy, by the same rule. Neither can use the
-other: this code is part of an exported graph, in float32, and has all windows of a batch in memory
-at once; that code reads any number of windows batch by batch, under any Keras backend, in float64.
-tests/serving holds the two to the same answers.
 """
 
 import math
@@ -14,6 +9,7 @@ import math
 import tensorflow as tf
 
 from keras_bert_d2l.inference.tasks.answers import N_BEST
+from keras_bert_d2l.inference.tasks.spans import best_spans
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
 from keras_bert_d2l.serving.signatures.characters import Characters
 from keras_bert_d2l.serving.signatures.signature import CONTEXT, QUESTION, Answer
@@ -161,7 +157,9 @@ class AnswererSignatures(TaskTextSignatures):
 
         Each `(B, n)`, padded with minus infinity and zeros.
         """
-        spans, (window, first, last) = self._best_of_windows(windows, logits)
+        spans, window, first, last = best_spans(
+            windows, logits, max_answer_len=MAX_ANSWER_LEN, num_best=self._num_best
+        )
         start, end = (
             tf.gather_nd(windows[name], tf.stack([window, token], axis=1))
             for name, token in (("starts", first), ("ends", last))
@@ -188,29 +186,6 @@ class AnswererSignatures(TaskTextSignatures):
             return tf.where(is_span, tf.gather(values, column, batch_dims=1), 0)
 
         return best, of_best(start), of_best(end)
-
-    def _best_of_windows(
-        self, windows: Batch, logits: Answer
-    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        """Return the logits of the n best spans per window, and their window, first and last token.
-
-        Each `(N,)`, in the order of the windows.
-        """
-        is_context = (windows["segments"] == 1) & (windows["ends"] > windows["starts"])
-        starts, ends = (tf.where(is_context, logits[side], _NEVER) for side in ("start", "end"))
-        # (W, T, L): the spans from each token to itself and to the next ones.
-        ends = tf.pad(ends, [[0, 0], [0, MAX_ANSWER_LEN]], constant_values=_NEVER)
-        length = tf.shape(starts)[1]
-        to = tf.range(length)[:, tf.newaxis] + tf.range(MAX_ANSWER_LEN)
-        spans = starts[:, :, tf.newaxis] + tf.gather(ends, to, axis=1)
-        flat = tf.reshape(spans, [tf.shape(spans)[0], length * MAX_ANSWER_LEN])
-        flat = tf.pad(flat, [[0, 0], [0, self._num_best]], constant_values=_NEVER)
-        best, place = tf.math.top_k(flat, self._num_best)
-        is_span = best > _NEVER
-        window = tf.cast(tf.where(is_span)[:, 0], tf.int32)
-        place = tf.boolean_mask(place, is_span)
-        first = place // MAX_ANSWER_LEN
-        return tf.boolean_mask(best, is_span), (window, first, first + place % MAX_ANSWER_LEN)
 
 
 def _check_threshold(null_threshold: float) -> None:

@@ -18,8 +18,8 @@ from keras_bert_d2l.inference.evaluation.evaluation import (
     Evaluation,
     Mistake,
     evaluate,
-    print_evaluation,
 )
+from keras_bert_d2l.inference.evaluation.tables import print_evaluation
 from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.labels import classify
 from keras_bert_d2l.models.tasks import (
@@ -78,7 +78,7 @@ def test_a_classifier_is_evaluated_with_its_mistakes(classifier):
     assert evaluation.confusion.counts.tolist() == [[1, 0], [1, 2]]
 
 
-def test_the_surest_mistakes_come_first_and_there_are_at_most_20(classifier):
+def test_the_20_most_confident_mistakes_are_listed_in_order(classifier):
     texts = tuple("good " * (1 + number % 3) + "rug" for number in range(30))
     evaluation = evaluate(classifier, TextExamples(texts=texts, labels=("bad",) * 30))
     sure = [mistake.score for mistake in evaluation.errors]
@@ -150,8 +150,7 @@ def test_answers_are_evaluated_by_their_words(reader):
     assert mistake.predicted == "cat sat ran dog"
 
 
-@pytest.mark.slow
-def test_the_threshold_of_no_answer_is_tuned_or_taken_as_it_is(reader):
+def test_the_null_threshold_is_tuned_unless_it_is_given(reader):
     contexts = ("cat dog", "mat ran", "cat on dog", "sat sat on")
     examples = questions(contexts, [["cat dog"], [], ["cat on dog"], []])
     spans = [best for [best] in answer(reader, list(examples.questions), list(contexts))]
@@ -174,7 +173,7 @@ def test_the_threshold_of_no_answer_is_tuned_or_taken_as_it_is(reader):
         assert (one.text, one.score) == (same.text, pytest.approx(same.score, abs=1e-5))
 
 
-def test_questions_that_are_too_long_count_as_left_without_an_answer(reader):
+def test_questions_that_are_too_long_count_as_unanswered(reader):
     examples = questions(("cat dog", "cat on dog"), [["cat dog"], ["cat on dog"]])
     long = dataclasses.replace(examples, questions=("the rug " * 9, "on the mat"))
     evaluation = evaluate(reader, long)
@@ -188,33 +187,34 @@ def test_questions_that_are_too_long_count_as_left_without_an_answer(reader):
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        (TextExamples(texts=("cat",), source="x.tsv"), "x.tsv: it is not said what is right"),
-        (TextExamples(texts=(), labels=()), "The examples: there is no example"),
+        (TextExamples(texts=("cat",), source="x.tsv"), "x.tsv: the examples have no labels"),
+        (TextExamples(texts=(), labels=()), "The examples: there are no examples"),
         (
             TextExamples(texts=("a", "b"), labels=("fair", "good")),
             r"has the labels .*'fair' \(1 time\)",
         ),
-        (TextExamples(texts=("a",), labels=(("good",),)), "gives one label .*any number of labels"),
-        (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "takes a SequenceRegressor"),
-        (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' takes a TokenClassifier"),
+        (
+            TextExamples(texts=("a",), labels=(("good",),)),
+            "predicts one label .*any number",
+        ),
+        (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "needs a SequenceRegressor"),
+        (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' needs a TokenClassifier"),
         ({"texts": ["cat"]}, "must be what `read_examples` returns. Received: dict"),
     ],
 )
-def test_examples_that_do_not_fit_the_model_are_refused(examples, message, classifier):
+def test_examples_that_do_not_fit_the_model_are_rejected(examples, message, classifier):
     with pytest.raises(ValueError, match=message):
         evaluate(classifier, examples)
 
 
-def test_several_scores_are_not_evaluated_by_one(open_bert):
+def test_a_regressor_with_several_scores_cannot_be_evaluated(open_bert):
     model = SequenceRegressor(open_bert, ["x", "y"])
     examples = TextExamples(task="regress", texts=("a",), labels=(1.0,))
-    with pytest.raises(ValueError, match="one score each. Received: a model of the scores"):
+    with pytest.raises(ValueError, match="one score each. Received: a model with the scores"):
         evaluate(model, examples)
 
 
-def test_a_batch_whose_labels_are_all_ignored_has_the_loss_0_and_changes_nothing(
-    open_bert, words_tokenizer
-):
+def test_a_batch_of_ignored_labels_has_loss_0_and_changes_nothing(open_bert, words_tokenizer):
     model = TokenClassifier(open_bert, TAGS)
     model.freeze_encoder()
     model.compile("sgd", run_eagerly=True)
@@ -233,28 +233,28 @@ def printed(evaluation):
     return console.file.getvalue()
 
 
-def test_what_is_printed_has_figures_confusions_and_mistakes_as_they_are_written():
+def test_the_printed_tables_show_metrics_confusions_and_mistakes():
     mistake = Mistake("7", "a [bold] cat " + "and so on " * 50, "good", "bad", 0.98765)
     confusion = Confusion.of(["bad", "good"], ["bad", "bad"], ["bad", "good"])
     text = printed(Evaluation("classify", {"f1": 0.12345}, [], [mistake], confusion, 1234))
     assert "classify: 1,234 examples" in text
     for cell in ("f1", "0.1235", "a [bold] cat", "0.988", "..."):
         assert cell in text
-    assert "Gold labels (rows)" in text
+    assert "gold labels (rows)" in text
     assert "f1 of good" in text
-    assert "The mistakes of which the model was surest" in text
+    assert "Mistakes with the highest confidence" in text
     assert "score" in text
 
 
-def test_the_errors_of_scores_are_printed_as_what_they_are():
+def test_the_errors_of_a_regressor_are_printed_as_errors():
     mistake = Mistake("7", "a cat", "2", "0.5", 1.5)
     text = printed(Evaluation("regress", {"pearson": 0.5}, [], [mistake], None, 2))
-    assert "The largest errors" in text
+    assert "Largest errors" in text
     assert "error " in text
     assert "score" not in text
 
 
-def test_of_many_labels_the_most_frequent_confusions_are_printed():
+def test_with_many_labels_the_most_frequent_confusions_are_printed():
     labels = [f"label{number}" for number in range(15)]
     gold = ["label3"] * 3 + ["label4"] * 2 + labels
     predicted = ["label5"] * 3 + ["label3"] * 2 + labels
@@ -262,5 +262,5 @@ def test_of_many_labels_the_most_frequent_confusions_are_printed():
     assert confusion.counts.sum() == 20
     assert confusion.most_frequent(10) == [("label3", "label5", 3), ("label4", "label3", 2)]
     text = printed(Evaluation("tag", {"accuracy": 0.75}, [], [], confusion, 5))
-    assert "most frequent confusions" in text
+    assert "Most frequent confusions" in text
     assert "label14" not in text

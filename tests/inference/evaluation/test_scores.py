@@ -20,9 +20,9 @@ from keras_bert_d2l.inference.evaluation.scores import (
 )
 
 
-def test_two_labels_are_scored_as_by_hand():
+def test_metrics_of_two_labels_match_hand_calculation():
     gold, predicted = list("ppnnp"), list("pnnpp")
-    # of p: 2 found, 1 too many, 1 missed; of n: 1, 1, 1
+    # label p: 2 found, 1 wrongly predicted, 1 missed; label n: 1, 1, 1
     assert classification_scores(gold, predicted, ["n", "p"]) == {
         "accuracy": pytest.approx(3 / 5),
         "macro_f1": pytest.approx((2 / 3 + 1 / 2) / 2),
@@ -31,7 +31,7 @@ def test_two_labels_are_scored_as_by_hand():
     }
 
 
-def test_of_two_labels_f1_is_that_of_the_second_and_0_where_it_never_occurs():
+def test_f1_of_two_labels_is_that_of_the_second_and_0_if_it_never_occurs():
     assert classification_scores(list("nnn"), list("nnn"), ["n", "p"]) == {
         "accuracy": 1,
         "macro_f1": 1,
@@ -41,13 +41,13 @@ def test_of_two_labels_f1_is_that_of_the_second_and_0_where_it_never_occurs():
     assert classification_scores(list("nnn"), list("nnn"), ["p", "n"])["f1"] == 1
 
 
-def test_more_labels_have_no_f1_of_their_own_and_those_that_never_occur_do_not_count():
+def test_three_labels_have_no_single_f1_and_labels_that_never_occur_do_not_count():
     scores = classification_scores(list("aabb"), list("aaba"), ["a", "b", "c"])
     assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
     assert set(scores) == {"accuracy", "macro_f1", "matthews"}
 
 
-def test_several_labels_are_scored_as_by_hand():
+def test_metrics_of_several_labels_match_hand_calculation():
     scores = multi_label_scores([("a",), ("a", "b"), ()], [("a",), ("b",), ("c",)], list("abc"))
     assert scores == {
         "subset_accuracy": pytest.approx(1 / 3),
@@ -56,9 +56,9 @@ def test_several_labels_are_scored_as_by_hand():
     }
 
 
-def test_of_one_label_that_texts_may_have_f1_is_that_of_having_it():
+def test_f1_of_a_single_optional_label_is_that_of_having_the_label():
     scores = multi_label_scores([("a",), ("a",), (), ()], [("a",), (), ("a",), ()], ["a"])
-    # 1 found, 1 missed, 1 too many
+    # 1 found, 1 missed, 1 wrongly predicted
     assert scores == {
         "subset_accuracy": pytest.approx(1 / 2),
         "micro_f1": pytest.approx(1 / 2),
@@ -67,7 +67,7 @@ def test_of_one_label_that_texts_may_have_f1_is_that_of_having_it():
     assert multi_label_scores([("a",), ()], [(), ()], ["a"])["micro_f1"] == 0
 
 
-def test_scores_are_correlated_as_by_hand():
+def test_correlations_match_hand_calculation():
     assert regression_scores([1, 2, 3, 4], [1, 3, 2, 4]) == {
         "pearson": pytest.approx(0.8),
         "spearman": pytest.approx(1 - 6 * 2 / (4 * 15)),
@@ -75,7 +75,7 @@ def test_scores_are_correlated_as_by_hand():
     }
 
 
-def test_correlations_do_not_see_scale_and_shift_and_ranks_no_curve_either():
+def test_correlations_ignore_scale_and_shift_and_rank_correlation_ignores_any_curve():
     gold = np.random.default_rng(0).normal(size=50)
     scores = regression_scores(gold, -3 * gold + 7)
     assert scores["pearson"] == pytest.approx(-1)
@@ -97,7 +97,7 @@ def test_nothing_correlates_with_a_constant(gold, predicted):
         ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),
         ("I-X I-X O I-Y", [("X", 0, 2), ("Y", 3, 4)]),  # IOB1
         ("I-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),
-        ("B-X I-Y I-Y", [("X", 0, 1), ("Y", 1, 3)]),  # a type of its own begins a span
+        ("B-X I-Y I-Y", [("X", 0, 1), ("Y", 1, 3)]),  # another type begins a span
         ("B-X I-X E-X S-Y", [("X", 0, 3), ("Y", 3, 4)]),  # BIOES
         ("E-X E-X I-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
         ("S-X I-X S-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
@@ -109,11 +109,11 @@ def test_nothing_correlates_with_a_constant(gold, predicted):
         ("", []),
     ],
 )
-def test_tags_name_spans(tags, expected):
+def test_tags_mark_spans(tags, expected):
     assert spans(tags.split()) == expected
 
 
-def test_what_is_no_tag_of_a_scheme_is_refused():
+def test_tags_of_no_scheme_are_rejected():
     with pytest.raises(ValueError, match="such as 'B-PER'. Received: 'NOUN'"):
         spans(["O", "NOUN"])
 
@@ -131,11 +131,11 @@ def test_what_is_no_tag_of_a_scheme_is_refused():
         ("", False),
     ],
 )
-def test_a_scheme_is_known_by_its_labels(labels, expected):
+def test_a_tagging_scheme_is_recognized_by_its_labels(labels, expected):
     assert has_scheme(labels.split()) == expected
 
 
-def test_spans_are_scored_as_by_hand():
+def test_metrics_of_spans_match_hand_calculation():
     gold = ["O O O B-M I-M I-M O".split(), "B-P I-P O".split()]
     predicted = ["O O B-M I-M I-M I-M O".split(), "B-P I-P O".split()]
     assert tagging_scores(gold, predicted, ["B-M", "I-M", "B-P", "I-P", "O"]) == {
@@ -153,7 +153,7 @@ def test_spans_do_not_cross_texts():
     assert (one["f1"], other["f1"]) == (1, 0)
 
 
-def test_tags_of_words_have_accuracy_alone():
+def test_tags_of_single_words_have_only_accuracy():
     scores = tagging_scores([["NOUN", "VERB"], []], [["NOUN", "NOUN"], []], ["NOUN", "VERB"])
     assert scores == {"accuracy": 0.5}
 
@@ -168,7 +168,7 @@ def test_tags_of_words_have_accuracy_alone():
         ("the-end", "theend"),
     ],
 )
-def test_answers_are_normalised_as_by_the_official_script(text, expected):
+def test_answers_are_normalized_like_in_the_official_script(text, expected):
     assert normalized_answer(text) == expected
 
 
@@ -181,15 +181,15 @@ def test_the_best_gold_answer_counts():
     assert answer_f1(gold, "bird") == 0
 
 
-def test_no_answer_is_right_where_there_is_none_and_wrong_elsewhere():
+def test_no_answer_is_only_right_for_unanswerable_questions():
     assert (exact_match([], ""), answer_f1([], "")) == (1, 1)
     assert (exact_match([], "cat"), answer_f1([], "cat")) == (0, 0)
     assert (exact_match(["cat"], ""), answer_f1(["cat"], "")) == (0, 0)
-    # the script drops gold answers of which nothing is left
+    # the script drops gold answers that normalization leaves empty
     assert (exact_match(["."], ""), exact_match([".", "cat"], "the")) == (1, 0)
 
 
-def test_questions_without_an_answer_are_scored_by_themselves_too():
+def test_unanswerable_questions_are_also_scored_separately():
     gold, predicted = [["cat"], ["old dog"], [], []], ["the cat", "dog", "", "rug"]
     assert answer_scores(gold, predicted) == {
         "exact_match": 0.5,
@@ -201,7 +201,7 @@ def test_questions_without_an_answer_are_scored_by_themselves_too():
     assert set(answer_scores(gold[:2], predicted[:2])) == {"exact_match", "f1"}
 
 
-def test_the_threshold_is_the_best_of_all():
+def test_the_null_threshold_maximizes_f1():
     rng = np.random.default_rng(0)
     for size in (1, 2, 5, 30):
         gold = [["cat"] if rng.random() < 0.5 else [] for _ in range(size)]
@@ -219,7 +219,7 @@ def test_the_threshold_is_the_best_of_all():
         assert f1(found) == max(f1(threshold) for threshold in [-99, *margins])
 
 
-def test_without_any_question_worth_an_answer_the_threshold_is_below_all():
+def test_if_every_question_is_better_unanswered_the_threshold_is_below_all_margins():
     assert best_null_threshold([[], []], ["cat", "dog"], [2.0, 3.0]) == 1.0
     assert best_null_threshold([["cat"], []], ["cat", "dog"], [2.0, 3.0]) == 2.0
 
@@ -235,12 +235,12 @@ def test_without_any_question_worth_an_answer_the_threshold_is_below_all():
         lambda: best_null_threshold([["a"]], ["a"], []),
     ],
 )
-def test_unequal_or_no_values_are_refused(scores):
+def test_empty_sequences_and_unequal_lengths_are_rejected(scores):
     with pytest.raises(ValueError, match="as many predictions as gold values, and at least one"):
         scores()
 
 
-def test_tags_that_do_not_fit_their_words_are_refused():
+def test_tags_that_do_not_fit_their_words_are_rejected():
     with pytest.raises(ValueError, match="2 gold and 1 predicted tags for text 1"):
         tagging_scores([["O"], ["O", "O"]], [["O"], ["O"]], ["O"])
     with pytest.raises(ValueError, match="texts without words"):
@@ -252,17 +252,20 @@ def test_tags_that_do_not_fit_their_words_are_refused():
     [
         ("sklearn.metrics", lambda: classification_scores(["a"], ["a"], ["a", "b"])),
         ("sklearn.metrics", lambda: multi_label_scores([("a",)], [("a",)], ["a"])),
+        ("sklearn.metrics", lambda: tagging_scores([["a"]], [["a"]], ["a"])),
         ("scipy.stats", lambda: regression_scores([1.0], [1.0])),
     ],
 )
-def test_a_missing_library_is_told_with_what_brings_it(module, scores, monkeypatch):
+def test_the_error_about_a_missing_library_says_how_to_install_it(module, scores, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r'pip install "keras-bert-d2l\[tasks\]"'):
         scores()
 
 
-@pytest.mark.parametrize(("task", "library"), [("classify", "sklearn"), ("regress", "scipy")])
-def test_a_missing_library_is_told_before_anything_is_read(monkeypatch, task, library):
+@pytest.mark.parametrize(
+    ("task", "library"), [("classify", "sklearn"), ("tag", "sklearn"), ("regress", "scipy")]
+)
+def test_a_missing_library_is_reported_before_evaluation(monkeypatch, task, library):
     def without(module):
         if module.startswith(library):
             raise ImportError(f"No module named {module!r}")

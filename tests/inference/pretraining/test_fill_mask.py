@@ -23,7 +23,7 @@ def model(tokenizer):
 
 @pytest.fixture
 def guesses(tokenizer, model):
-    """Makes the model guess by fixed probabilities, whatever the text, and returns these."""
+    """Make the model predict fixed probabilities for any text, and return them."""
     probabilities = np.arange(1, len(tokenizer.vocab) + 1) / 45
     kernel, bias = model.mlm.mlp.layers[-1].weights
     kernel.assign(np.zeros(kernel.shape))
@@ -31,7 +31,7 @@ def guesses(tokenizer, model):
     return probabilities
 
 
-def test_predictions_are_the_likeliest_tokens_with_their_probabilities(model, tokenizer, guesses):
+def test_predictions_are_the_most_likely_tokens_with_their_probabilities(model, tokenizer, guesses):
     [predictions] = fill_mask(model, tokenizer, "the [MASK] house", top_k=3)
     assert predictions == [
         Prediction("##ish", 8, pytest.approx(9 / 45)),
@@ -46,7 +46,7 @@ def test_special_tokens_are_candidates_and_all_scores_add_up_to_one(model, token
     assert sum(prediction.score for prediction in predictions) == pytest.approx(1)
 
 
-def test_each_text_has_a_list_for_each_of_its_masks(model, tokenizer):
+def test_each_mask_of_each_text_has_its_own_list(model, tokenizer):
     texts = ["[MASK] red", "red [MASK] blue [MASK][MASK]", "[MASK]"]
     answers = fill_mask(model, tokenizer, texts, top_k=2)
     assert [[len(predictions) for predictions in masks] for masks in answers] == [
@@ -57,7 +57,7 @@ def test_each_text_has_a_list_for_each_of_its_masks(model, tokenizer):
     assert fill_mask(model, tokenizer, [], top_k=2) == []
 
 
-def test_a_prediction_is_the_softmax_at_the_place_of_its_mask(model, tokenizer):
+def test_a_prediction_is_the_softmax_at_the_position_of_its_mask(model, tokenizer):
     batch = tokenizer("red [MASK] blue [MASK]")
     _, logits, _ = model(**batch, pred_positions=np.array([[2, 4]]))
     expected = np.exp(logits[0]) / np.exp(logits[0]).sum(axis=-1, keepdims=True)  # (P, V)
@@ -80,7 +80,7 @@ def test_answers_do_not_depend_on_the_batch(model, tokenizer):
                 ]
 
 
-def test_the_mask_may_be_written_as_the_book_does(model):
+def test_the_mask_can_be_written_as_in_the_book(model):
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *WORDS]))
     assert len(fill_mask(model, tokenizer, "red <mask> blue <mask>")) == 2
     with pytest.raises(
@@ -89,43 +89,41 @@ def test_the_mask_may_be_written_as_the_book_does(model):
         fill_mask(model, tokenizer, "red [MASK]")
 
 
-def test_half_precision_answers_with_probabilities_of_float32(tokenizer):
+def test_half_precision_models_give_float32_probabilities(tokenizer):
     config = BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.0, MAX_LEN)
     model = BERTModel.from_bert_config(config, dtype="mixed_bfloat16")
     [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
     assert sum(prediction.score for prediction in predictions) == pytest.approx(1, abs=1e-6)
 
 
-def test_a_text_without_a_mask_is_named(model, tokenizer):
+def test_the_error_names_a_text_without_a_mask(model, tokenizer):
     with pytest.raises(ValueError, match=r"written \[MASK\]. Received: 'all red'"):
         fill_mask(model, tokenizer, ["[MASK]", "all red", "blue [MASK]"])
 
 
-def test_a_text_that_is_too_long_is_named(model, tokenizer):
+def test_the_error_names_a_text_that_is_too_long(model, tokenizer):
     fill_mask(model, tokenizer, "[MASK]" + " red" * (MAX_LEN - 3))
     with pytest.raises(ValueError, match="at most 8 tokens.*9 tokens in '.MASK. red"):
         fill_mask(model, tokenizer, ["[MASK]", "[MASK]" + " red" * (MAX_LEN - 2)])
 
 
-def test_a_vocabulary_of_another_size_is_refused(model):
+def test_a_vocabulary_of_another_size_is_rejected(model):
     tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
         fill_mask(model, tokenizer, "[MASK]")
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 10])
-def test_a_number_of_predictions_that_the_vocabulary_cannot_give_is_refused(
-    top_k, model, tokenizer
-):
-    with pytest.raises(ValueError, match=f"from 1 to the size of the vocabulary, 9.*top_k={top_k}"):
+def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model, tokenizer):
+    with pytest.raises(ValueError, match=f"from 1 to the vocabulary size, 9.*top_k={top_k}"):
         fill_mask(model, tokenizer, "[MASK]", top_k=top_k)
 
 
-def test_a_batch_without_texts_is_refused(model, tokenizer):
+def test_a_batch_size_below_1_is_rejected(model, tokenizer):
     with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
         fill_mask(model, tokenizer, ["[MASK]"], batch_size=0)
 
 
-def test_a_model_without_its_tokenizer_is_refused(model):
+def test_a_model_without_a_tokenizer_is_rejected(model):
     with pytest.raises(ValueError, match="Texts need a tokenizer. Received: tokenizer=None"):
         fill_mask(model, None, "[MASK]")

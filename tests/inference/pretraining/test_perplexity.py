@@ -15,7 +15,7 @@ COUNTS = [6, 2, 5, 3]
 
 
 def slow_perplexity(model, tokenizer, text):
-    """One token after the other, each in a batch of its own."""
+    """Compute the perplexity one token at a time, each in its own batch."""
     batch = {name: tensor.numpy() for name, tensor in tokenizer(text).items()}
     logs = []
     for position, token in enumerate(batch["tokens"][0]):
@@ -29,8 +29,7 @@ def slow_perplexity(model, tokenizer, text):
     return Perplexity(pytest.approx(math.exp(-np.mean(logs)), rel=1e-5), len(logs))
 
 
-@pytest.mark.slow
-def test_it_equals_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
+def test_perplexity_equals_that_of_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
     expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
     for batch_size in (1, 3, 32):
         assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS, batch_size) == expected
@@ -38,7 +37,7 @@ def test_it_equals_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
     assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS[1], batch_size) == expected[1]
 
 
-def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(words_tokenizer):
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary_size(words_tokenizer):
     size = len(words_tokenizer.vocab)
     model = BERTModel(size, 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     for weight in model.mlm.mlp.layers[-1].weights:
@@ -47,9 +46,7 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(words_t
     assert found == [Perplexity(pytest.approx(size, rel=1e-5), count) for count in COUNTS]
 
 
-def test_no_more_rows_pass_through_the_model_than_a_batch_has(
-    words_bert, words_tokenizer, monkeypatch
-):
+def test_the_model_gets_at_most_batch_size_rows_at_once(words_bert, words_tokenizer, monkeypatch):
     sizes = []
     predict = BERTModel.predict_on_batch
     monkeypatch.setattr(
@@ -61,21 +58,21 @@ def test_no_more_rows_pass_through_the_model_than_a_batch_has(
     assert sizes == [5, 5, 5, 1]
 
 
-def test_the_perplexity_of_texts_together_counts_each_token_the_same():
+def test_joint_perplexity_weights_each_token_equally():
     joint = joint_perplexity([Perplexity(2.0, 3), Perplexity(16.0, 1)])
     assert joint == Perplexity(pytest.approx(2 ** (7 / 4)), 4)
     with pytest.raises(ValueError, match="Received: none"):
         joint_perplexity([])
 
 
-def test_what_cannot_be_guessed_is_refused(words_bert, words_tokenizer):
+def test_texts_without_predictable_tokens_are_rejected(words_bert, words_tokenizer):
     assert pseudo_perplexity(words_bert, words_tokenizer, []) == []
     for text in ("", "[MASK]"):
-        with pytest.raises(ValueError, match="have a token to guess"):
+        with pytest.raises(ValueError, match="have a token to predict"):
             pseudo_perplexity(words_bert, words_tokenizer, ["good", text])
     with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good good"):
         pseudo_perplexity(words_bert, words_tokenizer, ["good", "good " * 15])
     with pytest.raises(ValueError, match="batch_size=0"):
         pseudo_perplexity(words_bert, words_tokenizer, "good", 0)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
         pseudo_perplexity(TextEmbedder(words_bert), words_tokenizer, "good")

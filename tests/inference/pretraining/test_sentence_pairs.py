@@ -8,14 +8,13 @@ A = ["the cat sat", "good", "the dog ran on the rug", "bad"]
 B = ["on the mat", "bad dogs", "good", "the cat sat on the rug"]
 
 
-@pytest.mark.slow
-def test_a_score_is_the_second_softmax_of_the_head_whatever_the_batch(words_bert, words_tokenizer):
+def test_a_score_is_the_softmax_of_the_second_logit_for_any_batch_size(words_bert, words_tokenizer):
     expected = []
     for a, b in zip(A, B, strict=True):
         _, _, logits = words_bert(**words_tokenizer(a, b))
         odds = np.exp(logits[0])
         expected.append(odds[1] / odds.sum())
-    assert np.std(expected) > 5e-4  # the pairs are not alike
+    assert np.std(expected) > 5e-4  # the pairs differ
     for batch_size in (1, 3, 32):
         scores = next_sentence_score(words_bert, words_tokenizer, A, B, batch_size)
         assert scores.dtype == np.float32
@@ -26,18 +25,18 @@ def test_a_score_is_the_second_softmax_of_the_head_whatever_the_batch(words_bert
     assert next_sentence_score(words_bert, words_tokenizer, [], []).shape == (0,)
 
 
-def test_what_has_no_next_sentence_is_refused(words_bert, words_tokenizer):
+def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, words_tokenizer):
     def scores(a, b, model=words_bert):
         return next_sentence_score(model, words_tokenizer, a, b)
 
     with pytest.raises(ValueError, match="2 and 1 texts"):
         scores(["good", "bad"], ["good"])
-    with pytest.raises(ValueError, match="both be a text, or both a list"):
+    with pytest.raises(ValueError, match="both be texts, or both be lists"):
         scores("good", ["good"])
     with pytest.raises(ValueError, match="at most 16 tokens.*18 tokens in 'bad bad"):
         scores(["good", "bad " * 7], ["good", "good " * 8])
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
         scores("good", "bad", TextEmbedder(words_bert))

@@ -4,7 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.tasks.answers import FoundAnswer, answer, best_spans, joint_logits
+from keras_bert_d2l.inference.tasks.answers import FoundAnswer, answer
+from keras_bert_d2l.inference.tasks.spans import best_spans
 from keras_bert_d2l.models.tasks import QuestionAnswerer, TokenClassifier
 
 LONG = "the mat on rug sat ran good mat the rug on bad cat sat dog ran the mat on rug good"
@@ -27,7 +28,7 @@ def random_reader(words_bert, words_tokenizer):
 
 
 def all_spans(model, question, context, max_len, overlap, max_answer_len):
-    """Every span of every window by itself: its place and score; and the least null score."""
+    """Return the logit of every span by its place, and the lowest no-answer logit."""
     windows = {
         name: values.numpy()
         for name, values in model.tokenizer.windows(question, context, max_len, overlap).items()
@@ -47,7 +48,7 @@ def all_spans(model, question, context, max_len, overlap, max_answer_len):
     return scores, (start[:, 0] + end[:, 0]).min()
 
 
-def test_an_answer_is_a_substring_of_its_context_as_it_is_written(reader):
+def test_an_answer_is_an_exact_substring_of_its_context(reader):
     context = "  On:\tÇAT's  sat, Dogs."
     [found] = answer(reader, "cat dog", context)
     assert found.text == context[found.start : found.end] == "ÇAT's  sat, Dog"
@@ -56,7 +57,7 @@ def test_an_answer_is_a_substring_of_its_context_as_it_is_written(reader):
         assert (found.text != "ÇAT's  sat, Dog") == is_short
 
 
-def test_an_accent_of_its_own_belongs_to_its_answer(reader):
+def test_combining_accents_belong_to_the_answer(reader):
     for context in ("the cat dog\u0301", "the cat dog\u0301\u0301 sat"):
         found = answer(reader, "dog", context, top_k=9)
         assert found[0].text == context[found[0].start : found[0].end]
@@ -64,7 +65,7 @@ def test_an_accent_of_its_own_belongs_to_its_answer(reader):
         assert "dog" not in [one.text.split()[-1] for one in found]
 
 
-def test_a_context_without_a_token_has_the_empty_answer(reader):
+def test_a_context_without_tokens_has_the_empty_answer(reader):
     found = answer(reader, ["cat", "dog"], ["\u200b", "cat dog"], null_threshold=99.0)
     assert [best.text for [best] in found] == ["", "cat dog"]
     assert found[0][0] == FoundAnswer("", 0.0, 0, 0, found[0][0].null_logit, found[0][0].null_logit)
@@ -85,7 +86,7 @@ def test_the_best_spans_of_all_windows_are_found(random_reader):
             assert one.null_logit == pytest.approx(null, abs=1e-5)
 
 
-def test_a_score_is_the_share_among_the_20_best(random_reader):
+def test_a_score_is_the_probability_among_the_20_best_answers(random_reader):
     expected, _ = all_spans(random_reader, QUESTIONS[1], LONG, 16, 5, 30)
     best = np.exp(sorted(expected.values(), reverse=True)[:20])
     found = answer(random_reader, QUESTIONS[1], LONG, top_k=20)
@@ -104,18 +105,18 @@ def test_answers_do_not_depend_on_the_batch(random_reader):
     assert answer(random_reader, [], []) == []
 
 
-def test_one_text_may_be_asked_several_questions(reader):
+def test_several_questions_can_share_one_context(reader):
     found = answer(reader, ["the rug", "on a mat"], LONG)
     assert [best.text for [best] in found] == ["cat sat dog"] * 2
 
 
-def test_more_questions_than_are_held_at_once_keep_their_order(reader):
+def test_questions_keep_their_order_across_chunks(reader):
     contexts = ["cat dog", "cat on dog"] * 300
     found = answer(reader, ["the"] * 600, contexts, batch_size=600)
     assert [best.text for [best] in found] == ["cat dog", "cat on dog"] * 300
 
 
-def test_no_answer_is_preferred_above_a_threshold(random_reader):
+def test_above_the_threshold_no_answer_comes_first(random_reader):
     [best] = answer(random_reader, QUESTIONS[0], LONG)
     margin = best.null_logit - best.logit
     assert best.null_margin == pytest.approx(margin)
@@ -142,17 +143,22 @@ def test_a_context_with_fewer_spans_has_fewer_answers(reader):
     assert sum(one.score for one in found) == pytest.approx(1)
 
 
-def test_joint_scores_are_sums_of_allowed_pairs():
-    starts, ends = np.array([[1.0, 2.0, 3.0]]), np.array([[10.0, 20.0, 30.0]])
-    is_context = np.array([[False, True, True]])
-    no = -np.inf
-    expected = [[[no, no], [22.0, 32.0], [33.0, no]]]
-    np.testing.assert_array_equal(joint_logits(starts, ends, is_context, 2), expected)
-    assert sorted(best_spans(np.array(expected[0]), 2)) == [(1, 2, 32.0), (2, 2, 33.0)]
-    assert len(list(best_spans(np.array(expected[0]), 9))) == 3
+def test_spans_are_ranked_by_the_sum_of_their_logits():
+    logits = {"start": np.array([[1.0, 2.0, 3.0]]), "end": np.array([[10.0, 20.0, 30.0]])}
+    segments, ends = np.array([[0, 1, 1, 1]]), np.array([[1, 2, 3, 0]])  # padded further
+    windows = {"segments": segments, "starts": np.zeros_like(ends), "ends": ends}
+
+    def found(max_answer_len, num_best):
+        values = best_spans(windows, logits, max_answer_len=max_answer_len, num_best=num_best)
+        return list(zip(*(one.numpy().tolist() for one in values), strict=True))
+
+    best = [(33.0, 0, 2, 2), (32.0, 0, 1, 2), (22.0, 0, 1, 1)]
+    assert found(2, 2) == best[:2]
+    assert found(2, 9) == best
+    assert found(1, 9) == [best[0], best[2]]
 
 
-def test_a_question_that_leaves_no_room_is_named(reader):
+def test_the_error_names_a_question_that_leaves_no_room_for_its_context(reader):
     with pytest.raises(ValueError, match="at most 7 tokens.*9 tokens in 'the cat sat.*shorten it"):
         answer(reader, ["dog", "the cat sat on the mat the rug sat"], "cat dog")
     assert answer(reader, "the cat sat on the mat the rug sat", "cat dog", overlap=0)[0].text
@@ -161,12 +167,12 @@ def test_a_question_that_leaves_no_room_is_named(reader):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["dog", " "], ["cat", "dog"]), "A question must have text. Received: ' ' as number 1"),
-        (("dog", ""), "A context must have text"),
+        ((["dog", " "], ["cat", "dog"]), "A question must not be empty. Received: ' ' at 1"),
+        (("dog", ""), "A context must not be empty"),
         ((["dog", "cat"], ["rug"]), "2 questions and 1 contexts"),
     ],
 )
-def test_texts_without_an_answer_in_them_are_refused(arguments, message, reader):
+def test_empty_texts_and_unequal_lengths_are_rejected(arguments, message, reader):
     with pytest.raises(ValueError, match=message):
         answer(reader, *arguments)
 
@@ -181,12 +187,12 @@ def test_texts_without_an_answer_in_them_are_refused(arguments, message, reader)
         ({"overlap": -1}, "`overlap` must be an integer of at least 0"),
     ],
 )
-def test_numbers_out_of_range_are_refused(options, message, reader):
+def test_numbers_out_of_range_are_rejected(options, message, reader):
     with pytest.raises(ValueError, match=message):
         answer(reader, "dog", "cat", **options)
 
 
-def test_the_model_of_another_task_is_refused(open_bert, words_tokenizer):
+def test_the_model_of_another_task_is_rejected(open_bert, words_tokenizer):
     tagger = TokenClassifier(open_bert, ["a", "b"], tokenizer=words_tokenizer)
-    with pytest.raises(ValueError, match="`answer` needs a QuestionAnswerer.*`tag` asks that one"):
+    with pytest.raises(ValueError, match="`answer` needs a QuestionAnswerer.*use `tag`"):
         answer(tagger, "cat", "dog")

@@ -15,8 +15,7 @@ def embedder(words_bert, words_tokenizer):
     return TextEmbedder(words_bert, "max", normalize=False, tokenizer=words_tokenizer)
 
 
-@pytest.mark.slow
-def test_vectors_are_those_of_the_embedder_whatever_the_batch(embedder, words_tokenizer):
+def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
     expected = np.concatenate([embedder(words_tokenizer([text])) for text in TEXTS])
     for batch_size in (1, 2, 32):
         vectors = embed(embedder, TEXTS, batch_size=batch_size)
@@ -26,13 +25,13 @@ def test_vectors_are_those_of_the_embedder_whatever_the_batch(embedder, words_to
     assert embed(embedder, []).shape == (0, 8)
 
 
-def test_more_texts_than_are_sorted_at_once_keep_their_order(embedder):
+def test_texts_keep_their_order_across_chunks(embedder):
     texts = [TEXTS[number % 5] for number in range(70)]
     vectors = embed(embedder, texts, batch_size=1)
     np.testing.assert_array_equal(vectors, np.tile(vectors[:5], (14, 1)))
 
 
-def test_a_bert_gives_mean_vectors_of_the_length_1(words_bert, words_tokenizer):
+def test_a_plain_bert_gives_mean_vectors_of_length_1(words_bert, words_tokenizer):
     vectors = embed(words_bert, TEXTS, words_tokenizer)
     expected = embed(TextEmbedder(words_bert, tokenizer=words_tokenizer), TEXTS)
     np.testing.assert_array_equal(vectors, expected)
@@ -56,13 +55,13 @@ def test_similar_texts_are_found_by_their_cosine(embedder):
         ]
 
 
-def test_of_equal_texts_the_first_comes_first_and_no_more_are_found_than_there_are(embedder):
+def test_ties_keep_their_order_and_top_k_may_exceed_the_number_of_texts(embedder):
     found = similar(embedder, ["good", "the cat", "good"], "good", top_k=9)
     assert [match.index for match in found] == [0, 2, 1]
     assert similar(embedder, [], "good") == []
 
 
-def test_a_text_that_is_too_long_is_refused_or_cut(embedder):
+def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
     long, cut = " ".join(["good"] * 15), " ".join(["good"] * 14)
     with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good"):
         embed(embedder, ["good", long])
@@ -70,9 +69,9 @@ def test_a_text_that_is_too_long_is_refused_or_cut(embedder):
     np.testing.assert_array_equal(vectors[0], vectors[1])
 
 
-def test_what_gives_no_vectors_is_refused(words_bert, words_tokenizer, embedder):
+def test_models_that_cannot_embed_are_rejected(words_bert, words_tokenizer, embedder):
     answerer = QuestionAnswerer(words_bert, tokenizer=words_tokenizer)
-    with pytest.raises(ValueError, match="a QuestionAnswerer, which answers another question"):
+    with pytest.raises(ValueError, match="a QuestionAnswerer, the model of another task"):
         embed(answerer, TEXTS)
     with pytest.raises(ValueError, match="Texts need a tokenizer"):
         embed(words_bert, TEXTS)

@@ -29,7 +29,7 @@ def tagger(open_task):
     return open_task(TokenClassifier, ANIMALS, labels=TAGS)
 
 
-def test_a_text_has_the_likeliest_label_and_the_probabilities_of_all(classifier, words_tokenizer):
+def test_a_text_gets_its_most_likely_label_and_all_probabilities(classifier, words_tokenizer):
     found = classify(classifier, TEXTS)
     assert [one.label for one in found] == ["good", "bad", "good", "bad"]
     for text, one in zip(TEXTS, found, strict=True):
@@ -65,7 +65,7 @@ def test_a_text_may_have_any_number_of_labels(open_task):
     assert found[1].scores["cat"] < 0.1
 
 
-def test_a_text_scores_what_the_model_says(open_task, words_tokenizer):
+def test_the_score_of_a_text_is_the_output_of_the_model(open_task, words_tokenizer):
     model = open_task(
         SequenceRegressor, {("good", 0): 1.0, ("bad", 1): 1.0}, labels=["joy", "grief"]
     )
@@ -79,13 +79,13 @@ def test_a_text_scores_what_the_model_says(open_task, words_tokenizer):
     assert regress(model, "good").score == pytest.approx(found[2].score)
 
 
-def test_long_texts_lose_their_end(classifier):
+def test_long_texts_are_truncated_at_the_end(classifier):
     text = "good " * 3 + "bad " * 40
     assert classify(classifier, text).label == "bad"
     assert classify(classifier, text, max_len=5).label == "good"
 
 
-def test_words_come_back_with_their_labels_and_places(tagger):
+def test_words_are_returned_with_their_labels_and_places(tagger):
     text = "The  cat's dogs,\tcatly\nrug"
     found = tag(tagger, text)
     assert [(one.word, one.label) for one in found] == [
@@ -102,19 +102,19 @@ def test_words_come_back_with_their_labels_and_places(tagger):
     assert all(1 / 3 < one.score < 1 for one in found)
 
 
-def test_accents_of_their_own_belong_to_their_word(tagger):
+def test_combining_accents_belong_to_their_word(tagger):
     text = "cat\u0301 do\u0301g dog\u0308."
     found = tag(tagger, text)
     assert [one.word for one in found] == ["cat\u0301", "do\u0301g", "dog\u0308", "."]
     assert [one.label for one in found] == ["cat", "dog", "dog", "thing"]
 
 
-def test_words_that_are_given_stay_as_they_are(tagger):
+def test_given_words_are_not_split(tagger):
     words = [["the", "cat,dog", "mat"], [], ["dogs", "\u200b", "cat"], ["\u0301"]]
     found = tag(tagger, words)
     assert [[one.word for one in row] for row in found] == words
     assert [[one.label for one in row] for row in found] == [
-        ["thing", "cat", "thing"],  # that of the first token
+        ["thing", "cat", "thing"],  # the label of the first token
         [],
         ["dog", "thing", "cat"],
         ["thing"],
@@ -122,12 +122,12 @@ def test_words_that_are_given_stay_as_they_are(tagger):
     assert found[0][0] == Tag("the", "thing", found[0][0].score, None, None)
 
 
-def test_nothing_to_tag_is_no_tag(tagger):
+def test_an_empty_text_has_no_tags(tagger):
     assert tag(tagger, "") == tag(tagger, " \n") == tag(tagger, []) == []
     assert tag(tagger, ["", "cat"])[0] == tag(tagger, [[]])[0] == []
 
 
-def test_words_of_a_text_are_tagged_as_the_same_words_given(words_bert, words_tokenizer):
+def test_tagging_a_text_equals_tagging_its_words(words_bert, words_tokenizer):
     model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
     model.run_eagerly = True
     words = ["the", "dogs", "sat", "badly", "on", ".", "mat"]
@@ -143,7 +143,7 @@ def test_words_of_a_text_are_tagged_as_the_same_words_given(words_bert, words_to
     assert [x.label for x in of_words] == [model.labels[number] for number in expected]
 
 
-def test_no_word_of_a_long_text_is_without_its_label(tagger):
+def test_every_word_of_a_long_text_gets_a_label(tagger):
     rng = np.random.default_rng(0)
     words = [
         rng.choice(["cat", "dogs", "rugs", "mat"], size).tolist() for size in (0, 1, 14, 15, 50)
@@ -156,9 +156,7 @@ def test_no_word_of_a_long_text_is_without_its_label(tagger):
         ]
 
 
-def test_a_word_of_a_long_text_is_read_where_more_of_its_surroundings_show(
-    words_bert, words_tokenizer
-):
+def test_a_word_of_a_long_text_is_read_in_the_row_with_more_context(words_bert, words_tokenizer):
     model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
     model.run_eagerly = True
     words = "the cat sat on mat good dog ran".split()  # in rows of 4: 0-3, 2-5, 4-7
@@ -169,25 +167,25 @@ def test_a_word_of_a_long_text_is_read_where_more_of_its_surroundings_show(
             assert found[place].score == pytest.approx(alone[place - first].score, rel=1e-5)
 
 
-def test_more_texts_than_are_held_at_once_keep_their_order(tagger):
+def test_tagged_texts_keep_their_order_across_chunks(tagger):
     texts = ["cat", "dog rug", ""] * 800
     found = tag(tagger, texts, batch_size=1024)
     labels = [[one.label for one in row] for row in found]
     assert labels == [["cat"], ["dog", "thing"], []] * 800
 
 
-def test_models_of_other_tasks_are_told_apart(classifier, tagger, open_bert, words_tokenizer):
-    with pytest.raises(ValueError, match="`classify` needs a SequenceClassifier.*`tag` asks that"):
+def test_models_of_other_tasks_are_rejected(classifier, tagger, open_bert, words_tokenizer):
+    with pytest.raises(ValueError, match="`classify` needs a SequenceClassifier.*use `tag`"):
         classify(tagger, "cat")
-    with pytest.raises(ValueError, match="`tag` needs a TokenClassifier.*`answer` asks that"):
+    with pytest.raises(ValueError, match="`tag` needs a TokenClassifier.*use `answer`"):
         tag(QuestionAnswerer(open_bert, tokenizer=words_tokenizer), "cat")
     with pytest.raises(ValueError, match="`regress` needs a SequenceRegressor.*`embed` asks that"):
         regress(TextEmbedder(open_bert), "cat")
-    with pytest.raises(ValueError, match="a BERTModel; train one: SequenceClassifier"):
+    with pytest.raises(ValueError, match="a BERTModel; train a SequenceClassifier"):
         classify(open_bert, "cat")
 
 
-def test_a_model_without_its_tokenizer_is_refused(open_bert, words_tokenizer):
+def test_a_model_without_a_tokenizer_is_rejected(open_bert, words_tokenizer):
     with pytest.raises(ValueError, match="Texts need a tokenizer"):
         classify(SequenceClassifier(open_bert, ["a", "b"]), "cat")
     other = Tokenizer(Vocab(words_tokenizer.vocab.tokens[:-1]))
@@ -195,7 +193,7 @@ def test_a_model_without_its_tokenizer_is_refused(open_bert, words_tokenizer):
         classify(SequenceClassifier(open_bert, ["a", "b"], tokenizer=other), "cat")
 
 
-def test_numbers_out_of_range_are_refused(classifier, tagger):
+def test_numbers_out_of_range_are_rejected(classifier, tagger):
     for function, model in ((classify, classifier), (tag, tagger)):
         with pytest.raises(ValueError, match="`max_len` must be in 3..16.*max_len=17"):
             function(model, ["cat"], max_len=17)
@@ -203,13 +201,13 @@ def test_numbers_out_of_range_are_refused(classifier, tagger):
             function(model, ["cat"], batch_size=0)
 
 
-def test_unequal_texts_are_refused(classifier):
-    with pytest.raises(ValueError, match="equally many, one pair a row. Received: 2 and 1"):
+def test_texts_of_unequal_number_are_rejected(classifier):
+    with pytest.raises(ValueError, match="must have the same length. Received: 2 and 1"):
         classify(classifier, ["cat", "dog"], ["rug"])
     with pytest.raises(ValueError, match="Received: 2 and 1"):
         classify(classifier, ["cat", "dog"], "rug")
 
 
-def test_a_mixture_of_texts_and_words_is_refused(tagger):
-    with pytest.raises(ValueError, match="all be strings, or all lists of words.*text 1 is 'dog'"):
+def test_a_mixture_of_texts_and_lists_of_words_is_rejected(tagger):
+    with pytest.raises(ValueError, match="all be strings, or all be lists of.*'dog' as text 1"):
         tag(tagger, [["cat"], "dog"])

@@ -1,0 +1,76 @@
+"""`print_evaluation`: an evaluation as tables in the terminal."""
+
+import textwrap
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from keras_bert_d2l.data.tasks.examples import how_many
+from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation
+
+_MAX_CHARACTERS = 300  # of a mistake's text
+_NOTHING = "(none)"  # stands for no label or no answer
+_MAX_COLUMNS = 10  # of a confusion matrix: more do not fit a terminal
+
+
+def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
+    """Print the metrics, the confusion matrix and the mistakes as tables.
+
+    Args:
+        evaluation: What `evaluate` returned.
+        console: The console to print to. `None` means the terminal.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.print_evaluation(kb.Evaluation("regress", {"pearson": 0.9}, [], [], None, num_examples=2))
+    ```
+    """
+    console = console or Console()
+    metrics = Table("metric", Column("value", justify="right"))
+    for name, value in evaluation.metrics.items():
+        metrics.add_row(Text(_display_name(name, evaluation)), f"{value:.4f}")
+    tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", metrics)]
+    if evaluation.confusion is not None:
+        tables.append(_confusion_table(evaluation.confusion))
+    if evaluation.errors:
+        tables.append(_mistakes_table(evaluation))
+    for heading, table in tables:  # a table's own title would be wrapped to the table's width
+        console.print(Text(heading, style="bold"), table, sep="\n")
+
+
+def _display_name(metric: str, evaluation: Evaluation) -> str:
+    """Return the name of a metric. The F1 of two classes names the class it is for."""
+    if metric == "f1" and evaluation.task == "classify" and evaluation.confusion is not None:
+        return f"f1 of {evaluation.confusion.labels[1]}"
+    return metric
+
+
+def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:
+    heading, last = "Mistakes with the highest confidence", "score"
+    if evaluation.task == "regress":
+        heading, last = "Largest errors", "error"
+    columns = [Column(name, overflow="fold") for name in ("id", "text", "gold", "predicted")]
+    table = Table(*columns, Column(last, justify="right"), show_lines=True)
+    for one in evaluation.errors:
+        text = textwrap.shorten(one.text, _MAX_CHARACTERS, placeholder=" ...")
+        # As `Text`, because Rich would read brackets in a string as styles.
+        cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
+        table.add_row(*map(Text, cells))
+    return heading, table
+
+
+def _confusion_table(confusion: Confusion) -> tuple[str, Table]:
+    if len(confusion.labels) > _MAX_COLUMNS:
+        table = Table("gold", "predicted", Column("count", justify="right"))
+        for gold, predicted, count in confusion.most_frequent(_MAX_COLUMNS):
+            table.add_row(Text(gold), Text(predicted), f"{count:,}")
+        return "Most frequent confusions", table
+    columns = [Column(Text(label), justify="right") for label in confusion.labels]
+    table = Table("", *columns)
+    for label, row in zip(confusion.labels, confusion.counts, strict=True):
+        table.add_row(Text(label), *(f"{count:,}" for count in row))
+    return "Confusion matrix: gold labels (rows), predicted labels (columns)", table
