@@ -21,7 +21,7 @@ from keras_bert_d2l.training.callbacks import Progress, Throughput
 from keras_bert_d2l.training.optimizers import BERTAdamW
 from keras_bert_d2l.training.option_records import Precision
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
-from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
 DEFAULT_MINUTES = 5.0

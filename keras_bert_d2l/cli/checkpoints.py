@@ -7,7 +7,7 @@ import typer
 
 from keras_bert_d2l.checkpoints.opening import inspect_checkpoint
 from keras_bert_d2l.checkpoints.saving import Format, convert_checkpoint
-from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 

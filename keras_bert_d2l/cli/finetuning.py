@@ -32,9 +32,10 @@ from keras_bert_d2l.cli.task_options import (
 )
 from keras_bert_d2l.data.tasks.peek import peek
 from keras_bert_d2l.training.finetuning.data import row_len
-from keras_bert_d2l.training.finetuning.files import finetune_files, read_data
+from keras_bert_d2l.training.finetuning.files import finetune_files
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions
-from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+from keras_bert_d2l.training.finetuning.start import read_data
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 _TRAINED = "What is trained"
 

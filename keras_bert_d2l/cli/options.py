@@ -14,7 +14,7 @@ from keras_bert_d2l.checkpoints.loading import HEADS, Pretrained, load_pretraine
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.training.option_records import Precision
 from keras_bert_d2l.training.pretraining.options import Layout
-from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 # Groups of options on a page of help.
 OF_TEXT, OF_RUN, OF_TRAINING, OF_DEVICES = "Text", "Run", "Training", "Devices"

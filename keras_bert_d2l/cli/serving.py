@@ -9,7 +9,7 @@ from keras_bert_d2l import quickstart
 from keras_bert_d2l.cli.options import Model, NullThreshold, load
 from keras_bert_d2l.serving.export.audit import audit_saved_model
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
-from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 _FOUND = 1  # exit code
 

@@ -1,1 +1,1 @@
-"""Training: a model and its batches in, weights out."""
+"""Pretraining and fine-tuning, and the parts they share."""

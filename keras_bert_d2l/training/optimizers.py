@@ -1,12 +1,15 @@
-"""BERT's optimiser and its learning rate, as serialisable Keras objects."""
+"""BERT's optimizer and its learning-rate schedule, as serializable Keras objects."""
 
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import TypedDict, Unpack
 
 import keras
 from keras import ops
 
-# The last words of the names of weights that are not decayed: biases and layer normalisation.
+from keras_bert_d2l.types import Tensor
+
+# Names of the weights without decay: biases and the parameters of layer normalization.
 _NOT_DECAYED = ("bias", "gamma", "beta")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
@@ -16,19 +19,28 @@ _OF_EMBEDDINGS = re.compile(
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly to a peak, then falls linearly to zero.
+    """Learning rate that rises linearly to a peak, then falls linearly to zero.
 
     Source: Devlin et al. 2019, appendix A.2; google-research/bert, optimization.py.
 
     Args:
-        peak: The learning rate at the end of the warm-up.
-        warmup_steps: Steps of the rise; the first step has the rate 0 if there are any.
+        peak: Learning rate at the end of the warm-up.
+        warmup_steps: Number of warm-up steps. With a warm-up, the first step has the rate 0.
         total_steps: Step at which the rate reaches 0.
-        decay_from_start: Whether the falling line begins at step 0, as in google's code, whose
-            rate drops by `warmup_steps / total_steps` when the warm-up ends; else at the peak.
+        decay_from_start: Start the decay line at step 0 instead of at the peak. Google's code does
+            this, so its rate drops by the share `warmup_steps / total_steps` after the warm-up.
 
     Raises:
         ValueError: `warmup_steps` is negative or not below `total_steps`.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    schedule = kb.WarmupLinearDecay(1e-3, warmup_steps=100, total_steps=1000)
+    schedule(50)  # 0.0005
+    ```
     """
 
     def __init__(
@@ -44,14 +56,14 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
         self.decay_from_start = decay_from_start
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         rise = step / max(1, self.warmup_steps)
         first = 0 if self.decay_from_start else self.warmup_steps
         fall = ops.maximum(0.0, (self.total_steps - step) / (self.total_steps - first))
         return self.peak * ops.where(step < self.warmup_steps, rise, fall)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, float | bool]:
         return {
             "peak": self.peak,
             "warmup_steps": self.warmup_steps,
@@ -60,38 +72,59 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+class OptimizerOptions(TypedDict, total=False):
+    """Keyword arguments that `BERTAdamW` passes to `keras.optimizers.Optimizer`."""
+
+    use_ema: bool
+    ema_momentum: float
+    ema_overwrite_frequency: int | None
+    loss_scale_factor: float | None
+    gradient_accumulation_steps: int | None
+
+
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class BERTAdamW(keras.optimizers.Optimizer):
-    """Adam with decoupled weight decay, as BERT was trained with it.
+    """Adam with decoupled weight decay, as used to train BERT.
 
-    Three things differ from `keras.optimizers.AdamW`. Epsilon is added after the bias correction,
-    as in PyTorch (Keras adds it before: most weights differ after a single step). The gradient is
-    clipped by its global norm *after* the replicas' gradients have been summed. Biases and layer
-    normalisation are not decayed.
+    It differs from `keras.optimizers.AdamW` in three ways. Epsilon is added after the bias
+    correction, as in PyTorch (Keras adds it before, which changes most weights after one step).
+    The gradient is clipped by its global norm *after* the replicas' gradients are summed. Biases
+    and layer normalization have no weight decay.
 
     Source: Loshchilov and Hutter 2019; google-research/bert, optimization.py, whose
     `AdamWeightDecayOptimizer` has no bias correction.
 
     Args:
         learning_rate: A float or a schedule.
-        weight_decay: Share of a weight that is taken off per unit of learning rate.
-        beta_1: Decay of the first moment.
-        beta_2: Decay of the second moment.
-        epsilon: Added to the root of the second moment.
-        clip_norm: Largest global norm of the gradient; `None`: no clipping.
-        bias_correction: Whether the moments' start at zero is corrected for (PyTorch) or not
-            (google).
-        layer_decay: By what the learning rate is multiplied from each block of an encoder to the
-            one below it, and last to the embeddings; heads and the pooler, above the blocks, have
-            the whole rate. 1: the same rate everywhere. Source: Clark et al. 2020 (ELECTRA),
-            appendix A.
-        name: Name of the optimiser.
-        **kwargs: Other arguments of `keras.optimizers.Optimizer`.
+        weight_decay: Fraction of a weight that is subtracted, per unit of learning rate.
+        beta_1: Decay rate of the first moment.
+        beta_2: Decay rate of the second moment.
+        epsilon: Added to the square root of the second moment.
+        clip_norm: Maximum global norm of the gradient. `None` disables clipping.
+        bias_correction: Correct for moments that start at zero, as PyTorch does and Google's
+            code does not.
+        layer_decay: Factor between the learning rates of each encoder block and the block below;
+            the embeddings come last. The heads and the pooler train at the full rate. 1 means one
+            rate for all layers. Source: Clark et al. 2020 (ELECTRA), appendix A.
+        name: Name of the optimizer.
+        **options: Other arguments of `keras.optimizers.Optimizer`; see `OptimizerOptions`.
+
+    Raises:
+        ValueError: `clip_norm` or `layer_decay` is out of range.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel(100, 16, 32, num_heads=2, num_blks=1, dropout=0.1)
+    model.compile(kb.BERTAdamW(kb.WarmupLinearDecay(1e-3, 100, 1000), weight_decay=0.01))
+    ```
     """
 
     def __init__(
         self,
-        learning_rate: Any = 1e-4,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
         weight_decay: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -100,13 +133,13 @@ class BERTAdamW(keras.optimizers.Optimizer):
         bias_correction: bool = True,
         layer_decay: float = 1.0,
         name: str = "bert_adamw",
-        **kwargs: Any,
+        **options: Unpack[OptimizerOptions],
     ) -> None:
         if clip_norm is not None and clip_norm <= 0:
             raise ValueError(f"`clip_norm` must be positive or None. Received: {clip_norm}.")
         if not 0 < layer_decay <= 1:
             raise ValueError(f"`layer_decay` must be in (0, 1]. Received: {layer_decay}.")
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        super().__init__(learning_rate=learning_rate, name=name, **options)
         self.decay = weight_decay
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -115,7 +148,7 @@ class BERTAdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.layer_decay = layer_decay
 
-    def build(self, variables: list[Any]) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
@@ -124,35 +157,39 @@ class BERTAdamW(keras.optimizers.Optimizer):
         )
         self._decayed = [variable.name not in _NOT_DECAYED for variable in variables]
         depths = depths_below_the_head([variable.path for variable in variables])
-        self._shares = [self.layer_decay**depth for depth in depths]  # of the learning rate
+        self._rate_factors = [self.layer_decay**depth for depth in depths]
 
-    def _clip(self, gradients: list[Any]) -> list[Any]:
+    def _clip(self, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_norm is None:
             return gradients
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients))
         scale = self.clip_norm / ops.maximum(norm, self.clip_norm)
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
-    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
-        """Sums over replicas, then clips. Keras's TensorFlow optimizer calls it once a step."""
+    def _all_reduce_sum_gradients(
+        self, grads_and_vars: Iterable[tuple[Tensor, keras.Variable]]
+    ) -> list[tuple[Tensor, keras.Variable]]:
+        """Sum over replicas, then clip. Keras's TensorFlow optimizer calls this once per step."""
         import tensorflow as tf
 
-        # An embedding's gradient comes as slices, several of which may belong to one row: they
-        # have to be added up before anything is squared.
+        # The gradient of an embedding is sparse, and several slices may belong to the same row.
+        # Converting adds them up, which must happen before anything is squared.
         pairs = [(tf.convert_to_tensor(g), v) for g, v in grads_and_vars]
         gradients, variables = zip(*super()._all_reduce_sum_gradients(pairs), strict=True)
         return list(zip(self._clip(list(gradients)), variables, strict=True))
 
-    def _clip_gradients(self, grads: Any) -> Any:
-        # On TensorFlow the replicas' gradients are not yet summed here: see above.
+    def _clip_gradients(self, grads: list[Tensor]) -> list[Tensor]:
+        # On TensorFlow, the gradients of the replicas are not yet summed here (see above).
         return grads if keras.backend.backend() == "tensorflow" else self._clip(grads)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]
         dtype = variable.dtype
         gradient = ops.cast(gradient, dtype)
-        rate = ops.cast(learning_rate, dtype) * self._shares[index]
+        rate = ops.cast(learning_rate, dtype) * self._rate_factors[index]
         if self._decayed[index]:
             self.assign_sub(variable, rate * self.decay * variable)
         beta_1, beta_2 = (ops.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
@@ -160,12 +197,12 @@ class BERTAdamW(keras.optimizers.Optimizer):
         if self.bias_correction:
             step = ops.cast(self.iterations + 1, dtype)
             power_1, power_2 = ops.power(beta_1, step), ops.power(beta_2, step)
-        # The second moment's correction, taken out of its root, meets epsilon and the rate.
+        # Instead of the moments, correct the learning rate and epsilon: the result is the same.
         correction = ops.sqrt(1 - power_2)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
-            # One operation: each of those below would read and write all the weights again.
+            # One fused operation: each of the operations below reads and writes all weights.
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=first.value.handle,
@@ -184,9 +221,9 @@ class BERTAdamW(keras.optimizers.Optimizer):
         root = ops.sqrt(second) + self.epsilon * correction
         self.assign_sub(variable, rate * correction / (1 - power_1) * first / root)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         config = super().get_config()
-        for name in ("clipnorm", "global_clipnorm", "clipvalue"):  # ours is `clip_norm`
+        for name in ("clipnorm", "global_clipnorm", "clipvalue"):  # replaced by `clip_norm`
             config.pop(name)
         return {
             **config,
@@ -201,10 +238,10 @@ class BERTAdamW(keras.optimizers.Optimizer):
 
 
 def depths_below_the_head(paths: list[str]) -> list[int]:
-    """Returns how many layers lie between weights and the heads, by the paths of the weights.
+    """Return the number of layers between each weight and the heads, given the weights' paths.
 
-    Heads, the pooler and a last normalisation are at 0, the last block at 1, the first of L
-    blocks at L, the embeddings at L + 1.
+    Heads, the pooler and the final normalization are at depth 0, the last block at 1, the first of
+    L blocks at L, and the embeddings at L + 1.
     """
     blocks = [int(match[1]) for path in paths if (match := _IN_A_BLOCK.search(path))]
     num_blks = max(blocks, default=-1) + 1

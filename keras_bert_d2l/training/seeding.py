@@ -1,4 +1,4 @@
-"""A seed for the weights and the dropout of a model in, the generator as it was before out."""
+"""A random seed for a model's first weights and dropout that leaves the process unchanged."""
 
 import contextlib
 import random
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds what Keras draws the seeds of weights and dropout from, and puts it back."""
+    """Seed the generator from which Keras draws its own seeds, and restore it afterwards."""
     state = random.getstate()
     random.seed(seed)
     try:

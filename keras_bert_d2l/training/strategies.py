@@ -1,25 +1,24 @@
-"""Devices: the name of a strategy in, a `tf.distribute` strategy out."""
+"""Distribution over several devices: the name of a `tf.distribute` strategy and its checks."""
 
 import contextlib
 import functools
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 
-def make_strategy(name: str | None, tpu: str | None = None) -> Any:
-    """Returns the strategy that spreads the training over devices.
+def make_strategy(name: str | None, tpu: str | None = None) -> tf.distribute.Strategy | None:
+    """Return the strategy that distributes training over devices.
 
     Args:
         name: `None` (one device), `"mirrored"` (all GPUs of this machine, or its CPU devices) or
             `"tpu"`.
-        tpu: Name or address of the TPU; `None`: `"local"`, the one of the machine (a TPU VM).
+        tpu: Name or address of the TPU. `None` means the TPU of this machine (a TPU VM).
 
     Returns: a `tf.distribute.Strategy`, or `None` for one device.
 
     Raises:
-        RuntimeError: There is no such device, or the backend of Keras is not TensorFlow.
+        RuntimeError: The device does not exist, or the backend of Keras is not TensorFlow.
     """
     if name is None:
         return None
@@ -28,42 +27,39 @@ def make_strategy(name: str | None, tpu: str | None = None) -> Any:
             f"The strategy {name!r} needs the TensorFlow backend of Keras. Received: the backend "
             f"{keras.backend.backend()!r}; unset KERAS_BACKEND, or train without a strategy."
         )
-    if name == "tpu":
-        return _tpu_strategy(tpu or "local")
-    return _mirrored_strategy()
+    return _tpu_strategy(tpu or "local") if name == "tpu" else _mirrored_strategy()
 
 
-def scope_of(strategy: Any) -> contextlib.AbstractContextManager[Any]:
-    """Returns the context in which a model for the strategy is made."""
+def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[object]:
+    """Return the context in which to create a model for the strategy."""
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
-def check_batch_size(batch_size: int, strategy: Any) -> None:
-    """Raises `ValueError` unless the devices get equal shares of a batch."""
+def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy | None) -> None:
+    """Raise `ValueError` unless every device gets the same number of rows per batch."""
     replicas = 1 if strategy is None else strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise ValueError(
-            "`batch_size` counts the rows on all devices together and must be a multiple of their "
-            f"number. Received: batch_size={batch_size} for {replicas} devices."
+            "`batch_size` counts the rows on all devices together and must be a multiple of the "
+            f"number of devices. Received: batch_size={batch_size} for {replicas} devices."
         )
 
 
 @functools.cache
 def _mirrored_strategy() -> tf.distribute.Strategy:
-    # One for the whole process: a second one would number its collective operations from the start
-    # again, and TensorFlow would take those of both for the same.
+    # Cached, because TensorFlow confuses the collective operations of two strategies in a process.
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])
 
 
-def _tpu_strategy(tpu: str) -> Any:
+def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except Exception as error:  # of TensorFlow, of the network, of the cloud's metadata
+    except Exception as error:  # TensorFlow, the network and the cloud's metadata raise many types
         raise RuntimeError(
-            f"The TPU {tpu!r} cannot be used: {str(error).partition('. ')[0]:.200}. It takes a TPU "
-            "VM with the package tensorflow-tpu, or the name of a TPU in reach."
+            f"The TPU {tpu!r} cannot be used: {str(error).partition('. ')[0]:.200}. Training on a "
+            "TPU needs a TPU VM with the package tensorflow-tpu, or the name of a reachable TPU."
         ) from error
     return tf.distribute.TPUStrategy(resolver)

@@ -1,9 +1,8 @@
-"""Variables of Keras to and from safetensors files, by their place in a list, bit for bit."""
+"""Keras variables in safetensors files, bit for bit, under their position in a list."""
 
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
@@ -12,27 +11,22 @@ import safetensors.numpy
 
 
 def sync(model: keras.Model) -> None:
-    """Fetches the weights into the model: during `fit` Keras keeps those of JAX elsewhere."""
+    """Copy the weights into the model. During `fit`, the JAX trainer keeps them elsewhere."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
 
-def value_of(variable: keras.Variable) -> np.ndarray:
-    """Returns what a variable holds."""
-    return keras.ops.convert_to_numpy(variable)
-
-
 def write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
-    """Writes what variables hold to a file in a folder that nobody reads yet."""
-    arrays = {str(index): value_of(variable) for index, variable in enumerate(variables)}
-    file.write_bytes(safetensors.numpy.save(arrays))
+    """Write the values of variables to a file."""
+    values = map(keras.ops.convert_to_numpy, variables)
+    file.write_bytes(safetensors.numpy.save({str(n): value for n, value in enumerate(values)}))
 
 
 def read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
-    """Gives variables what `write_variables` has written.
+    """Assign to variables what `write_variables` wrote.
 
     Raises:
-        ValueError: The file is damaged or of other variables.
+        ValueError: The file is damaged or belongs to other variables.
     """
     try:
         stored = safetensors.numpy.load_file(file)
@@ -41,11 +35,18 @@ def read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> N
     assign(variables, {int(key): value for key, value in stored.items()}, file)
 
 
-def assign(variables: Sequence[keras.Variable], values: dict[int, Any], file: pathlib.Path) -> None:
-    """Gives variables the values that a file has under their places.
+def assign(
+    variables: Sequence[keras.Variable], values: Mapping[int, object], file: pathlib.Path
+) -> None:
+    """Assign values to variables by position.
+
+    Args:
+        variables: The variables.
+        values: A value for each position.
+        file: The file the values come from, for the error message.
 
     Raises:
-        ValueError: They do not fit.
+        ValueError: The values do not fit the variables.
     """
     if values.keys() != set(range(len(variables))):
         raise damaged(file, f"it holds {len(values)} variables, not {len(variables)}")
@@ -56,9 +57,10 @@ def assign(variables: Sequence[keras.Variable], values: dict[int, Any], file: pa
         variable.assign(value)
 
 
-def damaged(path: pathlib.Path, reason: Any) -> ValueError:
-    """Returns the error on a file of the state of training that cannot be used."""
+def damaged(path: pathlib.Path, reason: object) -> ValueError:
+    """Return the error for a state of training that cannot be read."""
     return ValueError(
-        f"The state of training is damaged at {os.fspath(path)!r}: {reason}. Begin a new run from "
-        "the weights of the last or the best checkpoint; `pretrain` takes one as `init`."
+        f"The training state at {os.fspath(path)!r} is damaged: {str(reason).rstrip('.')}. Start a "
+        "new run from the weights of the last or the best checkpoint; `pretrain` takes a "
+        "checkpoint as `init`."
     )

@@ -1,4 +1,4 @@
-"""How much a run says, and how it says it: Keras's `verbose` in, functions that print out."""
+"""How much a run prints: the argument `verbose` of `keras.Model.fit`."""
 
 import functools
 import sys
@@ -9,13 +9,13 @@ Verbose = Literal["auto"] | int
 
 
 def verbosity(verbose: Verbose) -> int:
-    """Returns 1 (progress bars), 2 (a line for each evaluation) or 0 for `verbose` of Keras."""
+    """Return 0 (silent), 1 (progress bar) or 2 (one line per evaluation)."""
     if verbose != "auto":
         return verbose
-    # Where a line cannot be overwritten, each update of a progress bar would be one more line.
+    # Without a terminal, every update of a progress bar would become a line of its own.
     return 1 if sys.stdout.isatty() or "ipykernel" in sys.modules else 2
 
 
 def printer(verbose: Verbose) -> Callable[[str], None]:
-    """Returns what prints a line at once, unless all is to be silent."""
+    """Return a function that prints a line immediately, or does nothing if `verbose` is 0."""
     return functools.partial(print, flush=True) if verbose else lambda _: None

@@ -78,9 +78,9 @@ def reviews(files):
 
 def test_a_run_says_what_it_found_and_leaves_a_model_figures_and_curves(reviews):
     run, out = reviews
-    assert "are held out for it, chosen by a hash of their text" in out
+    assert "are held out as development data, chosen by a hash of their text" in out
     assert "1 dropped: empty text (first: line 50)" in out
-    assert "A new head: SequenceClassifier of bad, good" in out
+    assert "New head: SequenceClassifier of bad, good" in out
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["monitor"] == "val_accuracy"
     assert metrics["best"]["val_accuracy"] == 1.0
@@ -217,8 +217,8 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on_by_its_folder(run, files, m
             *(*options, "--run-dir", "runs/stopped", *SMALL, "--batch-size", 2, "--lora", 2),
             exit_code=130,
         )
-    assert "in epoch 1 of 2 after step 3 of 4, and saved." in result.stderr
-    assert "Go on with: keras-bert-d2l finetune --resume runs/stopped" in result.stderr
+    assert "in epoch 1 of 2 after step 3 of 4; the state is saved." in result.stderr
+    assert "Resume with: keras-bert-d2l finetune --resume runs/stopped" in result.stderr
     run("finetune", "--resume", "runs/stopped")
     for file in ("last/variables.safetensors", "metrics.jsonl", "best/model.safetensors"):
         runs = [(files / "runs" / name / file).read_bytes() for name in ("whole", "stopped")]
@@ -232,8 +232,8 @@ def test_the_folder_of_a_run_stands_for_its_model_in_every_command(run, error, r
     for command in ("fill-mask", "perplexity", "embed", "tag"):
         assert "SequenceClassifier" in error(command, "a [MASK]", *model)
     assert "SequenceClassifier" in error("next-sentence", "a film", "it is good", *model)
-    assert "is not empty" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
-    assert "no run that could be resumed" in error("pretrain", "--resume", "runs/reviews")
+    assert "already holds a run" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
+    assert "no run that can be resumed" in error("pretrain", "--resume", "runs/reviews")
 
 
 def test_peek_shows_the_data_and_trains_nothing(run, files):
@@ -253,7 +253,7 @@ def test_bad_input_is_one_line(error, files, reviews):
     save_pretrained(BERTModel.from_bert_config(pooled), files / "plain", Tokenizer(Vocab(WORDS)))
     given = ("--model", "bert", "--run-dir", "x")
     classify = ("finetune", "classify", "--train")
-    assert "two labels or more" in error(*classify, "one.tsv", *given)
+    assert "at least two labels" in error(*classify, "one.tsv", *given)
     assert "'fine' (1 time)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
     (files / "pairs.tsv").write_text("label\ttext\ttext_b\ngood\ta film\tit\nbad\tthe film\tit\n")
     assert "Received: pairs of texts" in error(*classify, "few.tsv", "--dev", "pairs.tsv", *given)
@@ -278,10 +278,10 @@ def test_bad_input_is_one_line(error, files, reviews):
     (files / "pretrained").mkdir()
     for name in ("run.yaml", "config.json"):
         (files / "pretrained" / name).touch()
-    assert "is a run of pretraining" in error("finetune", "--resume", "pretrained")
+    assert "is a pretraining run" in error("finetune", "--resume", "pretrained")
     missing = error(*classify, "few.tsv", *given, "--config", "none.yaml")
     assert missing == "error: No such file or directory: 'none.yaml'.\n"
-    assert "is not empty" in error(
+    assert "already holds a run" in error(
         *classify, "few.tsv", "--model", "bert", "--run-dir", "runs/reviews"
     )
     assert "finetune` makes one" in error("predict", "few.tsv", "--model", "bert")

@@ -1,4 +1,4 @@
-"""A small text of six topics, and the options of a run on it that takes a second."""
+"""A small text about six topics, and options for a training run that takes a second."""
 
 import random
 
@@ -13,7 +13,7 @@ CONFIG = BERTConfig(len(VOCAB), 8, 16, num_heads=2, num_blks=1, dropout=0.1, max
 
 
 def write_text(path, num_documents=36, seed=0):
-    """Documents of sentences a line, each document about one topic."""
+    """Write documents with one sentence per line, each about one topic."""
     choose = random.Random(seed)
     documents = [
         "\n".join(" ".join(choose.choices(topic, k=choose.randint(3, 6))) for _ in range(8))
@@ -30,7 +30,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def options(tmp_path_factory):
-    """Options of `pretrain`: 7 steps, evaluated after each 3."""
+    """Options of `pretrain`: 7 steps with an evaluation every 3 steps."""
     return {
         "vocab": VOCAB,
         "bert_config": CONFIG,

@@ -9,15 +9,11 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.training.callbacks import (
-    Checkpoints,
     Progress,
     RunLog,
     Throughput,
-    TrainingInterrupted,
     interruptible,
 )
-
-HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 
 
 @pytest.fixture
@@ -41,8 +37,8 @@ def test_throughput_counts_the_steps_and_adds_the_speed_to_the_log(fit):
     assert min(history["sequences/s"]) > 0
 
 
-def test_throughput_is_rows_by_time_without_the_first_step(monkeypatch):
-    clock = iter([0.0, 100.0, 101.0, 103.0])  # the first step takes 100 seconds, it is built
+def test_throughput_excludes_the_first_step(monkeypatch):
+    clock = iter([0.0, 100.0, 101.0, 103.0])  # the first step takes 100 s: it builds the graph
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     throughput, logs = Throughput(Progress(), batch_size=6, max_len=2), {}
     throughput.on_epoch_begin(0)
@@ -54,7 +50,7 @@ def test_throughput_is_rows_by_time_without_the_first_step(monkeypatch):
     assert logs == {"sequences/s": 4.0}
 
 
-def test_throughput_takes_out_what_the_log_says_twice():
+def test_throughput_removes_duplicate_losses_from_the_logs():
     throughput = Throughput(Progress(), batch_size=2, max_len=5)
     logs = {"loss": 1.0, "mlm_loss": 0.5, "val_nsp_loss": 0.5, "mlm_cross_entropy": 0.5}
     throughput.on_epoch_begin(0)
@@ -62,7 +58,7 @@ def test_throughput_takes_out_what_the_log_says_twice():
     assert logs == {"loss": 1.0, "mlm_cross_entropy": 0.5}
 
 
-def test_the_log_has_a_line_of_json_for_each_evaluation(fit, tmp_path):
+def test_the_log_has_a_json_line_per_evaluation(fit, tmp_path):
     progress = Progress()
     log = RunLog(tmp_path, progress)
     history = fit(Throughput(progress, batch_size=2, max_len=5), log).history
@@ -73,7 +69,7 @@ def test_the_log_has_a_line_of_json_for_each_evaluation(fit, tmp_path):
     assert lines[0]["learning_rate"] == pytest.approx(0.01)
 
 
-def test_tensorboard_gets_the_same_figures(tmp_path):
+def test_tensorboard_gets_the_same_metrics(tmp_path):
     log = RunLog(tmp_path, Progress(step=5))
     log.write({"loss": 2.5, "val_loss": 3.5})
     log.close()
@@ -86,72 +82,30 @@ def test_tensorboard_gets_the_same_figures(tmp_path):
     assert found == {"train/loss": 2.5, "held_out/loss": 3.5}
 
 
-def test_a_loss_that_is_not_a_number_is_null_in_the_log(tmp_path):
+def test_a_loss_that_is_nan_is_null_in_the_log(tmp_path):
     log = RunLog(tmp_path, Progress())
     log.write({"loss": math.nan})
     log.close()
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 0, "loss": None}
 
 
-class Saves:
-    """Counts the calls of `last` and `best`."""
-
-    def __init__(self, interrupt=None):
-        self.calls = []
-        self.progress = Progress()
-        self.callback = Checkpoints(
-            self.progress,
-            lambda: self.calls.append("last"),
-            lambda: self.calls.append("best"),
-            interrupt or threading.Event(),
-        )
-
-
-def test_the_best_checkpoint_is_that_of_the_lowest_held_out_loss():
-    saves = Saves()
-    for mlm in (3.0, 2.0, 2.5, math.nan, 2.0, 1.0):
-        saves.callback.on_epoch_end(0, {**HELD_OUT, "val_mlm_cross_entropy": mlm})
-    assert "".join(call[0] for call in saves.calls) == "blbllllbl"
-    assert saves.progress.best_loss == 1.5
-
-
-def test_an_interrupt_saves_after_the_step_and_stops():
-    interrupt = threading.Event()
-    saves = Saves(interrupt)
-    saves.callback.on_train_batch_end(0)
-    assert saves.calls == []
-    interrupt.set()
-    with pytest.raises(TrainingInterrupted):
-        saves.callback.on_train_batch_end(1)
-    assert saves.calls == ["last"]
-
-
-def test_an_interrupt_during_the_evaluation_stops_after_its_checkpoint():
-    interrupt = threading.Event()
-    saves = Saves(interrupt)
-    interrupt.set()
-    with pytest.raises(TrainingInterrupted):
-        saves.callback.on_epoch_end(0, HELD_OUT)
-    assert saves.calls == ["best", "last"]
-
-
 def test_the_first_ctrl_c_sets_the_event_and_the_second_ends_the_program(capfd):
     with interruptible() as event:
         signal.raise_signal(signal.SIGINT)
         assert event.is_set()
-        assert "press Ctrl-C again to stop at once" in capfd.readouterr().err
+        assert "Press Ctrl-C again to stop at once" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_ctrl_c_is_as_before_afterwards():
+def test_the_handler_of_ctrl_c_is_restored():
     before = signal.getsignal(signal.SIGINT)
     with interruptible():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_outside_of_the_main_thread_ctrl_c_is_left_alone():
+def test_outside_the_main_thread_the_handler_of_ctrl_c_is_unchanged():
     before, events = signal.getsignal(signal.SIGINT), []
 
     def work():

@@ -22,20 +22,20 @@ def adamw_in_numpy(weight, gradients, rate, decay, epsilon, clip_norm, bias_corr
 
 @pytest.mark.parametrize("bias_correction", [True, False])
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
-def test_five_steps_follow_the_equations(bias_correction, clip_norm):
+def test_five_steps_match_the_equations(bias_correction, clip_norm):
     rng = np.random.default_rng(0)
     start, gradients = rng.normal(size=(4, 3)), rng.normal(size=(5, 4, 3))
-    gradients[1] *= 1e-6  # where epsilon counts
+    gradients[1] *= 1e-6  # so small that epsilon matters
     weight = keras.Variable(start, dtype="float32", name="kernel")
     optimizer = BERTAdamW(1e-2, clip_norm=clip_norm, bias_correction=bias_correction)
     for gradient in gradients:
         optimizer.apply([gradient.astype("float32")], [weight])
     expected = adamw_in_numpy(start, gradients, 1e-2, 0.01, 1e-6, clip_norm, bias_correction)
-    # In float32 1 - 0.999 is off by 1.3e-5 of itself, of which the root leaves half.
+    # In float32, 1 - 0.999 has a relative error of 1.3e-5, which the square root halves.
     np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_biases_and_layer_normalisation_are_not_decayed():
+def test_biases_and_layer_normalization_have_no_weight_decay():
     layers = [keras.layers.Dense(2, bias_initializer="ones"), keras.layers.LayerNormalization()]
     for layer in layers:
         layer.build((None, 2))
@@ -50,21 +50,21 @@ def test_biases_and_layer_normalisation_are_not_decayed():
     np.testing.assert_allclose(kernel.numpy(), before[kernel.path] * 0.95, rtol=1e-6)
 
 
-def test_clipping_takes_the_norm_over_all_gradients():
+def test_clipping_uses_the_norm_of_all_gradients():
     weights = [keras.Variable(np.zeros(1), name=name, dtype="float32") for name in "ab"]
     optimizer = BERTAdamW(1.0, weight_decay=0.0, beta_1=0.0, epsilon=1e3, clip_norm=1.0)
     optimizer.apply([np.float32([3]), np.float32([4])], weights)  # norm 5
-    # With so large an epsilon the step is the clipped gradient over epsilon.
+    # With such a large epsilon, the step is the clipped gradient divided by epsilon.
     np.testing.assert_allclose([w.numpy()[0] * -1e3 for w in weights], [0.6, 0.8], rtol=1e-2)
 
 
-def test_slices_of_one_row_of_an_embedding_are_added_up_before_anything_is_squared():
+def test_sparse_gradients_of_one_row_are_summed_before_they_are_squared():
     embedding = keras.layers.Embedding(3, 1, embeddings_initializer="zeros")
     model = keras.Sequential([embedding, keras.layers.Flatten()])
     model.compile(BERTAdamW(1.0, 0.0, beta_1=0.0, epsilon=1e3, clip_norm=0.5), loss="mae")
-    model.fit(np.array([[2, 2]]), np.array([[8.0, 8.0]]), verbose=0)  # each slice -1/2, the row -1
+    model.fit(np.array([[2, 2]]), np.array([[8.0, 8.0]]), verbose=0)  # slices of -1/2, -1 in total
     first, second = (variable.numpy()[2, 0] for variable in model.optimizer.variables[2:])
-    assert first == pytest.approx(-0.5)  # the norm of the slices, 0.71, would have left -0.71
+    assert first == pytest.approx(-0.5)  # the norm of the slices, 0.71, would give -0.71
     assert second == pytest.approx(0.001 * 0.5**2, rel=1e-4)
     assert embedding.embeddings.numpy()[2, 0] == pytest.approx(0.5e-3, rel=1e-3)
 
@@ -75,23 +75,23 @@ def test_the_rate_rises_to_its_peak_and_falls_to_zero():
     np.testing.assert_allclose(rates, [0, 0.5, 1, 0.5, 0, 0], atol=1e-7)
 
 
-def test_googles_line_falls_from_step_zero():
+def test_googles_decay_line_starts_at_step_zero():
     schedule = WarmupLinearDecay(1.0, warmup_steps=2, total_steps=10, decay_from_start=True)
     rates = [float(schedule(step)) for step in (0, 1, 2, 5, 10)]
     np.testing.assert_allclose(rates, [0, 0.5, 0.8, 0.5, 0], atol=1e-7)
 
 
-def test_no_warmup_starts_at_the_peak():
+def test_without_warmup_the_rate_starts_at_the_peak():
     assert float(WarmupLinearDecay(0.5, 0, 10)(0)) == 0.5
 
 
 @pytest.mark.parametrize(("warmup", "total"), [(10, 10), (-1, 10)])
-def test_a_warmup_that_does_not_end_is_refused(warmup, total):
+def test_the_warmup_must_be_shorter_than_the_training(warmup, total):
     with pytest.raises(ValueError, match=f"warmup_steps={warmup}, total_steps={total}"):
         WarmupLinearDecay(1.0, warmup, total)
 
 
-def test_a_clip_norm_of_zero_is_refused():
+def test_a_clip_norm_of_zero_is_rejected():
     with pytest.raises(ValueError, match="clip_norm"):
         BERTAdamW(clip_norm=0.0)
 

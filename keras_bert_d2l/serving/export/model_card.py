@@ -16,10 +16,11 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import read_saved_model
 from keras_bert_d2l.serving.protocol.interface import Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.finetuning.finetune import METRICS_JSON
+from keras_bert_d2l.training.callbacks import finite
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from keras_bert_d2l.training.finetuning.trainer import METRICS_JSON
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.pretraining.run_folder import RunFolder
+from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
 CARD_FILE = "model_card.json"
@@ -136,6 +137,5 @@ def _training(run_dir: PathLike) -> dict[str, object]:
         )
     measured = [line for line in run.metrics() if line.get(_HELD_OUT_LOSS, math.nan) < math.inf]
     best = min(measured, key=operator.itemgetter(_HELD_OUT_LOSS), default=None)
-    if best is not None:
-        best = {name: value if math.isfinite(value) else None for name, value in best.items()}
-    return {"options": PretrainingOptions.read_yaml(run.options_file), "best": best}
+    options = PretrainingOptions.read_yaml(run.options_file)
+    return {"options": options, "best": None if best is None else finite(best)}

@@ -1,1 +1,1 @@
-"""Labeled examples -> a run folder with a fine-tuned model."""
+"""Fine-tuning: from labeled examples to a run folder with the model of a task."""

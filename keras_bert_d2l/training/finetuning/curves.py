@@ -1,18 +1,22 @@
-"""Learning curves: the figures of a run in, a picture out."""
+"""Learning curves of a fine-tuning run as a picture."""
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from keras_bert_d2l.files import replacing_file
+from keras_bert_d2l.types import PathLike
+
+if TYPE_CHECKING:  # matplotlib is imported when a picture is drawn
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _TRAIN, _DEV, _BEST = "tab:blue", "tab:orange", "0.55"
 _INCHES, _DPI = (9.0, 3.8), 130
 
 
 def draw_curves(
-    path: str | os.PathLike[str],
+    path: PathLike,
     history: Sequence[Mapping[str, float | None]],
     *,
     points: Sequence[tuple[float, float]],
@@ -20,18 +24,19 @@ def draw_curves(
     best_epoch: int | None,
     title: str = "",
 ) -> None:
-    """Draws the loss, and beside it the figure by which the best epoch is chosen, as a PNG.
+    """Draw the loss and, beside it, the metric that chooses the best epoch, as a PNG file.
 
     Args:
-        path: The picture to write, whole or not at all.
-        history: The figures of each epoch; `None` stands for what was no number.
-        points: The training loss within the epochs: epochs done, as a fraction, and the loss.
-        monitor: The figure of `history` that is drawn beside the loss.
-        best_epoch: The best epoch, from 1; `None`: there is none yet.
-        title: Stands above.
+        path: The picture to write.
+        history: The metrics of each epoch; `None` stands for a value that is not finite.
+        points: The training loss within the epochs, as pairs of the number of epochs done, a
+            fraction, and the loss.
+        monitor: The metric of `history` that is drawn beside the loss.
+        best_epoch: The best epoch, counted from 1, or `None` before the first.
+        title: Title of the picture.
 
     Raises:
-        ImportError: Matplotlib is missing.
+        ImportError: Matplotlib is not installed.
     """
     figure, is_loss = new_figure(), monitor == "val_loss"
     losses, *others = figure.subplots(1, 1 if is_loss else 2, squeeze=False)[0]
@@ -57,24 +62,27 @@ def draw_curves(
         figure.savefig(temporary, format="png")
 
 
-def new_figure() -> Any:
-    """Returns an empty figure; raises an `ImportError` where matplotlib is missing."""
-    try:  # not pyplot, which would look for a screen and keep the figure
+def new_figure() -> "Figure":
+    """Return an empty figure, or raise `ImportError` if Matplotlib is not installed."""
+    try:  # not pyplot, which looks for a display and keeps every figure in memory
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            'Learning curves need matplotlib: pip install "keras-bert-d2l[tasks]".'
+            'Learning curves need Matplotlib: pip install "keras-bert-d2l[tasks]".'
         ) from error
     return Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
 
 
-def _plot(axes: Any, history: Sequence[Mapping[str, Any]], name: str, label: str) -> None:
-    found = [(n, one[name]) for n, one in enumerate(history, 1) if one.get(name) is not None]
+def _plot(
+    axes: "Axes", history: Sequence[Mapping[str, float | None]], name: str, label: str
+) -> None:
+    values = [(epoch, metrics.get(name)) for epoch, metrics in enumerate(history, 1)]
+    found = [(epoch, value) for epoch, value in values if value is not None]
     if found:
         axes.plot(*zip(*found, strict=True), "o-", color=_DEV, markersize=4.5, label=label)
 
 
-def _finish(axes: Any, num_epochs: int, best_epoch: int | None) -> None:
+def _finish(axes: "Axes", num_epochs: int, best_epoch: int | None) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if best_epoch is not None:

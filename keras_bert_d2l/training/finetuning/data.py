@@ -1,8 +1,8 @@
-"""Training and development data as fine-tuning reads them: batches, scores and facts."""
+"""The data of a fine-tuning run: batches for each epoch, scores of the model, facts to report."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -25,28 +25,28 @@ from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
 Score: TypeAlias = Callable[[TaskModel], Mapping[str, float]]
 
-# What an epoch is the best by: the first of these that the task has.
+# The default metric for choosing the best epoch: the first of these that the task has.
 _MONITORS = {
-    "classify": ("val_micro_f1", "val_accuracy"),  # the first where texts have several labels
+    "classify": ("val_micro_f1", "val_accuracy"),  # texts with several labels have the first
     "regress": ("val_pearson",),
     "tag": ("val_f1", "val_accuracy"),
     "answer": ("val_f1",),
 }
-_NAMED_LABELS = 6
+_MAX_LISTED_LABELS = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """What fine-tuning learns from, and what it is measured by.
+    """What a model is fine-tuned on and evaluated by.
 
     Attributes:
-        train: Batches of the training data, of each epoch.
-        dev: Batches of the development data.
-        score: From the model to figures of the development data, by name.
-        sample: The same of a few examples where it can be, to see which figures there are.
-        monitors: Figures that an epoch may be the best by, the preferred one first.
-        facts: What `metrics.json` says of the data.
-        fingerprint: What has to be the same for a run to go on.
+        train: The batches of the training data, for each epoch.
+        dev: The batches of the development data.
+        score: Computes metrics of a model on the development data, by name.
+        sample: The same for a few examples, to find out which metrics there are.
+        monitors: Metrics that can choose the best epoch, the preferred one first.
+        facts: What `metrics.json` reports about the data.
+        fingerprint: Hashes of the data, which must not change for a run to resume.
     """
 
     train: Batches
@@ -54,11 +54,11 @@ class TaskData:
     score: Score
     sample: Score
     monitors: tuple[str, ...]
-    facts: dict[str, Any]
+    facts: dict[str, object]
     fingerprint: list[str]
 
     def with_score(self, further: Score) -> Self:
-        """Returns the data with more figures."""
+        """Return the data with additional metrics."""
         score, sample = self.score, self.sample
         return dataclasses.replace(
             self,
@@ -74,20 +74,20 @@ def prepare(
     options: FinetuningOptions,
     say: Callable[[str], None],
 ) -> TaskData:
-    """Returns the data in the form in which fine-tuning takes them.
+    """Return the data in the form that a `Trainer` needs.
 
-    Examples are checked against the model first, and then tokenised, once.
+    Examples are checked against the model before anything is tokenized.
 
     Args:
         model: The model.
-        train: The training data, examples or batches.
-        dev: The development data, as `train`.
-        options: The options; `batch_size`, `max_len` and `seed` are for examples.
-        say: Called with lines on what was found.
+        train: The training data, as examples or as batches.
+        dev: The development data, in the same form as `train`.
+        options: The options; `batch_size`, `max_len` and `seed` apply to examples.
+        say: Called with each message for the user.
 
     Raises:
-        ValueError: The examples do not fit the model, one of the two is examples and the other
-            is not, or there are no batches or no end of them.
+        ValueError: The examples do not fit the model, only one of `train` and `dev` is examples,
+            or the batches are none or endless.
     """
     if isinstance(train, TaskExamples) and isinstance(dev, TaskExamples):
         return _of_examples(model, train, dev, options, say)
@@ -99,21 +99,21 @@ def prepare(
     if not callable(train):
         train = counted(train)
 
-    def nothing(model: TaskModel) -> dict[str, float]:
+    def no_metrics(model: TaskModel) -> dict[str, float]:
         return {}
 
-    return TaskData(train, counted(dev), nothing, nothing, ("val_accuracy",), {}, [])
+    return TaskData(train, counted(dev), no_metrics, no_metrics, ("val_accuracy",), {}, [])
 
 
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
-    """Returns the batches of an epoch, of which the number is known."""
+    """Return the batches of an epoch, as a dataset that knows how many there are."""
     return counted(train(epoch)) if callable(train) else train
 
 
 def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a data set that knows the number of its batches, which Keras warns of otherwise.
+    """Return a dataset that knows the number of its batches; Keras warns of others.
 
-    To find it out it may have to go through them once.
+    Counting may take one pass through the data.
     """
     number = int(dataset.cardinality())
     if number == tf.data.UNKNOWN_CARDINALITY:
@@ -121,23 +121,22 @@ def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))
     if number in (tf.data.INFINITE_CARDINALITY, 0):
         raise ValueError(
-            "`train` and `dev` must be batches, once through the data. Received: a data set "
-            + ("without an end; leave out `.repeat()`." if number else "without a batch.")
+            "`train` and `dev` must be batches of one pass through the data. Received: "
+            + ("an endless dataset; remove `.repeat()`." if number else "no batch at all.")
         )
     return dataset
 
 
 def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
-    """Tokens in a row at most.
+    """Return the maximum number of tokens in a row.
 
     Args:
-        config: Of the model that will read the rows.
-        task: A name of `data.task_examples`, such as `"classify"`.
-        max_len: What the user asked for. `None` is what the model can read, of questions 384 at
-            most.
+        config: The architecture of the model.
+        task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
+        max_len: The user's choice. `None` means the model's maximum, but at most 384 for questions.
 
     Raises:
-        ValueError: The model cannot read as many as were asked for.
+        ValueError: `max_len` exceeds what the model can read.
     """
     if max_len is None:
         return min(config.max_len, WINDOW_LEN) if task == "answer" else config.max_len
@@ -169,16 +168,16 @@ def _of_examples(
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
     if isinstance(dev, TextExamples) and dev.task == "regress" and len(set(dev.labels or ())) < 2:
-        say("  All its scores are equal: correlations are 0, and tell no epoch from another")
+        say("  All its scores are equal, so correlations are 0 and cannot compare epochs")
 
     def of_epoch(epoch: int) -> tf.data.Dataset:
         return rows["train"].batches(options.batch_size, epoch=epoch, seed=options.seed)
 
     def score_of(some: TaskExamples) -> Score:
-        options_of = {"batch_size": options.batch_size, "max_len": max_len}
-        return lambda trained: evaluate(trained, some, **options_of).metrics
+        size = options.batch_size
+        return lambda model: evaluate(model, some, batch_size=size, max_len=max_len).metrics
 
-    # A question that is too long for a row has none, and cannot be asked either.
+    # A question too long for a row has no row, and `answer` would refuse it.
     scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev
     return TaskData(
         train=of_epoch,
@@ -192,14 +191,14 @@ def _of_examples(
 
 
 def _sample(examples: TaskExamples, size: int) -> TaskExamples:
-    """Returns a few examples that have all figures which the whole has."""
-    if isinstance(examples, QuestionExamples):  # some are of questions without an answer alone
+    """Return a few examples for which the same metrics are computed as for all."""
+    if isinstance(examples, QuestionExamples):  # questions with and without an answer
         kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
         return examples.subset(kinds.values())
     return examples.subset(range(min(len(examples), size)))
 
 
-def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, Any]:
+def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, object]:
     return {
         "source": examples.source,
         "sha256": examples.sha256,
@@ -213,8 +212,9 @@ def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, Any]:
 
 def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -> list[str]:
     counts = examples.label_counts().most_common()
-    named = ", ".join(f"{label} ({count:,})" for label, count in counts[:_NAMED_LABELS])
-    more = f" and {len(counts) - _NAMED_LABELS} more" if len(counts) > _NAMED_LABELS else ""
+    named = ", ".join(f"{label} ({count:,})" for label, count in counts[:_MAX_LISTED_LABELS])
+    unnamed = len(counts) - _MAX_LISTED_LABELS
+    more = f" and {unnamed} more" if unnamed > 0 else ""
     of_rows = f" in {len(rows.examples):,} rows" if len(rows.examples) != len(examples) else ""
     title = {"train": "Training data", "dev": "Development data"}[name]
     lines = [
@@ -223,6 +223,6 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
     ]
     if rows.num_truncated:
         share = rows.num_truncated / max(1, len(rows.examples))
-        lines.append(f"  {rows.num_truncated:,} ({share:.1%}) cut to {max_len} tokens")
+        lines.append(f"  {rows.num_truncated:,} ({share:.1%}) truncated to {max_len} tokens")
     lost = (*examples.dropped_in_words(), *rows.lost_in_words())
     return [*lines, *(f"  {line}" for line in lost)]

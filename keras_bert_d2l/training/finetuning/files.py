@@ -1,96 +1,92 @@
-"""Fine-tuning from files: a checkpoint and the data of a task in, the folder of a run out."""
+"""`finetune_files`: fine-tuning from a checkpoint and data files."""
 
-import contextlib
 import dataclasses
 import os
-import pathlib
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
 
-from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
-from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained
-from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
-from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS, check_examples
-from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.inference.evaluation.compatibility import check_examples
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
-from keras_bert_d2l.training.finetuning.finetune import (
-    CURVES,
-    RESUME_HINT,
-    FinetuningResult,
-    check_new,
-    finetune,
-)
+from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, finetune
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
     TaskRunArguments,
     TaskRunOptions,
 )
-from keras_bert_d2l.training.finetuning.state import has_state
-from keras_bert_d2l.training.pretraining.run_folder import (
-    BEST,
-    OPTIONS_FILE,
-    RunFolder,
-    checkpoint_folder,
-)
-from keras_bert_d2l.training.seeding import seeded
+from keras_bert_d2l.training.finetuning.start import load_model, read_data
+from keras_bert_d2l.training.finetuning.trainer import CURVES, RESUME_HINT
+from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Verbose, printer
+from keras_bert_d2l.types import PathLike
 
 
 def finetune_files(
-    run_dir: str | os.PathLike[str],
+    run_dir: PathLike,
     *,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
     **options: Unpack[TaskRunArguments],
 ) -> FinetuningResult:
-    """Reads the data of a task and a checkpoint, and calls `finetune`.
+    """Fine-tune a checkpoint on data files.
 
-    A checkpoint of the task goes on with its head and its labels; to a BERT a new head is added,
-    for the labels of the training data. The run folder gets `run.yaml` beside what `finetune`
-    writes, so that a run that was stopped goes on by its folder alone.
+    Reads the data and the checkpoint, and calls `finetune`. A checkpoint of the same task keeps
+    its head and its labels. A BERT gets a new head for the labels of the training data. Beside
+    what `finetune` writes, the run folder gets `run.yaml`, from which an interrupted run resumes.
 
     Args:
-        run_dir: The folder of the run, new or empty; with `resume` that of the run.
-        resume: Whether to go on with the run in `run_dir`, with the options that it has.
-        callbacks: Further Keras callbacks.
+        run_dir: The folder of the run: new or empty, or with `resume` that of an earlier run.
+        resume: Continue the run in `run_dir` with its own options.
+        callbacks: Additional Keras callbacks.
         verbose: As in `keras.Model.fit`.
-        **options: The fields of `TaskRunOptions`, of which `task`, `model` and `train` have no
-            defaults; with `resume` none is needed.
+        **options: The fields of `TaskRunOptions`. `task`, `model` and `train` are required, except
+            with `resume`.
 
-    Returns: the model and the figures.
+    Returns: the model with the weights of the best epoch, and the metrics.
 
     Raises:
-        ValueError: An option is unknown, out of its range or contradicts another one, the data
-            are not of the task or not of the model, or `resume` finds other options or data.
-        FileExistsError: `run_dir` holds anything, but `resume` is not set.
+        ValueError: An option is unknown, out of range or contradicts another one, the data does
+            not fit the task or the model, or `resume` finds other options or data.
+        FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FileNotFoundError: The data, the checkpoint or the run is missing.
         TrainingInterrupted: A `KeyboardInterrupt`, after Ctrl-C.
 
     Example:
 
     ```python
-    finetune_files("runs/reviews", task="classify", model="minilm", train="reviews.tsv")
+    import csv
+
+    import keras_bert_d2l as kb
+
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film what bore".split()
+    bert = kb.BERTModel(len(words), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    kb.save_pretrained(bert, "bert", kb.Tokenizer(kb.Vocab(words)))
+    with open("films.csv", "w", newline="") as file:
+        rows = [("text", "label"), *[("a good film", "good"), ("what a bore", "bad")] * 8]
+        csv.writer(file).writerows(rows)
+    kb.finetune_files(
+        "runs/films", task="classify", model="bert", train="films.csv", dev="films.csv", epochs=1
+    )
     ```
     """
-    run, say = pathlib.Path(run_dir), printer(verbose)
+    run, say = RunFolder(run_dir), printer(verbose)
     if resume:
         settings = _options_of(run, dict(options))
     else:
-        check_new(run)
+        run.check_new()
         settings = TaskRunOptions.from_dict(options)
     train, dev = read_data(settings, say)
     model = load_model(settings, train, dev, say)
     for examples in (train, dev):
         check_examples(model, examples)
-    if not resume:
-        run.mkdir(parents=True, exist_ok=True)
-        settings.to_yaml(run / OPTIONS_FILE)
+    if resume:
+        run.repair()
+    else:
+        run.make()
+        settings.to_yaml(run.options_file)
     fields = dataclasses.fields(FinetuningOptions)
     try:
         result = finetune(
@@ -98,7 +94,7 @@ def finetune_files(
             train,
             dev,
             run,
-            resume=resume and has_state(run),
+            resume=resume and run.state_file.is_file(),
             callbacks=callbacks,
             verbose=verbose,
             **{field.name: getattr(settings, field.name) for field in fields},
@@ -106,132 +102,34 @@ def finetune_files(
     except TrainingInterrupted as error:
         how = f"keras-bert-d2l finetune --resume {shlex.quote(os.fspath(run))}"
         where = str(error).removesuffix(RESUME_HINT)
-        raise TrainingInterrupted(f"{where} Go on with: {how}") from error
+        raise TrainingInterrupted(f"{where} Resume with: {how}") from error
     epoch, monitor = result.metrics["best_epoch"], result.metrics["monitor"]
     say(
         f"Best epoch: {epoch}, {monitor.removeprefix('val_')} "
         f"{result.metrics['best'][monitor]:.4f} on the development data. The model is in "
-        f"{run / BEST}, its learning curves in {run / CURVES}."
+        f"{run.best}, its learning curves in {run.path / CURVES}."
     )
     return result
 
 
-def read_data(
-    options: TaskRunOptions, say: Callable[[str], None]
-) -> tuple[TaskExamples, TaskExamples]:
-    """Returns the training and the development data of a run.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A file is not of the task, there is nothing to learn from it, or one file has
-            pairs of texts and the other one single texts.
-    """
-    train = _read(options, options.train)
-    if options.task in ("classify", "tag") and len(train.label_names) < 2 - options.multi_label:
-        named = ", ".join(map(repr, train.label_names)) or "no label"
-        raise ValueError(
-            f"{train.source}: there must be two labels or more to tell apart. Received: {named} "
-            f"in {how_many(len(train), 'example')}."
-        )
-    if options.dev is not None:
-        dev = _read(options, options.dev)
-        check_alike(train, dev)
-        return train, dev
-    train, dev = split_examples(train, options.held_out)
-    say(
-        f"No development data are named: {len(dev):,} of the {len(train) + len(dev):,} training "
-        "examples are held out for it, chosen by a hash of their text."
-    )
-    return train, dev
-
-
-def _read(options: TaskRunOptions, path: str) -> TaskExamples:
-    return read_examples(
-        options.task,
-        path,
-        text=options.text,
-        text_b=options.text_b,
-        label=options.label,
-        id=options.id,
-        multi_label=options.multi_label,
-        separator=options.separator,
-        header=options.header,
-        labeled=True,
-    )
-
-
-def load_model(
-    options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]
-) -> TaskModel:
-    """Returns the model that a run begins with.
-
-    Raises:
-        FileNotFoundError: There is no checkpoint.
-        ValueError: It is damaged, or a BERT that is not fit for the task.
-    """
-    with _policy(options.precision), seeded(options.seed):
-        kind = TASK_MODELS[options.task]
-        folder = checkpoint_folder(options.model)
-        model, tokenizer, _ = load_pretrained(folder, heads=heads_of(kind))
-        if not isinstance(model, TaskModel):
-            fields: dict[str, Any] = {}
-            if options.task in ("classify", "tag"):
-                fields["labels"] = _labels(train, dev, say)
-            if options.task == "classify":
-                fields["multi_label"] = options.multi_label
-            model = kind(model, tokenizer=tokenizer, **fields)
-            say(f"A new head: {describe_task(task_fields(model) or {}):.200}")
-        if options.lora is not None:
-            model.enable_lora(options.lora)  # which draws numbers, too
-        elif options.freeze_encoder or options.freeze_blocks is not None:
-            model.freeze_encoder(options.freeze_blocks)
-    return model
-
-
-def _labels(train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]) -> tuple[str, ...]:
-    """The labels of the training data, and of tags also those of the development data.
-
-    A tag set has rare tags, which a small file may lack; of texts a further label is a mistake.
-    """
-    further = sorted(set(dev.label_names) - set(train.label_names))
-    if train.task != "tag" or not further:
-        return train.label_names
-    say(
-        f"The development data have labels that the training data lack, and that cannot be "
-        f"learned: {', '.join(further):.200}."
-    )
-    return (*train.label_names, *further)
-
-
-def _options_of(run: pathlib.Path, given: dict[str, Any]) -> TaskRunOptions:
-    """The options of a run, which are those that are given, where any are."""
-    file = run / OPTIONS_FILE
-    if not file.is_file():
+def _options_of(run: RunFolder, given: dict[str, Any]) -> TaskRunOptions:
+    """Return the options of the run to resume, after comparing them with the given ones."""
+    name = os.fspath(run)
+    if not run.options_file.is_file():
         raise FileNotFoundError(
-            f"{os.fspath(run)!r} holds no run that could be resumed: it has no {OPTIONS_FILE}."
+            f"{name!r} holds no run that can be resumed: it has no {run.options_file.name}."
         )
-    if RunFolder(run).holds_run():
+    if run.is_pretraining():
         raise ValueError(
-            f"{os.fspath(run)!r} is a run of pretraining: go on with it by `keras-bert-d2l "
-            f"pretrain --resume {run}`, or fine-tune its model with --model {run} --run-dir FOLDER."
+            f"{name!r} is a pretraining run: resume it with `keras-bert-d2l pretrain --resume "
+            f"{name}`, or fine-tune its model with --model {name} --run-dir FOLDER."
         )
-    settings = TaskRunOptions.from_dict(TaskRunOptions.read_yaml(file))
-    for name, value in given.items():
-        if settings.normal_form(name, value) != getattr(settings, name):
+    settings = TaskRunOptions.from_dict(TaskRunOptions.read_yaml(run.options_file))
+    for option, value in given.items():
+        if settings.normal_form(option, value) != getattr(settings, option):
             raise ValueError(
-                f"The run {os.fspath(run)!r} has {name}={getattr(settings, name)!r} and goes on "
-                f"with its own options. Received: {name}={value!r}; leave it out, or begin a new "
-                "run in another folder."
+                f"The run {name!r} has {option}={getattr(settings, option)!r} and resumes with its "
+                f"own options. Received: {option}={value!r}; omit it, or start a new run in "
+                "another folder."
             )
     return settings
-
-
-@contextlib.contextmanager
-def _policy(precision: str) -> Iterator[None]:
-    """Sets the dtype policy in which models are made, and puts it back."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)

@@ -1,140 +1,149 @@
-"""How far fine-tuning is, and its whole state on disk, from which it goes on exactly.
+"""The training state of a fine-tuning run, saved so that the run resumes exactly.
 
-`last/` in the folder of a run holds the variables of the model, the seeds of dropout among them,
-those of the optimizer, those of the metrics of the epoch under way, and a JSON file of figures.
+`last/` holds the variables of the model (including the seeds of dropout), of the optimizer and of
+the current epoch's metrics, and `training_state.json` with the progress.
 """
 
 import dataclasses
 import json
 import math
 import os
-import pathlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.pretraining.run_folder import BEST, LAST, mend
+from keras_bert_d2l.training.callbacks import Progress
+from keras_bert_d2l.training.run_folder import OPTIMIZER_FILE, STATE_FILE, RunFolder
 from keras_bert_d2l.training.variables import damaged, read_variables, sync, write_variables
 
-_STATE_FILE = "training_state.json"
-_VARIABLES, _OPTIMIZER = "variables.safetensors", "optimizer.safetensors"
-_METRICS = "metrics.safetensors"
+_VARIABLES, _METRICS = "variables.safetensors", "metrics.safetensors"
 _LOWER_IS_BETTER = ("loss", "entropy", "error")
+
+Metrics = dict[str, float | None]
 
 
 @dataclasses.dataclass
-class TaskState:
-    """How far a run is.
+class FinetuningProgress(Progress):
+    """How far a fine-tuning run has come.
 
     Attributes:
-        history: The figures of each whole epoch.
-        best_epoch: The best of them, from 1; `None`: there is none yet.
-        monitor: The figure that this is decided by.
-        batch: Batches done of the epoch under way.
-        points: The training loss within the epochs: epochs done, as a fraction, and the mean
-            loss since the point before.
-        window: Batches done of the epoch at the last point, and their mean loss.
+        step: Number of optimizer steps done.
+        history: The metrics of each finished epoch; `None` stands for a value that is not finite.
+        best_epoch: The best of these epochs, counted from 1, or `None` before the first.
+        monitor: The metric that decides which epoch is the best.
+        batch: Batches done in the current epoch.
+        points: The training loss within epochs: the number of epochs done, a fraction, and the
+            mean loss since the previous point.
+        window: Batches of the epoch before the last point, and their mean loss.
     """
 
-    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    history: list[Metrics] = dataclasses.field(default_factory=list)
     best_epoch: int | None = None
     monitor: str = ""
     batch: int = 0
     points: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     window: tuple[int, float] = (0, 0.0)
 
+    @property
+    def best(self) -> Metrics | None:
+        """The metrics of the best epoch so far."""
+        return None if self.best_epoch is None else self.history[self.best_epoch - 1]
+
     def is_over(self, epochs: int, patience: int | None) -> bool:
-        """Tells whether all epochs are done, or so many without a better one."""
+        """Whether all epochs are done, or `patience` epochs brought no improvement."""
         done = len(self.history)
         waited = done - (self.best_epoch or 0)
         return done >= epochs or waited >= (patience or math.inf)
 
     def add_point(self, num_batches: int, mean: float) -> None:
-        """Notes the mean loss of the batches of the epoch so far, of which there are more."""
+        """Record the mean loss of the current epoch so far as a point of the learning curve."""
         before, mean_before = self.window
         loss = (mean * self.batch - mean_before * before) / (self.batch - before)
         if math.isfinite(loss):
             self.points.append((len(self.history) + self.batch / num_batches, loss))
         self.window = (self.batch, mean) if math.isfinite(mean) else (self.batch, 0.0)
 
-    def add_epoch(self, figures: dict[str, Any]) -> bool:
-        """Takes the figures of one more epoch, and tells whether it is the best so far."""
-        self.history.append(figures)
+    def add_epoch(self, metrics: Metrics) -> bool:
+        """Record the metrics of an epoch. Returns whether it is the best so far."""
+        best = self.best
+        self.history.append(metrics)
         self.batch, self.window = 0, (0, 0.0)
-        if figures[self.monitor] is None:  # not a number
+        if metrics[self.monitor] is None:  # not finite
             return False
-        best = None if self.best_epoch is None else self.history[self.best_epoch - 1]
-        if best is not None and self._rank(figures) <= self._rank(best):
+        if best is not None and self._rank(metrics) <= self._rank(best):
             return False
         self.best_epoch = len(self.history)
         return True
 
-    def _rank(self, figures: dict[str, Any]) -> tuple[float, float]:
-        """What is higher for a better epoch: by the monitored figure, then by the loss."""
+    def _rank(self, metrics: Metrics) -> tuple[float, float]:
+        """Return a key that is larger for better epochs: the monitored metric, then the loss."""
         sign = -1 if self.monitor.endswith(_LOWER_IS_BETTER) else 1
-        loss = figures.get("val_loss")
-        return sign * figures[self.monitor], -math.inf if loss is None else -loss
+        loss = metrics.get("val_loss")
+        return sign * cast(float, metrics[self.monitor]), -math.inf if loss is None else -loss
 
 
 def save_state(
-    run: pathlib.Path, model: TaskModel, state: TaskState, settings: dict[str, Any]
+    run: RunFolder,
+    model: TaskModel,
+    progress: FinetuningProgress,
+    settings: Mapping[str, object],
 ) -> None:
-    """Writes `last/`, whole or not at all.
+    """Write `last/`.
 
     Args:
-        run: The folder of the run.
+        run: The run folder.
         model: The compiled model.
-        state: How far it is.
-        settings: What has to be the same for the run to go on.
+        progress: How far it has come.
+        settings: What must not change for the run to resume.
     """
     sync(model)
-    stored = {**dataclasses.asdict(state), "settings": settings}
-    with replacing_folder(run / LAST) as folder:
+    with replacing_folder(run.last) as folder:
         write_variables(folder / _VARIABLES, model.variables)
-        write_variables(folder / _OPTIMIZER, model.optimizer.variables)
-        if state.batch:
+        write_variables(folder / OPTIMIZER_FILE, model.optimizer.variables)
+        if progress.batch:
             write_variables(folder / _METRICS, model.metrics_variables)
-        write_text(folder / _STATE_FILE, json.dumps(stored) + "\n")
+        state = {**dataclasses.asdict(progress), "settings": settings}
+        write_text(folder / STATE_FILE, json.dumps(state) + "\n")
 
 
-def has_state(run: pathlib.Path) -> bool:
-    """Tells whether a folder holds a run to go on with; mends what a killed process left behind."""
-    for name in (BEST, LAST):
-        mend(run / name)
-    return (run / LAST / _STATE_FILE).is_file()
+def restore_state(
+    run: RunFolder, model: TaskModel, settings: Mapping[str, object]
+) -> FinetuningProgress:
+    """Restore a compiled model from `last/`, except for the metrics of the current epoch.
 
-
-def restore_state(run: pathlib.Path, model: TaskModel, settings: dict[str, Any]) -> TaskState:
-    """Gives a compiled model what `last/` holds, but for the metrics of an epoch under way.
+    Returns: how far the run has come.
 
     Raises:
         FileNotFoundError: There is no run.
         ValueError: A file is damaged, or the run has other settings.
     """
-    file = run / LAST / _STATE_FILE
-    if not has_state(run):
+    run.repair()
+    if not run.state_file.is_file():
         raise FileNotFoundError(
-            f"{os.fspath(run)!r} holds no run that could be resumed: it has no {LAST}/{file.name}."
+            f"{os.fspath(run)!r} holds no run that can be resumed: it has no "
+            f"{run.last.name}/{STATE_FILE}."
         )
+    stored: dict[str, Any] = run.read_state()
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
         of_run = dict(stored.pop("settings"))
-        state = TaskState(**stored)
-        state.points = [(float(x), float(y)) for x, y in state.points]
-        state.window = (int(state.window[0]), float(state.window[1]))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(file, error) from error
+        progress = FinetuningProgress(**stored)
+        progress.points = [(float(x), float(y)) for x, y in progress.points]
+        progress.window = (int(progress.window[0]), float(progress.window[1]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise damaged(run.state_file, error) from error
     for name, value in settings.items():
         if of_run.get(name) != value:
             raise ValueError(
-                f"The run {os.fspath(run)!r} has {name}={of_run.get(name)!r:.200} and goes on with "
-                f"its own. Received: {name}={value!r:.200}."
+                f"The run {os.fspath(run)!r} has {name}={of_run.get(name)!r:.200} and resumes with "
+                f"its own options and data. Received: {name}={value!r:.200}."
             )
-    read_variables(run / LAST / _VARIABLES, model.variables)
-    read_variables(run / LAST / _OPTIMIZER, model.optimizer.variables)
-    return state
+    read_variables(run.last / _VARIABLES, model.variables)
+    read_variables(run.last / OPTIMIZER_FILE, model.optimizer.variables)
+    progress.step = int(model.optimizer.iterations)  # the file has that of the last epoch
+    return progress
 
 
-def restore_metrics(run: pathlib.Path, model: TaskModel) -> None:
-    """Gives the metrics of an epoch under way what they had; Keras has just set them to 0."""
-    read_variables(run / LAST / _METRICS, model.metrics_variables)
+def restore_metrics(run: RunFolder, model: TaskModel) -> None:
+    """Restore the metrics of the current epoch, which Keras resets when `fit` begins."""
+    read_variables(run.last / _METRICS, model.metrics_variables)

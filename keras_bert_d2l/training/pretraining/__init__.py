@@ -1,1 +1,1 @@
-"""Corpus or token store -> a run folder with a pretrained model."""
+"""Pretraining: from a corpus or a token store to a run folder with a trained model."""

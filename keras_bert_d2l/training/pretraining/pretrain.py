@@ -1,8 +1,8 @@
-"""Pretraining: a corpus or a token store in, the folder of a run with a trained model out."""
+"""`pretrain`: from a corpus or a token store to a run folder with a trained model."""
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import keras
@@ -16,66 +16,66 @@ from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
-from keras_bert_d2l.training.pretraining.run_folder import RunFolder
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.pretraining.trainer import Trainer
+from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.strategies import check_batch_size, make_strategy, scope_of
 from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
+from keras_bert_d2l.types import PathLike
 
 
 class PretrainingResult(NamedTuple):
     """What `pretrain` returns.
 
     Attributes:
-        model: The trained model, as `last/` holds it.
+        model: The trained model, the same as in `last/`.
         tokenizer: Its tokenizer.
-        metrics: The figures of each evaluation, the one before the first step included; the lines
-            of `metrics.jsonl`.
+        metrics: The metrics of each evaluation, including the one before the first step: the
+            lines of `metrics.jsonl`.
     """
 
     model: BERTModel
     tokenizer: Tokenizer
-    metrics: list[dict[str, Any]]
+    metrics: list[dict[str, float]]
 
 
 def pretrain(
-    corpus: Any,
-    run_dir: str | os.PathLike[str],
+    corpus: Corpus | TokenStore | PathLike | Sequence[PathLike] | None,
+    run_dir: PathLike,
     *,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
     **options: Unpack[PretrainingArguments],
 ) -> PretrainingResult:
-    """Trains a BERT on the masked tokens and next sentences of a text.
+    """Train a BERT on masked-token and next-sentence prediction.
 
     The run folder gets `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
     `best/` and `last/`, which `load_pretrained` reads, `metrics.jsonl` and `tensorboard/`. The
     model is evaluated on held-out documents before the first step and then every `evaluate_every`
-    steps, which Keras shows as an epoch; a checkpoint follows each time.
+    steps, which Keras shows as an epoch. Each evaluation saves a checkpoint.
 
-    Ctrl-C ends the run after the present step and saves it; a second Ctrl-C ends it at once. With
-    `resume` a run that was stopped or killed goes on from `last/`, and ends with the weights that
-    it would have had undisturbed.
+    Ctrl-C ends the run after the current step and saves it; a second Ctrl-C ends it at once. With
+    `resume`, an interrupted or killed run continues from `last/` and ends with exactly the weights
+    of an uninterrupted run.
 
     Args:
-        corpus: The text: a path, several, a glob, or `"docstrings"`; or a token store, or the
-            folder of one, with the vocabulary that it was made with. With `resume` it may be
-            `None`.
-        run_dir: The folder of the run, new or empty; with `resume` that of the run.
-        resume: Whether to go on with the run in `run_dir`, with the options that it has.
-        callbacks: Further Keras callbacks for `fit`.
-        verbose: As in `keras.Model.fit`: `"auto"`, 0 (silent), 1 (progress bar) or 2 (a line for
-            each evaluation).
+        corpus: The text: a path, several paths, a glob, or `"docstrings"`. Or a token store or its
+            folder, whose vocabulary then applies. With `resume` it may be `None`.
+        run_dir: The folder of the run: new or empty, or with `resume` that of an earlier run.
+        resume: Continue the run in `run_dir` with its own options.
+        callbacks: Additional Keras callbacks for `fit`.
+        verbose: As in `keras.Model.fit`: `"auto"`, 0 (silent), 1 (progress bar) or 2 (one line
+            per evaluation).
         **options: The fields of `PretrainingOptions`. `vocab` may also be a `Vocab`, and
             `bert_config` a `BERTConfig`.
 
-    Returns: the model, its tokenizer and the figures.
+    Returns: the model, its tokenizer and the metrics.
 
     Raises:
-        ValueError: An option is unknown, out of its range or contradicts another one, the text
-            does not suffice, or `resume` finds other options or a changed text.
-        FileExistsError: `run_dir` holds anything, but `resume` is not set.
+        ValueError: An option is unknown, out of range or contradicts another one, there is not
+            enough text, or `resume` finds other options or a changed text.
+        FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FileNotFoundError: The text, the vocabulary, the checkpoint or the run is missing.
         OSError: The run folder cannot be written, or the disk is full.
         RuntimeError: The devices of `strategy` do not exist.
@@ -84,8 +84,10 @@ def pretrain(
     Example:
 
     ```python
-    result = pretrain("books/*.txt", "runs/books", vocab_size=8000, preset="mini", steps=5000)
-    fill_mask(result.model, result.tokenizer, "paris is the [MASK] of france")
+    import keras_bert_d2l as kb
+
+    result = kb.pretrain("docstrings", "runs/docstrings", preset="tiny", steps=100)
+    kb.fill_mask(result.model, result.tokenizer, "return the [MASK] of the list")
     ```
     """
     PretrainingOptions.check_known(options)
@@ -95,11 +97,12 @@ def pretrain(
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
     if resume:
-        settings = run.open()
+        settings = _options_of(run)
         _check_same(settings, given, objects, run)
     else:
         run.check_new()
-        settings = PretrainingOptions.from_dict(_with_those_of_store(given))
+        settings = PretrainingOptions.from_dict(_with_store_options(given))
+        run.make()
     strategy = make_strategy(settings.strategy, settings.tpu)
     check_batch_size(settings.batch_size, strategy)
     text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(settings)
@@ -109,16 +112,7 @@ def pretrain(
         start = from_scratch(settings, text, say=say, **objects)
     else:
         start = from_checkpoint(settings, checkpoint, verbose=bool(verbose) and not resume)
-    if isinstance(text, TokenStore):
-        store = text
-        store.check_tokenizer(start.tokenizer)
-    else:
-        say("Tokenising, unless the tokens are in the cache")
-        store = cached_store(text, start.tokenizer, settings.cache_dir)
-    say(
-        f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "
-        f"{store.num_documents:,} documents, {settings.held_out:.0%} of them held out"
-    )
+    store = _token_store(text, start.tokenizer, settings, say)
     with scope_of(strategy):
         model = compiled_model(start, settings)
     say(f"Model: {model.count_params():,} weights, {settings.precision}")
@@ -131,8 +125,8 @@ def pretrain(
     return PretrainingResult(model, start.tokenizer, run.metrics())
 
 
-def _plain(corpus: Any, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
-    """The options as `run.yaml` keeps them: for an object the file that the run writes it to."""
+def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
+    """Return the options as `run.yaml` holds them: objects as the files that the run writes."""
     plain = {**options, "corpus": corpus}
     if isinstance(corpus, Corpus):
         plain |= {"corpus": corpus.source, "layout": corpus.layout}
@@ -142,10 +136,30 @@ def _plain(corpus: Any, options: dict[str, Any], run: RunFolder) -> dict[str, An
     return {name: files.get(type(value), value) for name, value in plain.items()}
 
 
+def _options_of(run: RunFolder) -> PretrainingOptions:
+    """Return the options of the run to resume.
+
+    Raises:
+        FileNotFoundError: The folder holds no pretraining run.
+        ValueError: `run.yaml` is damaged.
+    """
+    if not run.is_pretraining():
+        raise FileNotFoundError(
+            f"{os.fspath(run)!r} holds no run that can be resumed: it must have the "
+            f"{run.options_file.name} and the {run.config_file.name} that `pretrain` writes."
+        )
+    run.repair()
+    options = PretrainingOptions.read_yaml(run.options_file)
+    try:
+        return PretrainingOptions.from_dict(options)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(run.options_file)!r}: {error}") from error
+
+
 def _check_same(
     settings: PretrainingOptions, given: dict[str, Any], objects: dict[str, Any], run: RunFolder
 ) -> None:
-    """Raises `ValueError` for an option that is not the one of the run to be resumed."""
+    """Raise `ValueError` for an option that differs from that of the run to resume."""
     given = {name: value for name, value in given.items() if value is not None}
     different = {
         k: v for k, v in given.items() if settings.normal_form(k, v) != getattr(settings, k)
@@ -160,17 +174,17 @@ def _check_same(
     if different:
         name, value = next(iter(different.items()))
         raise ValueError(
-            f"The run {os.fspath(run.path)!r} has {name}={getattr(settings, name)!r} and goes on "
-            f"with its own options. Received: {name}={value!r}; leave it out, or begin a new run "
-            "in another folder."
+            f"The run {os.fspath(run)!r} has {name}={getattr(settings, name)!r} and resumes with "
+            f"its own options. Received: {name}={value!r}; omit it, or start a new run in another "
+            "folder."
         )
 
 
-def _with_those_of_store(given: dict[str, Any]) -> dict[str, Any]:
-    """The options, with the vocabulary and the case of the token store that is the corpus, if any.
+def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options, with the vocabulary and the case of the token store if there is one.
 
     Raises:
-        ValueError: An option says what the store has decided already.
+        ValueError: An option contradicts the store.
     """
     corpus = given["corpus"]
     if not isinstance(corpus, str | os.PathLike) or not TokenStore.is_at(corpus):
@@ -180,16 +194,33 @@ def _with_those_of_store(given: dict[str, Any]) -> dict[str, Any]:
         value = given.get(name)
         if value not in (None, default):
             raise ValueError(
-                f"The token store {os.fspath(corpus)!r} was made with a vocabulary and a layout. "
-                f"Received: {name}={value!r} beside it; leave it out, or name the text instead."
+                f"The token store {os.fspath(corpus)!r} already has a vocabulary and a layout. "
+                f"Received: {name}={value!r}; omit it, or name the text instead of the store."
             )
     if given.get("init") is not None:
         return given
-    own = {
-        "vocab": store.directory / VOCAB,
-        "lowercase": store.tokenizer_options["lowercase"],
-    }
+    own = {"vocab": store.directory / VOCAB, "lowercase": store.tokenizer_options["lowercase"]}
     return given | {name: value for name, value in own.items() if given.get(name) is None}
+
+
+def _token_store(
+    text: Corpus | TokenStore,
+    tokenizer: Tokenizer,
+    settings: PretrainingOptions,
+    say: Callable[[str], None],
+) -> TokenStore:
+    """Return the text as token ids."""
+    if isinstance(text, TokenStore):
+        store = text
+        store.check_tokenizer(tokenizer)
+    else:
+        say("Tokenizing the text, unless its tokens are in the cache")
+        store = cached_store(text, tokenizer, settings.cache_dir)
+    say(
+        f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "
+        f"{store.num_documents:,} documents, {settings.held_out:.0%} of them held out"
+    )
+    return store
 
 
 def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
@@ -200,7 +231,8 @@ def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
     for source in settings.corpus:
         if TokenStore.is_at(source):
             raise ValueError(
-                f"A token store is the whole text of a run. Received: {source!r} and "
-                f"{len(settings.corpus) - 1} more; name it alone, or the text it was made from."
+                "A token store cannot be combined with other text. Received: the store "
+                f"{source!r} and {len(settings.corpus) - 1} more; name the store alone, or the "
+                "texts it was made from."
             )
     return Corpus.open(list(settings.corpus), layout=settings.layout)

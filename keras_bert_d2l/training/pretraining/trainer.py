@@ -1,43 +1,49 @@
-"""A run in progress: a model and a token store in, steps, evaluations and checkpoints out."""
+"""A pretraining run in progress: steps, evaluations and checkpoints."""
 
 import contextlib
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import (
-    Checkpoints,
-    Progress,
     RunLog,
     Throughput,
     TrainingInterrupted,
     interruptible,
 )
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
-from keras_bert_d2l.training.pretraining.run_folder import RunFolder
+from keras_bert_d2l.training.pretraining.state import (
+    PretrainingProgress,
+    restore_state,
+    save_state,
+)
+from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.variables import sync
 
-_EVALUATED_ROWS = 4096  # of the held-out text, at most: evaluation stays short on a large corpus
+_MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
 
 class Trainer:
-    """Trains a compiled model in the folder of a run.
+    """Trains a compiled model and writes its run folder.
 
     Args:
         run: The folder.
-        options: What to do.
-        model: The compiled model; for a run to be resumed with the weights of `run.last`.
+        options: The options of the run.
+        model: The compiled model. To resume a run, it must have the weights of `run.last`.
         tokenizer: Its tokenizer.
         store: The text as token ids.
-        say: Called with a line about what was done.
+        say: Called with each message for the user.
     """
 
     def __init__(
@@ -55,118 +61,158 @@ class Trainer:
         self.tokenizer = tokenizer
         self.store = store
         self.say = say
-        self.progress = Progress()
+        self.progress = PretrainingProgress()
         self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
-        self._objective = options.objective or ("none" if model.nsp is None else "nsp")
         self._phases = options.phases()
-        self._held_out = self._data(self._phases[-1], split="held_out", drop_remainder=False).take(
-            math.ceil(_EVALUATED_ROWS / options.batch_size)
+        self._held_out = self._data(self._phases[-1], "held_out").take(
+            math.ceil(_MAX_EVALUATED_ROWS / options.batch_size)
         )
 
     def create(self) -> None:
-        """Writes the run folder as it is before the first step."""
-        self.run.create(self.model, self.tokenizer)
-        self._save_last()
-        self.run.write_options(self.options)
+        """Write the run folder before the first step."""
+        self.model.bert_config.to_json(self.run.config_file)
+        self.tokenizer.vocab.to_file(self.run.vocab_file)
+        self.save_last()
+        self.options.to_yaml(self.run.options_file)
 
     def restore(self) -> None:
-        """Takes the state of training from the run folder."""
-        self.run.restore(self.model, self.progress, self.store.fingerprint)
+        """Read the training state from the run folder."""
+        self.progress = restore_state(self.run, self.model, self.store.fingerprint)
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> None:
-        """Does the steps that are left.
+        """Do the remaining steps.
 
         Raises:
             TrainingInterrupted: After Ctrl-C; the state is saved.
         """
         if self.progress.step >= self.options.steps:
-            path = os.fspath(self.run.path)
+            path = os.fspath(self.run)
             self.say(f"The run {path!r} is finished: {self.options.steps:,} steps.")
             return
         with (
-            contextlib.closing(RunLog(self.run.path, self.progress)) as log,
+            contextlib.closing(RunLog(self.run, self.progress)) as log,
             interruptible() as interrupt,
         ):
             if not self.run.metrics():
-                figures = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
-                log.write({f"val_{name}": value for name, value in figures.items()})
+                metrics = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
+                log.write({f"val_{name}": value for name, value in metrics.items()})
             self._say_held_out()
-            checkpoints = Checkpoints(self.progress, self._save_last, self._save_best, interrupt)
+            checkpoints = Checkpoints(self, interrupt)
             try:
                 for phase in self._phases:
-                    if self.progress.step >= phase.end:  # the run is being resumed
+                    if self.progress.step >= phase.end:  # done before the run was resumed
                         continue
                     length = None if self.options.rows == "bucketed" else phase.max_len
                     throughput = Throughput(self.progress, phase.batch_size, length)
                     self._fit(phase, [throughput, log, checkpoints, *callbacks], verbose)
             except TrainingInterrupted as error:
-                raise TrainingInterrupted(self._how_to_go_on()) from error
+                raise TrainingInterrupted(
+                    f"Stopped after step {self.progress.step:,} of {self.options.steps:,}; the "
+                    "state is saved. Resume with: keras-bert-d2l pretrain --resume "
+                    f"{shlex.quote(os.fspath(self.run))}"
+                ) from error
         self._say_held_out()
 
     def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback], verbose: int) -> None:
         every = self.options.evaluate_every or self.options.steps
         for length, count in intervals(self.progress.step, phase.end, every):
-            if self.model.stop_training:  # a callback has seen enough
+            if self.model.stop_training:  # a callback has ended the run
                 return
             done, first_step = self.progress.step // every, self.progress.step - phase.start
             self.model.fit(
-                self._data(phase, split="train", epochs=None, first_step=first_step),
+                self._data(phase, "train", first_step),
                 steps_per_epoch=length,
                 initial_epoch=done,
                 epochs=done + count,
                 validation_data=self._held_out,
-                shuffle=False,  # the data set has done it
+                shuffle=False,  # the dataset is already shuffled
                 callbacks=callbacks,
                 verbose=verbose,
             )
 
-    def _data(self, phase: Phase, **arguments: Any) -> tf.data.Dataset:
+    def _data(
+        self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
+    ) -> tf.data.Dataset:
+        is_training = split == "train"
         return pretraining_dataset(
             self.store,
             self.tokenizer,
             batch_size=phase.batch_size,
             max_len=phase.max_len,
             seed=self.options.seed,
+            split=split,
             held_out=self.options.held_out,
-            objective=self._objective,
+            epochs=None if is_training else 1,
+            first_step=first_step,
+            drop_remainder=is_training,
+            objective=self.options.objective or ("none" if self.model.nsp is None else "nsp"),
             masking=self.options.masking,
             rows=self.options.rows,
             short_seq_prob=self.options.short_seq_prob,
-            **arguments,
         )
 
-    def _save_last(self) -> None:
-        self.run.save_last(self.model, self.tokenizer, self.progress, self.store.fingerprint)
+    def save_last(self) -> None:
+        """Write the whole training state, to resume from."""
+        save_state(self.run, self.model, self.tokenizer, self.progress, self.store.fingerprint)
 
-    def _save_best(self) -> None:
-        self.run.save_best(self.model, self.tokenizer)
+    def save_best(self) -> None:
+        """Write the model as the best checkpoint."""
+        sync(self.model)
+        save_pretrained(self.model, self.run.best, self.tokenizer)
 
     def _say_held_out(self) -> None:
-        figures = self.run.metrics()[-1]
-        when = f"after step {figures['step']:,}" if figures["step"] else "before training"
+        metrics = self.run.metrics()[-1]
+        when = f"after step {metrics['step']:,}" if metrics["step"] else "before training"
         losses = [
-            f"{head.upper()} loss {figures[f'val_{head}_cross_entropy']:.3f}, accuracy "
-            f"{figures[f'val_{head}_accuracy']:.3f}"
+            f"{head.upper()} loss {metrics[f'val_{head}_cross_entropy']:.3f}, accuracy "
+            f"{metrics[f'val_{head}_accuracy']:.3f}"
             for head in self._heads
         ]
-        self.say(f"Held out {when}: {'; '.join(losses)}")
+        self.say(f"Held-out text {when}: {'; '.join(losses)}")
 
-    def _how_to_go_on(self) -> str:
-        return (
-            f"Stopped after step {self.progress.step:,} of {self.options.steps:,}, and saved. "
-            f"Go on with: keras-bert-d2l pretrain --resume {shlex.quote(os.fspath(self.run.path))}"
-        )
+
+class Checkpoints(keras.callbacks.Callback):
+    """Saves the last and the best state of a run, after each evaluation and on Ctrl-C.
+
+    Args:
+        trainer: Saves, and knows the lowest held-out loss so far.
+        interrupt: Set when the run is to stop; see `interruptible`.
+
+    Raises:
+        TrainingInterrupted: After a step in which `interrupt` was set; the state is saved.
+    """
+
+    def __init__(self, trainer: Trainer, interrupt: threading.Event) -> None:
+        super().__init__()
+        self.trainer, self.interrupt = trainer, interrupt
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self.interrupt.is_set():
+            self.trainer.save_last()
+            raise TrainingInterrupted
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        # Not `val_loss`, which is a mean over batches, and the last batch is not full.
+        # A model without a next-sentence head has only the first of the two losses.
+        logs = logs or {}
+        loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
+        if loss < self.trainer.progress.best_loss:
+            self.trainer.progress.best_loss = float(loss)
+            self.trainer.save_best()
+        self.trainer.save_last()
+        if self.interrupt.is_set():
+            raise TrainingInterrupted
 
 
 def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
-    """Cuts the steps that are left at the multiples of `every`.
+    """Divide the remaining steps at the multiples of `every`.
 
     Args:
         step: Steps done.
-        steps: Steps to get to.
-        every: Steps from one evaluation to the next.
+        steps: Steps to reach.
+        every: Steps between evaluations.
 
-    Yields: the length of an interval, and how many of this length follow each other.
+    Yields: the length of an interval, and how many intervals of this length follow each other.
     """
     to_next = min(-step % every, steps - step)
     left = steps - step - to_next

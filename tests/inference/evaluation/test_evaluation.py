@@ -150,6 +150,7 @@ def test_answers_are_evaluated_by_their_words(reader):
     assert mistake.predicted == "cat sat ran dog"
 
 
+@pytest.mark.slow
 def test_the_null_threshold_is_tuned_unless_it_is_given(reader):
     contexts = ("cat dog", "mat ran", "cat on dog", "sat sat on")
     examples = questions(contexts, [["cat dog"], [], ["cat on dog"], []])

@@ -29,6 +29,7 @@ def slow_perplexity(model, tokenizer, text):
     return Perplexity(pytest.approx(math.exp(-np.mean(logs)), rel=1e-5), len(logs))
 
 
+@pytest.mark.slow
 def test_perplexity_equals_that_of_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
     expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
     for batch_size in (1, 3, 32):
@@ -74,5 +75,5 @@ def test_texts_without_predictable_tokens_are_rejected(words_bert, words_tokeniz
         pseudo_perplexity(words_bert, words_tokenizer, ["good", "good " * 15])
     with pytest.raises(ValueError, match="batch_size=0"):
         pseudo_perplexity(words_bert, words_tokenizer, "good", 0)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
         pseudo_perplexity(TextEmbedder(words_bert), words_tokenizer, "good")

@@ -8,6 +8,7 @@ A = ["the cat sat", "good", "the dog ran on the rug", "bad"]
 B = ["on the mat", "bad dogs", "good", "the cat sat on the rug"]
 
 
+@pytest.mark.slow
 def test_a_score_is_the_softmax_of_the_second_logit_for_any_batch_size(words_bert, words_tokenizer):
     expected = []
     for a, b in zip(A, B, strict=True):
@@ -38,5 +39,5 @@ def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, wor
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a head of its own"):
+    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
         scores("good", "bad", TextEmbedder(words_bert))

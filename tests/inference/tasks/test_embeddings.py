@@ -15,6 +15,7 @@ def embedder(words_bert, words_tokenizer):
     return TextEmbedder(words_bert, "max", normalize=False, tokenizer=words_tokenizer)
 
 
+@pytest.mark.slow
 def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
     expected = np.concatenate([embedder(words_tokenizer([text])) for text in TEXTS])
     for batch_size in (1, 2, 32):

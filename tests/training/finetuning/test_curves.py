@@ -15,7 +15,7 @@ POINTS = [(n / 5, 0.6 - n / 50) for n in range(1, 16)]
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are drawn."""
+    """A list that collects the figures drawn by Matplotlib."""
     figure = pytest.importorskip("matplotlib.figure")
     figures, init = [], figure.Figure.__init__
     monkeypatch.setattr(
@@ -29,7 +29,7 @@ def drawn(monkeypatch):
     return figures
 
 
-def test_the_picture_shows_the_losses_the_figure_and_its_best_epoch(tmp_path, drawn):
+def test_the_picture_shows_the_losses_the_metric_and_the_best_epoch(tmp_path, drawn):
     draw_curves(
         tmp_path / "curves.png", HISTORY, points=POINTS, monitor="val_f1", best_epoch=2, title="run"
     )
@@ -39,7 +39,7 @@ def test_the_picture_shows_the_losses_the_figure_and_its_best_epoch(tmp_path, dr
     losses, scores = drawn[0].axes
     lines = {line.get_label(): line.get_xydata().tolist() for line in losses.get_lines()}
     assert lines["training"] == [list(point) for point in POINTS]
-    assert lines["development"] == [[1, 0.4], [3, 0.5]]  # what was no number has no place
+    assert lines["development"] == [[1, 0.4], [3, 0.5]]  # values that are not finite are skipped
     assert scores.get_lines()[0].get_ydata().tolist() == [0.7, 0.9, 0.8]
     assert scores.get_xlabel() == "epoch  (best: 2, f1 0.9000)"
     assert [text.get_text() for text in losses.get_legend().get_texts()] == [
@@ -50,14 +50,14 @@ def test_the_picture_shows_the_losses_the_figure_and_its_best_epoch(tmp_path, dr
     assert list(tmp_path.iterdir()) == [tmp_path / "curves.png"]
 
 
-def test_a_loss_that_is_gone_by_is_drawn_once_and_one_epoch_is_enough(tmp_path, drawn):
+def test_a_monitored_loss_is_drawn_once_even_after_one_epoch(tmp_path, drawn):
     draw_curves(
         tmp_path / "curves.png", HISTORY[:1], points=[], monitor="val_loss", best_epoch=None
     )
     assert len(drawn[0].axes) == 1
 
 
-def test_without_matplotlib_it_is_said_what_to_install(tmp_path, monkeypatch):
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[tasks\]\""):
         draw_curves(tmp_path / "c.png", HISTORY, points=[], monitor="val_f1", best_epoch=1)

@@ -32,16 +32,16 @@ def make_model(kind=SequenceClassifier, tokenizer=None, **options):
 @pytest.mark.parametrize(
     ("kind", "options", "examples", "message"),
     [
-        (SequenceRegressor, {}, TEXTS, "takes a SequenceClassifier. Received: a SequenceRegr"),
+        (SequenceRegressor, {}, TEXTS, "needs a SequenceClassifier. Received: a SequenceRegr"),
         (SequenceClassifier, {"labels": ["x", "z"]}, TEXTS, r"labels x, z. Received: 'y' \(1 t"),
-        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ in capitals alone, write them"),
-        (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "what is right"),
-        (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.subset([]), "no example"),
+        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case, so spell them"),
+        (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "have no labels"),
+        (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.subset([]), "no examples"),
         (
             SequenceClassifier,
             {"labels": ["x", "y"], "multi_label": True},
             TEXTS,
-            "any number of labels for each text. Received: one label",
+            "any number of labels per text. Received: examples with one label",
         ),
         (
             SequenceRegressor,
@@ -51,12 +51,14 @@ def make_model(kind=SequenceClassifier, tokenizer=None, **options):
         ),
     ],
 )
-def test_examples_that_do_not_fit_a_model_are_refused(kind, options, examples, message, tokenizer):
+def test_examples_that_do_not_fit_the_model_are_rejected(
+    kind, options, examples, message, tokenizer
+):
     with pytest.raises(ValueError, match=message):
         check_examples(make_model(kind, tokenizer, **options), examples)
 
 
-def test_what_is_missing_is_said_before_anything_is_tokenised(tokenizer, monkeypatch):
+def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
     monkeypatch.setattr("keras_bert_d2l.training.finetuning.data.TaskRows", None)
     options, model = FinetuningOptions(), make_model(labels=["x", "y"])
     with pytest.raises(ValueError, match="need a tokenizer"):
@@ -76,7 +78,7 @@ def test_what_is_missing_is_said_before_anything_is_tokenised(tokenizer, monkeyp
         prepare(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
 
 
-def test_the_data_are_told_and_batched_anew_each_epoch(tokenizer):
+def test_the_data_is_reported_and_shuffled_for_each_epoch(tokenizer):
     texts = ["a", "a b c a b c a b c", "b"]
     train = TextExamples(
         texts=texts,
@@ -91,7 +93,7 @@ def test_the_data_are_told_and_batched_anew_each_epoch(tokenizer):
     data = prepare(model, train, TEXTS, FinetuningOptions(batch_size=1), said.append)
     assert said == [
         "Training data: 3 examples from train.tsv; labels x (2), y (1)",
-        "  1 (33.3%) cut to 8 tokens",
+        "  1 (33.3%) truncated to 8 tokens",
         "  2 dropped: empty text (first: line 7)",
         "Development data: 2 examples from f.tsv; labels x (1), y (1)",
     ]
@@ -113,7 +115,7 @@ def test_the_data_are_told_and_batched_anew_each_epoch(tokenizer):
     assert len(set(data.fingerprint)) == 2
 
 
-def test_scores_without_a_correlation_are_told(tokenizer):
+def test_development_scores_without_variance_are_reported(tokenizer):
     train = TextExamples(task="regress", texts=["a", "b", "c"], labels=[1.0, 2.0, 2.0])
     model, said = make_model(SequenceRegressor, tokenizer), []
     for dev, number in ((train.subset([0]), 1), (train.subset([1, 2]), 2), (train, 2)):
@@ -121,7 +123,7 @@ def test_scores_without_a_correlation_are_told(tokenizer):
         assert sum("All its scores are equal" in line for line in said) == number
 
 
-def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
+def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):
     questions = QuestionExamples(
         questions=["a", "a b c a b c"],
         contexts=["b c", "b c"],
@@ -137,7 +139,7 @@ def test_a_question_without_a_row_is_told_and_not_asked(tokenizer):
 
 
 @pytest.mark.slow
-def test_a_sample_has_the_figures_of_the_rare_kind_of_questions(tokenizer):
+def test_a_sample_includes_the_metrics_of_unanswerable_questions(tokenizer):
     questions = QuestionExamples(
         questions=["a"] * 6, contexts=["b c"] * 6, answers=[[Answer("c", 2)]] * 5 + [[]]
     )

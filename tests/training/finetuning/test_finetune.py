@@ -13,7 +13,7 @@ from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
-from keras_bert_d2l.training.pretraining.run_folder import checkpoint_folder
+from keras_bert_d2l.training.run_folder import checkpoint_folder
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
@@ -21,7 +21,7 @@ OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
 
 @pytest.fixture(autouse=True)
 def no_graphs(monkeypatch, request):
-    """Graphs would take longer to make than what they compute; one test has them."""
+    """Run eagerly, as building a graph takes longer than training; one test uses a graph."""
     if "graph" not in request.node.name:
         eager = functools.partialmethod(TaskModel.compile, run_eagerly=True)
         monkeypatch.setattr(TaskModel, "compile", eager)
@@ -33,7 +33,7 @@ def make_model():
 
 
 def make_data(size=16, seed=0):
-    """Whether the second token is above 10."""
+    """Return rows labeled by whether the second token is above 10."""
     tokens = np.random.default_rng(seed).integers(0, 20, (size, 6), "int32")
     features = {
         "tokens": tokens,
@@ -58,7 +58,7 @@ def weights_of(model):
 
 @pytest.mark.slow
 def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
-    values = iter([0.1, 0.5, 0.9, 0.7])  # the first before the training: is there an f1?
+    values = iter([0.1, 0.5, 0.9, 0.7])  # the first is for a check before training
     seen = []
 
     def score(model):
@@ -88,16 +88,16 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_matplotlib_a_run_says_so_once_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_a_run_continues_and_says_so_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, "verbose": 2})
-    assert capsys.readouterr().out.count("Learning curves need matplotlib") == 1
+    assert capsys.readouterr().out.count("Learning curves need Matplotlib") == 1
     assert not (tmp_path / "run/curves.png").exists()
     assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_ends_where_it_would_have_ended(tmp_path):
+def test_a_resumed_run_ends_like_an_uninterrupted_one(tmp_path):
     finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
 
     def stop(epoch):
@@ -144,10 +144,10 @@ def in_batches_of_four(epoch):
 
 
 @pytest.mark.slow
-def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_ended(tmp_path):
+def test_a_run_in_a_graph_that_ctrl_c_stops_within_an_epoch_resumes_exactly(tmp_path):
     finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
     options = {**OPTIONS, "callbacks": [PressCtrlC(11)]}
-    with pytest.raises(TrainingInterrupted, match="in epoch 2 of 3 after step 4 of 8, and saved"):
+    with pytest.raises(TrainingInterrupted, match="epoch 2 of 3 after step 4 of 8; the state is"):
         finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
     finetune(make_model(), in_small_batches, DEV, tmp_path / "run", resume=True, **OPTIONS)
@@ -156,36 +156,39 @@ def test_a_run_in_a_graph_that_ctrl_c_stops_in_an_epoch_ends_as_it_would_have_en
         "metrics.jsonl",
         "last/variables.safetensors",
         "last/optimizer.safetensors",
-        "last/training_state.json",  # the points of the learning curve among it
+        "last/training_state.json",  # includes the points of the learning curve
     ):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_stops_at_once_and_what_was_saved_before_goes_on(tmp_path, monkeypatch):
+def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monkeypatch):
     options = {**OPTIONS, "epochs": 2}
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
     pressing = {**options, "callbacks": [PressCtrlC(3, times=2)]}
     with monkeypatch.context() as patch:
         patch.setattr(
-            "keras_bert_d2l.training.finetuning.finetune._SAVE_SECONDS", 0.0
-        )  # every step
+            "keras_bert_d2l.training.finetuning.trainer._SAVE_SECONDS", 0.0
+        )  # save every step
         with pytest.raises(KeyboardInterrupt):
             finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **pressing)
-    saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
+    state_file = tmp_path / "run/last/training_state.json"
+    saved = json.loads(state_file.read_text())
     assert (saved["batch"], saved["history"]) == (3, [])
+    del saved["step"]  # runs of an earlier version, which did not store it, must resume
+    state_file.write_text(json.dumps(saved))
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 @pytest.mark.slow
-def test_a_run_stands_for_its_best_epoch_and_has_none_before_the_first(tmp_path):
+def test_a_run_has_no_checkpoint_before_its_first_epoch(tmp_path):
     run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
     with pytest.raises(TrainingInterrupted):
         finetune(make_model(), in_small_batches, DEV, run, **options, callbacks=[PressCtrlC(2)])
     (run / "run.yaml").write_text("task: classify\n")
-    with pytest.raises(FileNotFoundError, match=r"within its first epoch.*go on with it first"):
+    with pytest.raises(FileNotFoundError, match=r"within its first epoch.*resume it first"):
         checkpoint_folder(run)
     (run / "run.yaml").unlink()
     finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)
@@ -193,7 +196,7 @@ def test_a_run_stands_for_its_best_epoch_and_has_none_before_the_first(tmp_path)
     assert checkpoint_folder(run / "best") == run / "best"
 
 
-def test_the_threshold_of_no_answer_is_that_of_the_best_epoch(tmp_path):
+def test_the_tuned_null_threshold_is_that_of_the_best_epoch(tmp_path):
     assert tuned_null_threshold(tmp_path) is None
     for best, expected in (
         (None, None),
@@ -207,14 +210,14 @@ def test_the_threshold_of_no_answer_is_that_of_the_best_epoch(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     options = {**OPTIONS, "callbacks": [PressCtrlC(8)]}
-    with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3, and saved. Go on with"):
+    with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3; the state is saved. Resume"):
         finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **options)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
     assert (saved["batch"], len(saved["history"])) == (0, 1)
 
 
 @pytest.mark.slow
-def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
+def test_patience_ends_a_run_that_stops_improving(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
     errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])
     _, metrics = finetune(
@@ -229,7 +232,7 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path):
 
 
 @pytest.mark.parametrize("score", [None, lambda model: {"f1": 0.5}])
-def test_a_figure_that_there_is_not_is_refused_before_anything_is_trained(score, tmp_path):
+def test_an_unknown_monitor_is_rejected_before_training(score, tmp_path):
     run, seen = tmp_path / "run", []
     options = {**OPTIONS, "score": score, "monitor": "val_f2"}
 
@@ -244,10 +247,10 @@ def test_a_figure_that_there_is_not_is_refused_before_anything_is_trained(score,
 
 
 @pytest.mark.slow
-def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):
+def test_a_regressor_is_monitored_by_its_loss_and_accepts_datasets(tmp_path):
     model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
     data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
-    unknown = data.filter(lambda x, y: True)  # of which the number of batches is not known
+    unknown = data.filter(lambda x, y: True)  # its number of batches is unknown
     _, metrics = finetune(model, unknown, unknown, tmp_path / "run", **OPTIONS)
     assert metrics["monitor"] == "val_loss"
     assert metrics["history"][-1]["step"] == 6
@@ -255,7 +258,7 @@ def test_scores_are_best_by_their_loss_and_a_data_set_will_do(tmp_path):
 
 
 class StopTraining(keras.callbacks.Callback):
-    """Ends the training after a batch of an epoch, or after the epoch."""
+    """Ends training after a batch of an epoch, or after the epoch."""
 
     def __init__(self, epoch, batch=None):
         super().__init__()
@@ -276,9 +279,7 @@ class StopTraining(keras.callbacks.Callback):
     ("callback", "steps", "resumed"),
     [(StopTraining(0, 1), [2], [2, 10, 18]), (StopTraining(1), [8, 16], [8, 16, 24])],
 )
-def test_a_callback_that_stops_training_ends_the_run_which_can_go_on(
-    callback, steps, resumed, tmp_path, capsys
-):
+def test_a_run_that_a_callback_ended_can_be_resumed(callback, steps, resumed, tmp_path, capsys):
     options = {**OPTIONS, "verbose": 2}
     run = tmp_path / "run"
     model, metrics = finetune(
@@ -294,7 +295,7 @@ def test_a_callback_that_stops_training_ends_the_run_which_can_go_on(
     assert [figures["step"] for figures in metrics["history"]] == resumed
 
 
-def test_training_that_diverges_is_said(tmp_path):
+def test_diverging_training_is_reported(tmp_path):
     options = {**OPTIONS, "learning_rate": 1e30, "epochs": 1, "warmup": 0.0, "monitor": "val_loss"}
     with pytest.raises(ValueError, match="diverged"):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **options)
@@ -315,20 +316,20 @@ def test_training_that_diverges_is_said(tmp_path):
         ({"learning_rates": 1}, "Unknown option 'learning_rates'"),
     ],
 )
-def test_options_out_of_range_are_refused(options, message, tmp_path):
+def test_options_out_of_range_are_rejected(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, **options})
 
 
-def test_batches_without_an_end_or_a_beginning_and_no_run_are_refused(tmp_path):
-    for train, message in ((DEV.repeat(), "without an end"), (DEV.take(0), "without a batch")):
+def test_endless_batches_no_batches_and_no_run_are_rejected(tmp_path):
+    for train, message in ((DEV.repeat(), "an endless dataset"), (DEV.take(0), "no batch")):
         with pytest.raises(ValueError, match=message):
             finetune(make_model(), train, DEV, tmp_path / "run", **OPTIONS)
     with pytest.raises(FileNotFoundError, match="no run"):
         finetune(make_model(), DEV, DEV, tmp_path / "none", resume=True, **OPTIONS)
 
 
-def test_lower_layers_learn_more_slowly_by_layer_decay():
+def test_layer_decay_lowers_the_learning_rate_of_lower_layers():
     config = BERTConfig(20, 8, 12, num_heads=2, num_blks=2, dropout=0.0, max_len=8)
     model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
     variables = model.trainable_variables

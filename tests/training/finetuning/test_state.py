@@ -1,10 +1,10 @@
 import pytest
 
-from keras_bert_d2l.training.finetuning.state import TaskState
+from keras_bert_d2l.training.finetuning.state import FinetuningProgress
 
 
-def test_of_epochs_with_equal_figures_the_one_of_lower_loss_is_better():
-    state = TaskState(monitor="val_f1")
+def test_the_lower_loss_decides_between_epochs_with_equal_metrics():
+    state = FinetuningProgress(monitor="val_f1")
     epochs = [(0.5, 0.7), (0.5, 0.6), (0.5, 0.6), (0.5, None), (None, 0.1), (0.4, 0.2)]
     better = [state.add_epoch({"val_f1": f1, "val_loss": loss}) for f1, loss in epochs]
     assert better == [True, True, False, False, False, False]
@@ -13,7 +13,7 @@ def test_of_epochs_with_equal_figures_the_one_of_lower_loss_is_better():
 
 @pytest.mark.parametrize("monitor", ["val_loss", "val_error", "val_cross_entropy"])
 def test_errors_and_losses_are_better_where_they_are_lower(monitor):
-    state = TaskState(monitor=monitor)
+    state = FinetuningProgress(monitor=monitor)
     assert [state.add_epoch({monitor: x}) for x in (1.0, 2.0, 1.0, 0.5)] == [
         True,
         False,

@@ -25,12 +25,12 @@ STATE = ("model.safetensors", "optimizer.safetensors", "training_state.json")
 
 
 def digests(run):
-    """What the whole state of a run comes to: weights, optimizer, step, seeds of dropout."""
+    """Return checksums of the whole training state: weights, optimizer, step, dropout seeds."""
     return {name: hashlib.sha256((run / "last" / name).read_bytes()).hexdigest() for name in STATE}
 
 
 class AfterSteps(keras.callbacks.Callback):
-    """Calls `action` after so many steps of this process."""
+    """Calls `action` after a number of steps in this process."""
 
     def __init__(self, steps, action):
         super().__init__()
@@ -53,18 +53,18 @@ def press_ctrl_c():
 
 @pytest.fixture(scope="module")
 def finished(text, options, tmp_path_factory):
-    """A run that was not disturbed: its folder and what `pretrain` returned."""
+    """An uninterrupted run: its folder and what `pretrain` returned."""
     run = tmp_path_factory.mktemp("finished") / "run"
     return run, pretrain(text, run, **options)
 
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    """A copy of the finished run, to be changed."""
+    """A copy of the finished run that a test may change."""
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
-def test_the_run_folder_holds_all_that_belongs_to_the_run(finished):
+def test_the_run_folder_has_all_files_of_the_run(finished):
     run, _ = finished
     assert {path.name for path in run.iterdir()} == {
         "run.yaml",
@@ -77,7 +77,7 @@ def test_the_run_folder_holds_all_that_belongs_to_the_run(finished):
     }
 
 
-def test_the_run_folder_tells_vocabulary_architecture_and_options(finished, options):
+def test_the_run_folder_records_vocabulary_architecture_and_options(finished, options):
     run, _ = finished
     assert Vocab.from_file(run / "vocab.txt") == options["vocab"]
     assert BERTConfig.from_json(run / "config.json") == options["bert_config"]
@@ -87,7 +87,7 @@ def test_the_run_folder_tells_vocabulary_architecture_and_options(finished, opti
     assert recorded["vocab"] == str(run / "vocab.txt")
 
 
-def test_the_last_checkpoint_is_the_model_that_is_returned(finished):
+def test_the_last_checkpoint_is_the_returned_model(finished):
     run, result = finished
     loaded = load_pretrained(run / "last")
     for stored, returned in zip(
@@ -97,7 +97,7 @@ def test_the_last_checkpoint_is_the_model_that_is_returned(finished):
     assert loaded.tokenizer.vocab == result.tokenizer.vocab
 
 
-def test_figures_come_before_the_first_step_and_after_each_interval(finished):
+def test_metrics_are_written_before_the_first_step_and_after_each_interval(finished):
     run, result = finished
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
@@ -108,7 +108,7 @@ def test_figures_come_before_the_first_step_and_after_each_interval(finished):
     assert {f"val_{name}" for name in heads} <= result.metrics[0].keys()
 
 
-def test_the_held_out_figures_are_those_of_the_whole_held_out_split(finished, text, options):
+def test_held_out_metrics_cover_the_whole_held_out_split(finished, text, options):
     _, (model, tokenizer, metrics) = finished
     held_out = pretraining_dataset(
         Corpus.open(text, layout="lines"),
@@ -136,7 +136,7 @@ def test_the_best_checkpoint_has_the_lowest_held_out_loss(finished):
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(finished, text, options, tmp_path):
     run, _ = finished
-    keras.utils.set_random_seed(1)  # of no account: the seed is an option
+    keras.utils.set_random_seed(1)  # has no effect: the seed is an option
     pretrain(text, tmp_path / "again", **options)
     assert digests(tmp_path / "again") == digests(run)
 
@@ -153,16 +153,14 @@ def test_training_learns_from_text(text, options, tmp_path):
     config = BERTConfig(len(options["vocab"]), 32, 64, num_heads=2, num_blks=1, dropout=0.0)
     longer = {"bert_config": config, "steps": 100, "evaluate_every": 100, "batch_size": 16}
     before, after = pretrain(text, tmp_path / "run", **{**options, **longer}).metrics
-    # A document keeps to one topic of six: who sees that guesses among 8 words instead of 53.
+    # Each document has one of six topics. A model that sees this chooses among 8 words, not 53.
     assert before["val_mlm_cross_entropy"] == pytest.approx(math.log(53), rel=0.03)
     assert after["val_mlm_cross_entropy"] < math.log(8) + 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
-def test_a_run_that_fails_and_is_resumed_ends_as_if_undisturbed(
-    precision, finished, text, options, tmp_path
-):
+def test_a_failed_run_resumes_exactly(precision, finished, text, options, tmp_path):
     run, undisturbed = tmp_path / "run", finished[0]
     options = {**options, "precision": precision}
     if precision != "float32":
@@ -177,7 +175,7 @@ def test_a_run_that_fails_and_is_resumed_ends_as_if_undisturbed(
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_after_the_step_and_the_run_goes_on_from_there(
+def test_ctrl_c_saves_after_the_step_and_the_run_resumes_from_there(
     finished, text, options, tmp_path
 ):
     run = tmp_path / "my run"
@@ -190,9 +188,7 @@ def test_ctrl_c_saves_after_the_step_and_the_run_goes_on_from_there(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_and_resumed_ends_as_if_undisturbed(
-    finished, text, options, tmp_path, fresh_process
-):
+def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_process):
     run = tmp_path / "run"
     code = """
         import json, os, signal, sys
@@ -214,7 +210,7 @@ def test_a_run_that_is_killed_and_resumed_ends_as_if_undisturbed(
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
 
 
-def test_a_finished_run_says_so_and_returns_its_model(copy, finished, capsys):
+def test_resuming_a_finished_run_reports_it_and_returns_the_model(copy, finished, capsys):
     before = digests(copy)
     result = pretrain(None, copy, resume=True, verbose=2)
     assert "is finished: 7 steps" in capsys.readouterr().out
@@ -222,7 +218,7 @@ def test_a_finished_run_says_so_and_returns_its_model(copy, finished, capsys):
     assert result.metrics == finished[1].metrics
 
 
-def test_resuming_with_the_options_of_the_run_is_no_contradiction(copy, text, options):
+def test_a_run_can_be_resumed_with_the_same_options(copy, text, options):
     own = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
     pretrain(text, copy, resume=True, **own)
 
@@ -239,18 +235,18 @@ def test_resuming_with_the_options_of_the_run_is_no_contradiction(copy, text, op
         ("init", "elsewhere"),
     ],
 )
-def test_a_run_of_other_options_is_not_resumed(option, value, copy):
+def test_a_run_cannot_be_resumed_with_other_options(option, value, copy):
     with pytest.raises(ValueError, match=f"has {option}=.*Received: {option}="):
         pretrain(None, copy, resume=True, verbose=0, **{option: value})
 
 
-def test_a_run_of_another_text_is_not_resumed(copy, tmp_path):
+def test_a_run_cannot_be_resumed_with_another_text(copy, tmp_path):
     with pytest.raises(ValueError, match=r"has corpus=.*topics\.txt.*Received: corpus=.*other"):
         pretrain(tmp_path / "other.txt", copy, resume=True, verbose=0)
 
 
 @pytest.mark.slow
-def test_a_run_whose_text_has_changed_is_not_resumed(text, options, tmp_path):
+def test_a_run_whose_text_has_changed_cannot_be_resumed(text, options, tmp_path):
     changing = shutil.copy(text, tmp_path / "changing.txt")
     run = tmp_path / "run"
     pretrain(changing, run, **{**options, "steps": 1})
@@ -261,7 +257,7 @@ def test_a_run_whose_text_has_changed_is_not_resumed(text, options, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_whose_store_was_built_with_other_options_is_not_resumed(text, options, tmp_path):
+def test_a_run_whose_store_was_built_with_other_options_cannot_be_resumed(text, options, tmp_path):
     twice = tmp_path / "twice.txt"
     twice.write_text("\n".join([text.read_text()] * 2))
     corpus, tokenizer = Corpus.open(twice, layout="lines"), Tokenizer(options["vocab"])
@@ -274,12 +270,12 @@ def test_a_run_whose_store_was_built_with_other_options_is_not_resumed(text, opt
         pretrain(None, run, resume=True, verbose=0)
 
 
-def test_a_run_does_not_write_over_another(copy, text, options):
-    with pytest.raises(FileExistsError, match=r"holds a run already, at step 7: resume it"):
+def test_a_new_run_does_not_overwrite_another_run(copy, text, options):
+    with pytest.raises(FileExistsError, match=r"already holds a run at step 7: resume it"):
         pretrain(text, copy, **options)
 
 
-def test_a_run_does_not_mix_with_other_files(text, options, tmp_path):
+def test_a_run_folder_must_be_empty(text, options, tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="name a new or an empty folder"):
         pretrain(text, tmp_path, **options)
@@ -287,13 +283,13 @@ def test_a_run_does_not_mix_with_other_files(text, options, tmp_path):
         pretrain(text, tmp_path / "thesis.txt", **options)
 
 
-def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no run that could be resumed.*run\.yaml"):
+def test_an_empty_folder_cannot_be_resumed(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no run that can be resumed.*run\.yaml"):
         pretrain(None, tmp_path, resume=True)
 
 
 @pytest.mark.slow
-def test_going_on_from_a_checkpoint_begins_with_its_weights(finished, text, options, tmp_path):
+def test_init_starts_from_the_weights_of_a_checkpoint(finished, text, options, tmp_path):
     run, result = finished
     ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
     again = pretrain(text, tmp_path / "again", init=run / "last", **{**ours, "steps": 1})
@@ -306,7 +302,7 @@ def test_going_on_from_a_checkpoint_begins_with_its_weights(finished, text, opti
 
 
 @pytest.mark.slow
-def test_going_on_from_a_run_means_from_its_best_checkpoint(finished, text, options, tmp_path):
+def test_init_from_a_run_starts_from_its_best_checkpoint(finished, text, options, tmp_path):
     run, result = finished
     ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
     again = pretrain(text, tmp_path / "again", init=run, **{**ours, "steps": 1})
@@ -316,20 +312,20 @@ def test_going_on_from_a_run_means_from_its_best_checkpoint(finished, text, opti
 
 
 @pytest.mark.slow
-def test_a_vocabulary_is_learned_where_none_is_given(text, options, tmp_path):
+def test_a_vocabulary_is_learned_if_none_is_given(text, options, tmp_path):
     ours = {k: v for k, v in options.items() if k != "vocab"}
     result = pretrain(text, tmp_path / "run", **{**ours, "steps": 1}, vocab_size=40)
     assert len(result.tokenizer.vocab) == 40
     assert result.model.bert_config.vocab_size == 40
 
 
-def test_rows_longer_than_the_model_allows_are_refused_before_the_work(text, options, tmp_path):
+def test_rows_longer_than_the_model_allows_are_rejected_first(text, options, tmp_path):
     with pytest.raises(ValueError, match="`max_len` must be at most 24"):
         pretrain(text, tmp_path / "run", **{**options, "max_len": 25})
 
 
 @pytest.mark.slow
-def test_the_process_is_left_as_it_was(text, options, tmp_path):
+def test_pretraining_restores_global_state(text, options, tmp_path):
     random.seed(5)
     expected = random.Random(5).random()
     before = signal.getsignal(signal.SIGINT)
@@ -340,13 +336,13 @@ def test_the_process_is_left_as_it_was(text, options, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_says_what_it_does(text, options, tmp_path, capsys):
+def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
     pretrain(text, tmp_path / "run", **{**options, "steps": 2, "verbose": 2})
     out = capsys.readouterr().out
     assert "Text: topics.txt" in out
     assert "36 documents, 20% of them held out" in out
-    assert "Held out before training: MLM loss" in out
-    assert "Held out after step 2: MLM loss" in out
+    assert "Held-out text before training: MLM loss" in out
+    assert "Held-out text after step 2: MLM loss" in out
     assert "tokens/s" in out
 
 
@@ -371,7 +367,7 @@ def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, optio
     whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
     assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 7]
     assert shapes == [12, 12, 24, 24]
-    for step in (3, 6):  # the last checkpoint is of 2 and of 4
+    for step in (3, 6):  # the last checkpoints are of steps 2 and 4
         run = tmp_path / str(step)
         with pytest.raises(RuntimeError, match="stop"):
             pretrain(text, run, callbacks=[Stop(step)], **options)
@@ -381,7 +377,7 @@ def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, optio
 
 
 @pytest.mark.slow
-def test_a_callback_that_has_seen_enough_ends_the_run(text, options, tmp_path):
+def test_a_callback_can_end_the_run(text, options, tmp_path):
     class Enough(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             self.model.stop_training = True
@@ -405,5 +401,5 @@ def test_two_devices_train_as_one(text, options, tmp_path):
 @pytest.mark.slow
 def test_the_whole_step_compiles_with_xla(finished, text, options, tmp_path):
     result = pretrain(text, tmp_path / "run", jit=True, **options)
-    # Dropout draws other numbers there: the losses are alike, not the same.
+    # Dropout draws other numbers under XLA, so the losses are only similar.
     assert result.metrics[-1]["loss"] == pytest.approx(finished[1].metrics[-1]["loss"], abs=0.3)

@@ -1,4 +1,4 @@
-"""pretrain on a token store, and with other rows, masks and objectives."""
+"""`pretrain` on a token store, and with other rows, masking strategies and objectives."""
 
 import dataclasses
 import hashlib
@@ -25,13 +25,13 @@ def store(text, options, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def of_store(options):
-    """Options of a run of one step on a store."""
+    """Options for a run of one step on a token store."""
     return {k: v for k, v in options.items() if k not in ("vocab", "layout")} | {"steps": 1}
 
 
 @pytest.fixture(scope="module")
 def first(store, of_store, tmp_path_factory):
-    """A run on the folder of a store: its folder and what `pretrain` returned."""
+    """A run on a token store: its folder and what `pretrain` returned."""
     run = tmp_path_factory.mktemp("first") / "run"
     return run, pretrain(store.directory, run, **of_store)
 
@@ -41,7 +41,7 @@ def weights(run):
 
 
 class Fail(keras.callbacks.Callback):
-    """Ends the process, as it were, after so many steps."""
+    """Raises an error after a number of steps, like a failing process."""
 
     def __init__(self, steps):
         super().__init__()
@@ -54,7 +54,7 @@ class Fail(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
-def test_a_store_gives_the_run_that_its_text_gives(first, store, text, options, tmp_path):
+def test_a_store_gives_the_same_run_as_its_text(first, store, text, options, tmp_path):
     run, result = first
     pretrain(text, tmp_path / "text", **{**options, "steps": 1})
     assert weights(tmp_path / "text") == weights(run)
@@ -74,26 +74,24 @@ def test_the_options_of_a_run_on_a_store_are_those_of_another(first, store, tmp_
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"vocab_size": 40}, "vocab_size=40 beside it"),
-        ({"layout": "lines"}, "layout='lines' beside it"),
+        ({"vocab_size": 40}, "vocab_size=40; omit it"),
+        ({"layout": "lines"}, "layout='lines'; omit it"),
         ({"lowercase": False}, "lowercase=True.*the tokenizer has lowercase=False"),
         ({"vocab": Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}, "another vocab"),
     ],
 )
-def test_what_a_store_has_decided_cannot_be_decided_again(
-    store, of_store, option, message, tmp_path
-):
+def test_options_that_contradict_the_store_are_rejected(store, of_store, option, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         pretrain(store, tmp_path / "run", **{**of_store, **option})
 
 
-def test_a_store_is_no_part_of_a_text(store, text, of_store, tmp_path):
-    with pytest.raises(ValueError, match="name it alone"):
+def test_a_store_cannot_be_combined_with_other_text(store, text, of_store, tmp_path):
+    with pytest.raises(ValueError, match="name the store alone"):
         pretrain([text, store.directory], tmp_path / "run", **of_store)
 
 
 @pytest.mark.slow
-def test_a_packed_run_that_fails_and_is_resumed_ends_as_if_undisturbed(store, of_store, tmp_path):
+def test_a_failed_run_on_packed_rows_resumes_exactly(store, of_store, tmp_path):
     packed = {
         "steps": 3,
         "evaluate_every": 2,
@@ -112,7 +110,7 @@ def test_a_packed_run_that_fails_and_is_resumed_ends_as_if_undisturbed(store, of
 
 
 @pytest.mark.slow
-def test_a_run_on_masked_tokens_alone_has_no_second_head(store, of_store, tmp_path):
+def test_objective_none_trains_a_model_without_the_next_sentence_head(store, of_store, tmp_path):
     result = pretrain(store, tmp_path / "run", **of_store, objective="none", rows="bucketed")
     assert (result.model.hidden, result.model.nsp) == (None, None)
     assert "val_nsp_accuracy" not in result.metrics[-1]
@@ -120,7 +118,7 @@ def test_a_run_on_masked_tokens_alone_has_no_second_head(store, of_store, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_model_goes_on_without_its_second_head(first, store, of_store, tmp_path):
+def test_pretraining_can_continue_without_the_next_sentence_head(first, store, of_store, tmp_path):
     run, before = first
     on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}
     after = pretrain(store, tmp_path / "on", **on, init=run, objective="none")

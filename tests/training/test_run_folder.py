@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
-from keras_bert_d2l.training.pretraining.run_folder import RunFolder, checkpoint_folder, mend
+from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder
 
 
 @pytest.fixture(scope="module")
@@ -25,22 +25,22 @@ def resume(run):
     return pretrain(None, run, resume=True, verbose=0)
 
 
-def test_what_was_moved_aside_by_a_process_that_was_killed_is_put_back(run):
+def test_a_folder_that_a_killed_process_moved_aside_is_restored(run):
     os.rename(run / "last", run / ".last.123.old")
     shutil.copytree(run / "best", run / ".last.abc.tmp")
-    assert RunFolder(run).open().steps == 1
+    assert resume(run).metrics[-1]["step"] == 1
     assert sorted(path.name for path in run.iterdir() if path.name.startswith((".", "last"))) == [
         "last"
     ]
 
 
-def test_what_was_replaced_by_a_process_that_was_killed_is_removed(run):
+def test_leftovers_of_a_killed_process_are_removed(run):
     shutil.copytree(run / "best", run / ".best.123.old")
-    RunFolder(run).open()
+    RunFolder(run).repair()
     assert not (run / ".best.123.old").exists()
 
 
-def test_a_line_of_metrics_that_was_cut_off_is_left_out(run):
+def test_an_incomplete_line_of_metrics_is_ignored(run):
     expected = RunFolder(run).metrics()
     with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"step": 2, "lo')
@@ -48,7 +48,7 @@ def test_a_line_of_metrics_that_was_cut_off_is_left_out(run):
     assert resume(run).metrics == expected
 
 
-def test_figures_of_steps_that_will_be_done_again_are_dropped(run):
+def test_metrics_of_steps_that_will_be_repeated_are_dropped(run):
     expected = RunFolder(run).metrics()
     with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"step": 2, "loss": 1.0}) + "\n")
@@ -56,17 +56,17 @@ def test_figures_of_steps_that_will_be_done_again_are_dropped(run):
 
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "training_state.json"])
-def test_a_state_that_is_cut_off_is_refused_by_name(name, run):
+def test_a_truncated_state_is_named_in_the_error(name, run):
     path = run / "last" / name
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=rf"damaged at .*{name}.*`init`"):
+    with pytest.raises(ValueError, match=rf"{name}.* is damaged: .*`init`"):
         resume(run)
 
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "training_state.json"])
-def test_a_state_that_is_missing_is_refused_by_name(name, run):
+def test_a_missing_state_is_named_in_the_error(name, run):
     (run / "last" / name).unlink()
-    with pytest.raises(ValueError, match=rf"damaged at .*{name}"):
+    with pytest.raises(ValueError, match=rf"{name}.* is damaged"):
         resume(run)
 
 
@@ -80,20 +80,20 @@ def test_a_state_that_is_missing_is_refused_by_name(name, run):
         {"more": 1},
     ],
 )
-def test_a_state_of_another_shape_is_refused(change, run):
+def test_a_state_with_other_contents_is_rejected(change, run):
     path = run / "last" / "training_state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=r"damaged at .*training_state\.json"):
+    with pytest.raises(ValueError, match=r"training_state\.json.* is damaged"):
         resume(run)
 
 
-def test_a_damaged_options_file_is_refused_by_name(run):
+def test_a_damaged_options_file_is_named_in_the_error(run):
     (run / "run.yaml").write_text("steps: 0\n")
     with pytest.raises(ValueError, match=r"run\.yaml"):
         resume(run)
 
 
-def test_a_run_stands_for_its_best_checkpoint_and_a_checkpoint_for_itself(run):
+def test_the_folder_of_a_run_means_its_best_checkpoint(run):
     assert checkpoint_folder(run) == run / "best"
     assert checkpoint_folder(run / "last") == run / "last"
     shutil.rmtree(run / "best")
@@ -101,15 +101,15 @@ def test_a_run_stands_for_its_best_checkpoint_and_a_checkpoint_for_itself(run):
 
 
 @pytest.mark.parametrize("name", ["best", "last"])
-def test_a_run_stands_for_a_checkpoint_that_a_killed_process_moved_aside(name, run):
+def test_the_checkpoint_of_a_run_is_found_where_a_killed_process_moved_it(name, run):
     if name == "last":
         shutil.rmtree(run / "best")
     os.rename(run / name, run / f".{name}.123.old")
     shutil.copytree(run / f".{name}.123.old", run / f".{name}.abc.tmp")
-    # Nothing is moved or removed: it may be of a process that is not killed, but trains on.
+    # Nothing is moved or removed: the files may belong to a process that is still training.
     before = sorted(run.iterdir())
     assert (checkpoint_folder(run) / "config.json").is_file()
     assert checkpoint_folder(run) == run / f".{name}.123.old"
     assert sorted(run.iterdir()) == before
-    mend(run / name)
+    RunFolder(run).repair()
     assert checkpoint_folder(run) == run / name

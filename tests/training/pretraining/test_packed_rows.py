@@ -1,4 +1,4 @@
-"""A model sees in a packed row what it sees in one row for each example."""
+"""A packed row gives the same results as a row per example."""
 
 import random
 
@@ -40,7 +40,7 @@ def packed_batch(tmp_path):
 
 
 def unpacked(features, labels, weights):
-    """The same examples and the same masks, one example in a row; by (row, slot)."""
+    """Return the same examples with the same masks, one per row, by (row, slot)."""
     rows = []
     for row, slot in zip(*np.nonzero(weights["nsp"]), strict=True):
         place = np.flatnonzero(features["example_ids"][row] == slot + 1)

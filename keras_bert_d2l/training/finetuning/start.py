@@ -1,0 +1,116 @@
+"""What a fine-tuning run from files begins with: the data and the model."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
+from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
+from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from keras_bert_d2l.training.run_folder import checkpoint_folder
+from keras_bert_d2l.training.seeding import seeded
+
+
+def read_data(
+    options: TaskRunOptions, say: Callable[[str], None]
+) -> tuple[TaskExamples, TaskExamples]:
+    """Return the training and the development data of a run.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file does not fit the task, there is nothing to learn from it, or one file
+            has pairs of texts and the other has single texts.
+    """
+    train = _read(options, options.train)
+    if options.task in ("classify", "tag") and len(train.label_names) < 2 - options.multi_label:
+        named = ", ".join(map(repr, train.label_names)) or "no label"
+        raise ValueError(
+            f"{train.source}: learning needs at least two labels. Received: {named} "
+            f"in {how_many(len(train), 'example')}."
+        )
+    if options.dev is not None:
+        dev = _read(options, options.dev)
+        check_alike(train, dev)
+        return train, dev
+    train, dev = split_examples(train, options.held_out)
+    say(
+        f"No development data given: {len(dev):,} of {len(train) + len(dev):,} training examples "
+        "are held out as development data, chosen by a hash of their text."
+    )
+    return train, dev
+
+
+def _read(options: TaskRunOptions, path: str) -> TaskExamples:
+    return read_examples(
+        options.task,
+        path,
+        text=options.text,
+        text_b=options.text_b,
+        label=options.label,
+        id=options.id,
+        multi_label=options.multi_label,
+        separator=options.separator,
+        header=options.header,
+        labeled=True,
+    )
+
+
+def load_model(
+    options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]
+) -> TaskModel:
+    """Return the model that a run begins with.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The checkpoint is damaged or does not fit the task.
+    """
+    with _policy(options.precision), seeded(options.seed):
+        kind = TASK_MODELS[options.task]
+        folder = checkpoint_folder(options.model)
+        model, tokenizer, _ = load_pretrained(folder, heads=heads_of(kind))
+        if not isinstance(model, TaskModel):
+            fields: dict[str, Any] = {}
+            if options.task in ("classify", "tag"):
+                fields["labels"] = _labels(train, dev, say)
+            if options.task == "classify":
+                fields["multi_label"] = options.multi_label
+            model = kind(model, tokenizer=tokenizer, **fields)
+            say(f"New head: {describe_task(task_fields(model) or {}):.200}")
+        if options.lora is not None:
+            model.enable_lora(options.lora)  # within `seeded`, as it draws random numbers
+        elif options.freeze_encoder or options.freeze_blocks is not None:
+            model.freeze_encoder(options.freeze_blocks)
+    return model
+
+
+def _labels(train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]) -> tuple[str, ...]:
+    """Return the labels of the training data and, for tags, also of the development data.
+
+    A small training file may lack a rare tag. For texts, an additional label is a mistake.
+    """
+    further = sorted(set(dev.label_names) - set(train.label_names))
+    if train.task != "tag" or not further:
+        return train.label_names
+    say(
+        "The development data has labels that are not in the training data and cannot be "
+        f"learned: {', '.join(further):.200}."
+    )
+    return (*train.label_names, *further)
+
+
+@contextlib.contextmanager
+def _policy(precision: str) -> Iterator[None]:
+    """Set the dtype policy for new models, and restore it afterwards."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

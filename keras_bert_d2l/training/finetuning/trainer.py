@@ -1,0 +1,290 @@
+"""A fine-tuning run in progress: epochs, evaluations and checkpoints."""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_bert_d2l.checkpoints.formats import native
+from keras_bert_d2l.checkpoints.saving import save_pretrained
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights
+from keras_bert_d2l.files import write_text
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.callbacks import (
+    RunLog,
+    TrainingInterrupted,
+    finite,
+    interruptible,
+)
+from keras_bert_d2l.training.finetuning.curves import draw_curves
+from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
+from keras_bert_d2l.training.finetuning.options import FinetuningOptions
+from keras_bert_d2l.training.finetuning.state import (
+    FinetuningProgress,
+    restore_metrics,
+    restore_state,
+    save_state,
+)
+from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.run_folder import RunFolder
+
+METRICS_JSON, CURVES = "metrics.json", "curves.png"
+RESUME_HINT = " Resume with `resume=True`."
+_SAVE_SECONDS = 300.0  # a killed process loses at most this much training
+_POINTS_PER_EPOCH = 25  # of the training loss, in the learning curve
+
+
+class Trainer:
+    """Trains the model of a task and writes its run folder.
+
+    Args:
+        run: The folder.
+        options: The options of the run.
+        model: The model, which is compiled here.
+        data: The training and development data.
+        facts: Added to `metrics.json`.
+        say: Called with each message for the user.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        options: FinetuningOptions,
+        model: TaskModel,
+        data: TaskData,
+        facts: Mapping[str, object],
+        say: Callable[[str], None],
+    ) -> None:
+        self.run = run
+        self.options = options
+        self.model = model
+        self.data = data
+        self.facts = {"seed": options.seed, **data.facts, **facts}
+        self.say = say
+        self.progress = FinetuningProgress()
+        _compile(model, options, int(batches_of(data.train, 0).cardinality()))
+
+    def create(self) -> None:
+        """Check the monitored metric and write the run folder before the first step."""
+        self._check_monitor()
+        self.run.make()
+        self.save()
+
+    def restore(self) -> None:
+        """Read the training state from the run folder."""
+        self.progress = restore_state(self.run, self.model, self._settings())
+        # A process that is killed between writing the two files leaves a line too many.
+        lines = [json.dumps(line) + "\n" for line in self.progress.history]
+        write_text(self.run.metrics_file, "".join(lines))
+
+    def save(self) -> None:
+        """Write the training state to the run folder."""
+        save_state(self.run, self.model, self.progress, self._settings())
+
+    def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> dict[str, Any]:
+        """Do the remaining epochs, then give the model the weights of the best one.
+
+        Returns: the content of `metrics.json`.
+
+        Raises:
+            ValueError: The training diverged from the start.
+            TrainingInterrupted: After Ctrl-C; the state is saved.
+        """
+        self.say(_describe_model(self.model))
+        ending = _EpochEnd()
+        with (
+            contextlib.closing(RunLog(self.run, self.progress)) as log,
+            interruptible() as interrupt,
+        ):
+            steps = _Steps(self, interrupt)
+            while not (ending.is_requested or self._is_over()):
+                self._train_epoch(log, [steps, *callbacks, ending], verbose)
+                if interrupt.is_set() and not self._is_over():
+                    raise TrainingInterrupted(
+                        f"Stopped after {self._epochs_done()}; the state is saved.{RESUME_HINT}"
+                    )
+        if not self._is_over():
+            self.say(f"A callback ended the run after {self._epochs_done()}.")
+        if self.progress.best_epoch is None:
+            raise ValueError(
+                f"The training diverged: {self.progress.monitor} was never a finite number. "
+                f"Received: learning_rate={self.options.learning_rate}; lower it."
+            )
+        if self.progress.best_epoch != len(self.progress.history):
+            best = native.describe(self.run.best)
+            load_weights(self.model, best.table, best.arrays)
+        return self._write_metrics()
+
+    def _train_epoch(
+        self, log: RunLog, callbacks: list[keras.callbacks.Callback], verbose: int
+    ) -> None:
+        """Do an epoch, or what is left of it, and record its metrics."""
+        progress, epoch = self.progress, len(self.progress.history)
+        train = batches_of(self.data.train, epoch)
+        if progress.batch:  # creates the metrics' variables, whose values `_Steps` restores
+            self.model.evaluate(self.data.dev.take(1), verbose=0)
+        history = self.model.fit(
+            train.skip(progress.batch) if progress.batch else train,
+            initial_epoch=epoch,
+            epochs=self.options.epochs,  # `_EpochEnd` ends the call after one
+            validation_data=self.data.dev,
+            callbacks=callbacks,
+            verbose=verbose,
+        ).history
+        scores = {f"val_{k}": float(v) for k, v in self.data.score(self.model).items()}
+        metrics = {name: float(values[-1]) for name, values in history.items()} | scores
+        progress.step = int(self.model.optimizer.iterations)
+        progress.monitor = self._monitor(metrics)
+        is_best = progress.add_epoch({"step": progress.step, **finite(metrics)})
+        if is_best:
+            save_pretrained(self.model, self.run.best)
+        self.save()
+        log.write(metrics)
+        self._write_metrics()
+        self._draw_curves()
+        self.say(_describe_epoch(progress, is_best, scores))
+
+    def _settings(self) -> dict[str, object]:
+        """What must not change for the run to resume."""
+        return {**dataclasses.asdict(self.options), "data": self.data.fingerprint}
+
+    def _is_over(self) -> bool:
+        return self.progress.is_over(self.options.epochs, self.options.patience)
+
+    def _epochs_done(self) -> str:
+        return f"epoch {len(self.progress.history)} of {self.options.epochs}"
+
+    def _check_monitor(self) -> None:
+        """Raise `ValueError` for an unknown metric, before an epoch is trained for nothing."""
+        if self.options.monitor is None:
+            return
+        dev = self.data.dev.take(1)
+        metrics = self.model.evaluate(dev, verbose=0, return_dict=True)
+        known = {f"val_{name}" for name in metrics}
+        if self.options.monitor not in known:  # only then, as scoring may take long
+            known |= {f"val_{name}" for name in self.data.sample(self.model)}
+        self._monitor(known)
+
+    def _monitor(self, known: Iterable[str]) -> str:
+        """Return the name of the metric that decides which epoch is the best."""
+        monitor = self.options.monitor
+        if monitor is None:
+            return next(name for name in (*self.data.monitors, "val_loss") if name in known)
+        if monitor not in known:
+            raise ValueError(
+                f"`monitor` must be one of {', '.join(sorted(known))}. Received: "
+                f"monitor={monitor!r}."
+            )
+        return monitor
+
+    def _write_metrics(self) -> dict[str, Any]:
+        metrics = {
+            "monitor": self.progress.monitor,
+            "best_epoch": self.progress.best_epoch,
+            "best": self.progress.best,
+            "history": self.progress.history,
+            "options": dataclasses.asdict(self.options),
+            "version": importlib.metadata.version("keras-bert-d2l"),
+            **self.facts,
+        }
+        write_text(self.run.path / METRICS_JSON, json.dumps(metrics, indent=2) + "\n")
+        return metrics
+
+    def _draw_curves(self) -> None:
+        with contextlib.suppress(ImportError):  # reported when the run began
+            draw_curves(
+                self.run.path / CURVES,
+                self.progress.history,
+                points=self.progress.points,
+                monitor=self.progress.monitor,
+                best_epoch=self.progress.best_epoch,
+                title=self.run.path.name,
+            )
+
+
+class _Steps(keras.callbacks.Callback):
+    """Counts the steps of an epoch, records their loss, and saves: on Ctrl-C and periodically.
+
+    Raises:
+        TrainingInterrupted: After a step in which `interrupt` was set; the state is saved.
+    """
+
+    def __init__(self, trainer: Trainer, interrupt: threading.Event) -> None:
+        super().__init__()
+        self.trainer, self.interrupt = trainer, interrupt
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        progress = self.trainer.progress
+        self._saved_at = time.monotonic()
+        # On resuming, `fit` gets only the remaining batches of the epoch.
+        self._num_batches = progress.batch + self.params["steps"]
+        if progress.batch:
+            restore_metrics(self.trainer.run, self.trainer.model)
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        progress = self.trainer.progress
+        progress.batch += 1
+        is_last = progress.batch == self._num_batches
+        interval = math.ceil(self._num_batches / _POINTS_PER_EPOCH)
+        if logs and (is_last or progress.batch % interval == 0):
+            progress.add_point(self._num_batches, float(logs["loss"]))
+        if is_last:  # the state is saved after the epoch
+            return
+        if self.interrupt.is_set():
+            self.trainer.save()
+            raise TrainingInterrupted(
+                f"Stopped in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} "
+                f"after step {progress.batch:,} of {self._num_batches:,}; the state is saved."
+                + RESUME_HINT
+            )
+        if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+            self.trainer.save()
+            self._saved_at = time.monotonic()
+
+
+class _EpochEnd(keras.callbacks.Callback):
+    """Ends a call of `fit` after one epoch. Remembers whether another callback ended training."""
+
+    is_requested = False
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self.is_requested = self.model.stop_training
+        self.model.stop_training = True  # the next epoch has its own batches
+
+
+def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
+    steps = options.epochs * steps_per_epoch
+    schedule = WarmupLinearDecay(options.learning_rate, int(options.warmup * steps), steps)
+    optimizer = BERTAdamW(
+        schedule, weight_decay=options.weight_decay, layer_decay=options.layer_decay
+    )
+    model.compile(optimizer, class_weights=options.class_weights, jit_compile=options.jit)
+    model.optimizer.build(model.trainable_variables)
+
+
+def _describe_model(model: TaskModel) -> str:
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_variables)
+    return (
+        f"Model: {type(model).__name__}, {model.count_params():,} weights, {trained:,} of them "
+        f"trained, {model.dtype_policy.name}"
+    )
+
+
+def _describe_epoch(progress: FinetuningProgress, is_best: bool, scores: Iterable[str]) -> str:
+    metrics = progress.history[-1]
+    listed = ", ".join(
+        f"{name.removeprefix('val_').replace('_', ' ')} "
+        + ("not finite" if (value := metrics[name]) is None else f"{value:.4f}")
+        for name in dict.fromkeys((progress.monitor, *scores, "val_loss"))
+    )
+    ending = "best so far" if is_best else f"not better than epoch {progress.best_epoch}"
+    if progress.best_epoch is None:
+        ending = "no metric to compare"
+    return f"Development data after epoch {len(progress.history)}: {listed}; {ending}"

@@ -1,0 +1,53 @@
+import math
+import threading
+
+import pytest
+
+from keras_bert_d2l.training.callbacks import TrainingInterrupted
+from keras_bert_d2l.training.pretraining.state import PretrainingProgress
+from keras_bert_d2l.training.pretraining.trainer import Checkpoints
+
+HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
+
+
+class Saves:
+    """Stands for a trainer and records its calls of `save_last` and `save_best`."""
+
+    def __init__(self, interrupt=None):
+        self.calls = []
+        self.progress = PretrainingProgress()
+        self.callback = Checkpoints(self, interrupt or threading.Event())
+
+    def save_last(self):
+        self.calls.append("last")
+
+    def save_best(self):
+        self.calls.append("best")
+
+
+def test_the_best_checkpoint_is_saved_at_the_lowest_held_out_loss():
+    saves = Saves()
+    for mlm in (3.0, 2.0, 2.5, math.nan, 2.0, 1.0):
+        saves.callback.on_epoch_end(0, {**HELD_OUT, "val_mlm_cross_entropy": mlm})
+    assert "".join(call[0] for call in saves.calls) == "blbllllbl"
+    assert saves.progress.best_loss == 1.5
+
+
+def test_an_interrupt_saves_after_the_step_and_stops():
+    interrupt = threading.Event()
+    saves = Saves(interrupt)
+    saves.callback.on_train_batch_end(0)
+    assert saves.calls == []
+    interrupt.set()
+    with pytest.raises(TrainingInterrupted):
+        saves.callback.on_train_batch_end(1)
+    assert saves.calls == ["last"]
+
+
+def test_an_interrupt_during_evaluation_stops_after_the_checkpoint():
+    interrupt = threading.Event()
+    saves = Saves(interrupt)
+    interrupt.set()
+    with pytest.raises(TrainingInterrupted):
+        saves.callback.on_epoch_end(0, HELD_OUT)
+    assert saves.calls == ["best", "last"]
