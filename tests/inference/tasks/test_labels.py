@@ -179,7 +179,7 @@ def test_models_of_other_tasks_are_rejected(classifier, tagger, open_bert, words
         classify(tagger, "cat")
     with pytest.raises(ValueError, match="`tag` needs a TokenClassifier.*use `answer`"):
         tag(QuestionAnswerer(open_bert, tokenizer=words_tokenizer), "cat")
-    with pytest.raises(ValueError, match="`regress` needs a SequenceRegressor.*`embed` asks that"):
+    with pytest.raises(ValueError, match="`regress` needs a SequenceRegressor.*use `embed`"):
         regress(TextEmbedder(open_bert), "cat")
     with pytest.raises(ValueError, match="a BERTModel; train a SequenceClassifier"):
         classify(open_bert, "cat")
