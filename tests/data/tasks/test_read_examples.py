@@ -64,6 +64,7 @@ def test_files_that_cannot_be_read_are_refused(write):
         read_examples("classify", write("g.conllu", "1\tI" + "\t_" * 8 + "\n"))
 
 
+@pytest.mark.slow
 def test_real_files_are_read_completely(data_dir):
     train = read_examples("classify", data_dir / "sst2/train.tsv.gz")
     dev = read_examples("classify", data_dir / "sst2/dev.tsv.gz")

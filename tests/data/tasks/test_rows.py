@@ -248,6 +248,7 @@ def test_the_arguments_of_batches_are_checked(many):
     assert len(list(many.batches(1000, epoch=0))) == 1
 
 
+@pytest.mark.slow
 def test_real_answers_are_at_their_labeled_tokens(data_dir):
     vocab = Vocab.from_file(data_dir / "vocab/bert-base-uncased-vocab.txt")
     squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
