@@ -84,10 +84,16 @@ def pretrain(
     Example:
 
     ```python
+    import pathlib
+
     import keras_bert_d2l as kb
 
-    result = kb.pretrain("docstrings", "runs/docstrings", preset="tiny", steps=100)
-    kb.fill_mask(result.model, result.tokenizer, "return the [MASK] of the list")
+    for number in range(20):  # for real use, a few megabytes of text
+        text = f"The cat sat on mat {number}. The dog ran. It began to rain. We went home. " * 5
+        pathlib.Path(f"story{number}.txt").write_text(text)
+    options = {"vocab_size": 60, "preset": "tiny", "batch_size": 8, "held_out": 0.2}
+    result = kb.pretrain("story*.txt", "runs/stories", steps=5, **options)
+    kb.fill_mask(result.model, result.tokenizer, "the [MASK] sat")
     ```
     """
     PretrainingOptions.check_known(options)
