@@ -1,33 +1,33 @@
-"""Examples in the docstrings of public names run as printed."""
+"""Examples in the docstrings of public names run, and doctests print what they show."""
 
 import doctest
 import inspect
 import re
 
+import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
 
-FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
-IMPORT = "import keras_bert_d2l as kb"
-
-
-def examples(name):
-    """Return the doctests of a public name, and its code blocks that import the package."""
-    docstring = inspect.getdoc(getattr(kb, name)) or ""
-    blocks = [block for block in FENCED.findall(docstring) if IMPORT in block]
-    return doctest.DocTestParser().get_doctest(docstring, {}, name, None, 0), blocks
+CODE_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+# Their examples begin with files, a checkpoint or a model of the reader.
+NEEDS_FILES = set(
+    """
+    Masking answer classify data_report embed evaluate fill_mask finetune finetune_files
+    next_sentence_score pretrain pseudo_perplexity read_tfrecords similar tag write_tfrecords
+    """.split()
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", kb.__all__)
+@pytest.mark.parametrize("name", sorted(set(kb.__all__) - NEEDS_FILES))
 def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    doctests, blocks = examples(name)
-    if not doctests.examples and not blocks:
-        pytest.skip(f"{name} has no example that imports the package")
-    for block in blocks:
-        exec(compile(block, f"<example of {name}>", "exec"), {})
+    docstring = inspect.getdoc(getattr(kb, name)) or ""
+    public = {"np": np, **{public: getattr(kb, public) for public in kb.__all__}}
+    for block in CODE_BLOCK.findall(docstring):
+        exec(compile(block, f"<example of {name}>", "exec"), public.copy())
+    doctests = doctest.DocTestParser().get_doctest(docstring, {}, name, None, 0)
     report = []
-    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(doctests, out=report.append)
+    result = doctest.DocTestRunner().run(doctests, out=report.append)
     assert result.failed == 0, "".join(report)
