@@ -365,6 +365,7 @@ def test_the_books_vocabulary_converts_to_the_packages(tmp_path):
     assert packages[["crane", "<cls>", "nowhere"]] == vocab[["crane", "<cls>", "nowhere"]]
 
 
+@pytest.mark.slow
 def test_wikitext_2_has_the_books_vocabulary_and_pairs(data_dir):
     train_iter, vocab = d2l.load_data_wiki(512, 64, data_dir / "corpus" / "wikitext-2")
     assert len(vocab) == 20256

@@ -300,6 +300,7 @@ def test_15_8_6_the_model_returns_the_books_tuple(page):
     assert net(tokens, segments)[1] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["slides", "web page"])
 def test_our_model_computes_what_the_printed_one_does(name):
     printed = run_page(PAGES[name])[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)

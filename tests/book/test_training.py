@@ -119,6 +119,7 @@ def test_an_empty_iterator_is_refused(net):
         d2l.train_bert([], net, V, ["/CPU:0"], 1)
 
 
+@pytest.mark.slow
 def test_a_compiled_net_evaluates_held_out_batches(net, batch):
     net.compile()
     valid_iter = tf.data.Dataset.from_tensors(batch).map(d2l.to_keras_batch)

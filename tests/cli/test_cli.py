@@ -44,6 +44,7 @@ def test_vocab_learns_a_file(run, folder):
     assert len(vocab) <= 40
 
 
+@pytest.mark.slow
 def test_the_command_line_wins_over_the_file(run, folder):
     run(
         *("pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "run"),
@@ -56,6 +57,7 @@ def test_the_command_line_wins_over_the_file(run, folder):
     assert options["corpus"] == str(folder / "text.txt")
 
 
+@pytest.mark.slow
 def test_the_options_of_one_run_are_a_file_for_another(run, trained):
     run("pretrain", "--config", trained / "run.yaml", "--run-dir", "same")
     weights = [
@@ -78,6 +80,7 @@ def test_fill_mask_answers_each_mask(run, trained):
     assert all(re.fullmatch(r"    (\S+ 0\.\d{3}(, )?){3}", out[n]) for n in (1, 2, 4))
 
 
+@pytest.mark.slow
 def test_export_writes_the_next_version(run, trained, folder):
     for version in (1, 2):
         out = run("export", "--model", trained, "--out", "saved_models/small").stdout
@@ -92,6 +95,7 @@ def test_a_bad_option_is_one_line(error):
     assert "'bake'" in error("bake")
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(error, trained, folder):
     (folder / "latin.txt").write_bytes(b"caf\xe9\n")
     (folder / "empty.txt").write_text("")

@@ -124,6 +124,7 @@ def test_errors_about_standard_input_call_it_so(run, models):
     assert told == "standard input: 1 dropped: empty line (first: line 2)\n"
 
 
+@pytest.mark.slow
 def test_pairs_of_a_table_without_names_are_told(run, models):
     (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
     told = run("predict", "kinds.tsv", "--model", "reviews").stderr
@@ -136,6 +137,7 @@ def test_pairs_of_a_table_without_names_are_told(run, models):
     assert run("predict", "named.tsv", "--model", "reviews").stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -72,6 +72,7 @@ def test_each_command_explains_itself_with_an_example(command, run):
     assert f"keras-bert-d2l {command} " in out
 
 
+@pytest.mark.slow
 def test_embed_writes_the_vectors_of_embed(run, texts, trained, bert, folder):
     expected = embed(bert.model, LINES, bert.tokenizer)
     out = run("embed", "--file", texts, "--model", trained, "--out", "made/vectors.npy").stdout
@@ -84,6 +85,7 @@ def test_embed_writes_the_vectors_of_embed(run, texts, trained, bert, folder):
     assert objects(run("embed", *LINES, "--model", trained).stdout) == rows
 
 
+@pytest.mark.slow
 def test_similar_lists_the_nearest_texts(run, texts, trained, bert):
     expected = similar(bert.model, LINES, LINES[1], 2, bert.tokenizer)
     command = ("similar", LINES[1], "--file", texts, "--model", trained, "--top-k", 2)
@@ -95,6 +97,7 @@ def test_similar_lists_the_nearest_texts(run, texts, trained, bert):
     ]
 
 
+@pytest.mark.slow
 def test_next_sentence_scores_pairs(run, trained, bert, folder):
     scores = next_sentence_score(bert.model, bert.tokenizer, LINES[:2], LINES[1:])
     command = ("next-sentence", "--model", trained)
@@ -122,6 +125,7 @@ def test_perplexity_measures_each_text_and_all(run, texts, trained, bert):
     assert [row["num_tokens"] for row in rows] == [one.num_tokens for one in expected]
 
 
+@pytest.mark.slow
 def test_classify_says_the_labels_or_the_score(run, texts, tasks):
     model = _load(tasks / "classify").model
     expected = classify(model, LINES)
@@ -148,6 +152,7 @@ def test_classify_takes_pairs(run, tasks):
     assert row["score"] == pytest.approx(expected.score, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_tag_labels_each_word(run, texts, tasks):
     model = _load(tasks / "tag").model
     expected = tag(model, LINES)
@@ -160,6 +165,7 @@ def test_tag_labels_each_word(run, texts, tasks):
     ]
 
 
+@pytest.mark.slow
 def test_answer_finds_a_part_of_the_text(run, tasks, folder):
     model = _load(tasks / "answer").model
     context = " ".join(LINES)

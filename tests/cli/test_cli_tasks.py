@@ -107,6 +107,7 @@ def test_evaluate_prints_the_figures_and_writes_them(run, reviews, files):
     assert sum(map(sum, written["confusion"]["counts"])) == 48
 
 
+@pytest.mark.slow
 def test_predict_reads_lines_tables_and_standard_input(run, reviews, files, monkeypatch):
     (files / "lines.txt").write_text("a good film\n\na bad film\n")
     assert "2 answers in out/l.jsonl" in (
