@@ -5,14 +5,16 @@ The short one is that of its PyTorch edition. The long one, which its TensorFlow
 begins with the widths of keys, queries and values. In both, projections have no bias by default.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
+from keras_bert_d2l.config import BlockOptions, Initializer, LayerNorm
 from keras_bert_d2l.layers import attention, masks, transformer
+from keras_bert_d2l.types import LayerOptions, Tensor
 
 _WIDTHS = ("key_size", "query_size", "value_size")
 
 
-def masked_softmax(X: Any, valid_lens: Any) -> Any:
+def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
     """Softmax over the last axis that gives no weight to entries past the valid length.
 
     Args:
@@ -25,7 +27,15 @@ def masked_softmax(X: Any, valid_lens: Any) -> Any:
     return masks.masked_softmax(X, masks.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
-def AddNorm(norm_shape: int | list[int], dropout: float, **options: Any) -> transformer.AddNorm:
+def AddNorm(
+    norm_shape: int | list[int],
+    dropout: float,
+    layer_norm_epsilon: float = 1e-3,
+    *,
+    layer_norm: LayerNorm = "biased",
+    norm_first: bool = False,
+    **options: Unpack[LayerOptions],
+) -> transformer.AddNorm:
     """Residual connection followed by layer normalization, `ln(dropout(Y) + X)`.
 
     The book's TensorFlow edition passes `norm_shape` to Keras as an axis, which fails. Here it is
@@ -35,10 +45,15 @@ def AddNorm(norm_shape: int | list[int], dropout: float, **options: Any) -> tran
         norm_shape: Width of the last axis, as a number or a list of one number. It is not used: the
             width is taken from the input.
         dropout: Dropout rate for `Y`.
-        **options: Keyword arguments of `keras_bert_d2l.layers.transformer.AddNorm`.
+        layer_norm_epsilon: As for `keras_bert_d2l.layers.transformer.AddNorm`.
+        layer_norm: As for `keras_bert_d2l.layers.transformer.AddNorm`.
+        norm_first: As for `keras_bert_d2l.layers.transformer.AddNorm`.
+        **options: `name`, `dtype` and `trainable` of a Keras layer.
     """
     _width_of(norm_shape)
-    return transformer.AddNorm(dropout, **options)
+    return transformer.AddNorm(
+        dropout, layer_norm_epsilon, layer_norm=layer_norm, norm_first=norm_first, **options
+    )
 
 
 def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttention:
@@ -75,9 +90,17 @@ def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.Transforme
 
 
 def _attention(
-    num_hiddens: int, num_heads: int, dropout: float, bias: bool = False, **options: Any
+    num_hiddens: int,
+    num_heads: int,
+    dropout: float,
+    bias: bool = False,
+    *,
+    initializer: Initializer = "book",
+    **options: Unpack[LayerOptions],
 ) -> attention.MultiHeadAttention:
-    return attention.MultiHeadAttention(num_hiddens, num_heads, dropout, bias, **options)
+    return attention.MultiHeadAttention(
+        num_hiddens, num_heads, dropout, bias, initializer=initializer, **options
+    )
 
 
 def _block_in_long_order(
@@ -90,7 +113,7 @@ def _block_in_long_order(
     num_heads: int,
     dropout: float,
     bias: bool = False,
-    **options: Any,
+    **options: Unpack[BlockOptions],
 ) -> transformer.TransformerEncoderBlock:
     widths = {
         "key_size": key_size,

@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
-from keras_bert_d2l.types import LayerOptions, PathLike, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike, Tensor
 
 # The archives of the book's two pretrained models, and their SHA-1. They are not downloaded.
 DATA_HUB = {
@@ -277,10 +277,10 @@ class BERTClassifier(keras.Model):
         encoded_X = self.encoder(tokens_X, segments_X, valid_lens_x, training=training)
         return self.output_layer(self.hidden(encoded_X[:, 0, :]))
 
-    def get_config(self) -> dict[str, object]:
+    def get_config(self) -> ConfigDict:
         return {"name": self.name, "bert_config": self.bert_config.to_dict()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: object = None) -> Self:
+    def from_config(cls, config: ConfigDict, custom_objects: object = None) -> Self:
         bert = BERTModel.from_bert_config(BERTConfig.from_dict(config["bert_config"]))
         return cls(bert, name=config["name"])

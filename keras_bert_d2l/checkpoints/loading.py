@@ -7,7 +7,7 @@ from typing import NamedTuple, Unpack
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import (
-    TaskOptions,
+    TaskArguments,
     describe_task,
     make_task,
     task_fields,
@@ -103,7 +103,7 @@ def load_pretrained(
 
 
 def load_task(
-    kind: type[TaskModel], path: PathLike, *, verbose: bool = True, **options: Unpack[TaskOptions]
+    kind: type[TaskModel], path: PathLike, *, verbose: bool = True, **options: Unpack[TaskArguments]
 ) -> Pretrained:
     """Load a checkpoint of any known format as a task model.
 

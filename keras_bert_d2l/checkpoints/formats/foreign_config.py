@@ -4,10 +4,10 @@ import os
 import pathlib
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
+from keras_bert_d2l.types import ConfigDict
 
 # Fields that affect only training, not the outputs of trained weights.
 _TRAINING_FIELDS = """
@@ -30,7 +30,7 @@ GOOGLE_FIELDS: FieldTable = {
 
 
 def read_config(
-    path: pathlib.Path, table: FieldTable, parse: Callable[[Mapping[str, Any]], BERTConfig]
+    path: pathlib.Path, table: FieldTable, parse: Callable[[ConfigDict], BERTConfig]
 ) -> BERTConfig:
     """Read another program's configuration file.
 
@@ -56,7 +56,7 @@ def read_config(
         raise ValueError(f"{os.fspath(path)!r} cannot be read: {error}{note}") from error
 
 
-def our_fields(fields: Mapping[str, Any], table: FieldTable) -> dict[str, Any]:
+def our_fields(fields: ConfigDict, table: FieldTable) -> ConfigDict:
     """Return the fields of a `BERTConfig` for those of another program's file."""
     ours = {ours: fields.get(theirs, default) for theirs, (ours, default) in table.items()}
     if ours["attention_dropout"] == ours["dropout"]:
@@ -64,7 +64,7 @@ def our_fields(fields: Mapping[str, Any], table: FieldTable) -> dict[str, Any]:
     return {**ours, "embedding_dropout": ours["dropout"]}
 
 
-def their_fields(config: BERTConfig, table: FieldTable) -> dict[str, Any]:
+def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
     """Return the fields of another program's file for those of a `BERTConfig`."""
     ours = config.to_dict()
     if config.attention_dropout is None:
@@ -108,5 +108,5 @@ def check_kept(
         )
 
 
-def _listed(names: Iterable[str], values: Mapping[str, Any]) -> str:
+def _listed(names: Iterable[str], values: ConfigDict) -> str:
     return ", ".join(f"{name}={values[name]!r}" for name in names)

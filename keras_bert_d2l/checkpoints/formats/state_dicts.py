@@ -10,8 +10,8 @@ they are read, and are refused.
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
+import numpy as np
 import safetensors
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
@@ -134,19 +134,19 @@ def refuse_pickle(file: pathlib.Path) -> None:
     )
 
 
-def _read_npz(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, Any]]:
+def _read_npz(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, str | np.ndarray]]:
     arrays = open_npz(file)
     return arrays, {n: read_npz_array(file, n) for n in _ARGUMENTS if n in arrays.shapes}
 
 
-def _read_safetensors(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, Any]]:
+def _read_safetensors(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, str | np.ndarray]]:
     arrays = open_safetensors([file])  # which checks the header
     with safetensors.safe_open(file, framework="numpy") as opened:
         metadata = opened.metadata() or {}
     return arrays, {name: metadata[name] for name in _ARGUMENTS if name in metadata}
 
 
-def _number(file: pathlib.Path, name: str, value: Any) -> int | float:
+def _number(file: pathlib.Path, name: str, value: str | np.ndarray) -> int | float:
     try:
         return _ARGUMENTS[name](value)
     except (TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ from keras_bert_d2l.models.tasks import TASKS
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 
-class TaskOptions(TypedDict, total=False):
+class TaskArguments(TypedDict, total=False):
     """The arguments of the task classes other than `bert`. Each class takes some of them."""
 
     labels: Sequence[str]
@@ -19,7 +19,7 @@ class TaskOptions(TypedDict, total=False):
     normalize: bool
 
 
-class TaskFields(TaskOptions, total=False):
+class TaskFields(TaskArguments, total=False):
     """The name of a task class, from `TASKS`, and its arguments other than `bert`."""
 
     kind: str

@@ -6,12 +6,11 @@ Source: github.com/google-research/bert, modeling.py, `BertConfig`.
 import json
 import pathlib
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
+from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "bert_config.json"
 
@@ -60,7 +59,7 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
     write_text(path, json.dumps(fields, indent=2, sort_keys=True) + "\n")
 
 
-def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
+def _from_fields(fields: ConfigDict) -> BERTConfig:
     known = {*_FIELDS, "hidden_act", "initializer_range", *_IGNORED}
     unknown = sorted(fields.keys() - known)
     if unknown:

@@ -5,13 +5,13 @@ Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `m
 """
 
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "config.json"
 ARCHITECTURES = {  # by whether there is an MLM head and a next-sentence head
@@ -84,7 +84,7 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
     return foreign_config.read_config(path, _FIELDS, _from_fields)
 
 
-def config_to_dict(config: BERTConfig) -> dict[str, Any]:
+def config_to_dict(config: BERTConfig) -> ConfigDict:
     """Return the fields of Hugging Face's `config.json`.
 
     A warning is issued if a dropout rate is not kept. The outputs do not depend on it, and trained
@@ -118,7 +118,7 @@ def config_to_dict(config: BERTConfig) -> dict[str, Any]:
     }
 
 
-def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
+def _from_fields(fields: ConfigDict) -> BERTConfig:
     for name, expected in _FIXED.items():
         if fields.get(name) not in (None, expected):
             raise ValueError(
@@ -144,7 +144,7 @@ def _from_fields(fields: Mapping[str, Any]) -> BERTConfig:
     return BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
 
 
-def task_of(fields: Mapping[str, Any], names: Iterable[str], source: str) -> TaskFields | None:
+def task_of(fields: ConfigDict, names: Iterable[str], source: str) -> TaskFields | None:
     """Return the task of a folder, or `None` for a BERT without one.
 
     Args:
@@ -185,7 +185,7 @@ def task_of(fields: Mapping[str, Any], names: Iterable[str], source: str) -> Tas
     }
 
 
-def config_fields(task: TaskFields) -> dict[str, Any]:
+def config_fields(task: TaskFields) -> ConfigDict:
     """Return the fields of `config.json` that describe a task.
 
     Raises:
@@ -197,7 +197,7 @@ def config_fields(task: TaskFields) -> dict[str, Any]:
             f"Hugging Face's BERT has no model that is a {kind}, only {tuple(_ARCHITECTURES)}. "
             'Save it with format="native", or save the BERT that it was fine-tuned from.'
         )
-    fields: dict[str, Any] = {"architectures": [_ARCHITECTURES[kind]]}
+    fields: ConfigDict = {"architectures": [_ARCHITECTURES[kind]]}
     if "labels" in task:
         fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
         fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
@@ -214,7 +214,7 @@ def head_name(task: TaskFields) -> str:
     return _HEADS[_ARCHITECTURES[task["kind"]]]
 
 
-def _problem_type(fields: Mapping[str, Any], num_labels: int) -> str:
+def _problem_type(fields: ConfigDict, num_labels: int) -> str:
     problem = fields.get("problem_type")
     if problem is None:  # decided as transformers does at the first batch of integer labels
         return _REGRESSION if num_labels == 1 else _SINGLE
@@ -226,7 +226,7 @@ def _problem_type(fields: Mapping[str, Any], num_labels: int) -> str:
     return str(problem)
 
 
-def _labels(fields: Mapping[str, Any]) -> list[str]:
+def _labels(fields: ConfigDict) -> list[str]:
     """Return the names of the labels in the order of their ids."""
     id2label = fields.get("id2label")
     if id2label is None:

@@ -6,12 +6,12 @@ Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`.
 import json
 import pathlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.files import read_json_object
 from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer_config.json"
 
@@ -64,7 +64,7 @@ def write_tokenizer(
     (folder / OPTIONS_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
-def _unsupported(options: Mapping[str, Any], vocab: Vocab, lowercase: object) -> Iterator[str]:
+def _unsupported(options: ConfigDict, vocab: Vocab, lowercase: object) -> Iterator[str]:
     """Yield the options with which Hugging Face's ids differ from those of our tokenizer."""
     supported: dict[str, Sequence[object]] = {
         "do_lower_case": (True, False),
