@@ -1,5 +1,6 @@
-"""Weights and disk: models and their tokenizers to files, and back, in whoever's format.
+"""Checkpoints: saving and loading models with their tokenizers, in several formats.
 
-`pretrained` is the door. Behind it there is a module for each format, `native` for this package's
-own, and `conversion`, the loop that they share. Here models and text meet for the first time.
+Start with `loading` and `saving`. `opening` detects the format, `formats` has a module or a package
+for each format, and `weights` reads files of arrays and copies them into models. `surgery` changes
+the vocabulary or the number of positions of a model.
 """
