@@ -197,7 +197,9 @@ def test_every_task_gets_the_answers_of_the_functions_in_inference(task_models, 
                 assert_alike(one, other)
             for other in ask.keys() - {name, "embedder"}:  # every model answers `embed`
                 if {name, other} != {"classifier", PAIRS}:
-                    with pytest.raises(ValueError, match="is expected. Received: one that returns"):
+                    with pytest.raises(
+                        ValueError, match="Received: a model whose signature returns"
+                    ):
                         ask[other](client, task_models[other])
 
 
