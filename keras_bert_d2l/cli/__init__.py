@@ -1,103 +1,126 @@
-"""The command line: one subcommand for each step, each the same function as in Python.
+"""The command `keras-bert-d2l`: one module per command, in one folder per group of commands.
 
-Bad input ends with one line on stderr and exit code 2; Ctrl-C ends with 130. A module holds the
-commands of one room.
+A command imports TensorFlow only when it runs, so that `--help`, `--version`, shell completion and
+usage errors are immediate. Every command calls the function of the same name in Python.
 """
 
+import importlib
 import logging
 import os
-from collections.abc import Callable
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
 
-import typer
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__
-from keras_bert_d2l.cli import (
-    checkpoints,
-    data,
-    finetuning,
-    inference,
-    onnx,
-    serve,
-    serving,
-    tasks,
-    text,
-    training,
-)
-from keras_bert_d2l.cli.group import Commands
+from keras_bert_d2l.cli.arguments import Flag
+from keras_bert_d2l.cli.lines import STDIN
 
-app = typer.Typer(
-    name="keras-bert-d2l",
-    cls=Commands,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(value: bool) -> None:
-    if value:
-        typer.echo(f"keras-bert-d2l {__version__}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def _options(
-    ctx: typer.Context,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error arose, to report it.")
-    ] = False,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """BERT for Keras, whole: from your own text to a served model.
-
-    Start with `keras-bert-d2l quickstart`, or with your own text:
-
-    - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine`
-    - `keras-bert-d2l fill-mask "the [MASK] of my text" --model runs/mine`
-    - `keras-bert-d2l export --model runs/mine --out saved_models/mine`
-    """
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-
-
-# In the order in which the data flows, which is that of the page of help.
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "quickstart": training.run_quickstart,
-    "vocab": text.make_vocab,
-    "prepare": data.prepare,
-    "data-report": data.report,
-    "pretrain": training.run_pretraining,
-    "finetune": finetuning.run_finetuning,
-    "evaluate": tasks.run_evaluation,
-    "predict": tasks.run_prediction,
-    "fill-mask": inference.answer_masks,
-    "next-sentence": inference.score_next_sentences,
-    "perplexity": inference.measure_perplexity,
-    "embed": inference.embed_texts,
-    "similar": inference.find_similar,
-    "classify": inference.classify_texts,
-    "tag": inference.tag_words,
-    "answer": inference.answer_questions,
-    "convert": checkpoints.convert,
-    "inspect": checkpoints.inspect,
-    "export": serving.export,
-    "export-onnx": onnx.export,
-    "audit": serving.audit,
-    "serve": serve.serve,
+_BAD_INPUT, _BROKEN_PIPE, _INTERRUPTED = 2, 1, 130  # exit codes
+_MISTAKES = (ValueError, OSError, ImportError, RuntimeError)
+_NAME = "keras-bert-d2l"
+# The groups of the help page and their commands, in the order in which the data flows.
+GROUPS = {
+    "Text": ("vocab", "prepare", "data-report"),
+    "Train": ("quickstart", "pretrain", "finetune"),
+    "Ask": (
+        *("fill-mask", "next-sentence", "perplexity", "embed", "similar"),
+        *("classify", "tag", "answer", "predict", "evaluate"),
+    ),
+    "Checkpoints": ("convert", "inspect"),
+    "Serve": ("export", "export-onnx", "audit", "serve"),
 }
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
+
+_OPTIONS = Group("Options", sort_key=100)  # the last one
+
+app = App(
+    name=_NAME,
+    help="""A complete BERT toolkit for Keras: from raw text to a served model.
+
+Start with `keras-bert-d2l quickstart`, or with your own text:
+
+- `keras-bert-d2l pretrain my_text/ --run-dir runs/mine`
+- `keras-bert-d2l fill-mask "the [MASK] of my text" --model runs/mine`
+- `keras-bert-d2l export --model runs/mine --out saved_models/mine`
+""",
+    help_format="markdown",
+    version=f"{_NAME} {__version__}",
+    group_commands=_OPTIONS,
+    group_parameters=_OPTIONS,
+    default_parameter=Parameter(allow_repeating=True),  # the last one counts
+    suppress_keyboard_interrupt=False,
+)
+app.register_install_completion_command(help="Install shell completion, and exit.")
+app["--help"].help = "Show this page, and exit."
+app["--version"].help = "Show the version, and exit."
+app.meta.group_parameters = _OPTIONS
+app.meta.suppress_keyboard_interrupt = False
+for _number, (_group, _commands) in enumerate(GROUPS.items()):
+    _panel = Group(_group, sort_key=_number)
+    for _command in _commands:
+        _function = _command.replace("-", "_")
+        _module = importlib.import_module(f"{__name__}.{_group.lower()}.{_function}")
+        app.command(
+            getattr(_module, _function),
+            name=_command,
+            group=_panel,
+            sort_key=_commands.index(_command),
+        )
 
 
-def main() -> None:
-    """Runs the command line."""
+@app.meta.default
+def _run(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    traceback: Annotated[
+        Flag, Parameter(help="Show where an error occurred, to report it.")
+    ] = False,
+) -> int | None:
+    try:
+        result: int | None = app(
+            tokens, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except BrokenPipeError:
+        raise
+    except _MISTAKES as error:
+        if traceback:
+            raise
+        _fail(error)
+    return result
+
+
+def main(tokens: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit.
+
+    A mistake of the caller ends with one line on stderr and exit code 2, Ctrl-C with 130.
+
+    Args:
+        tokens: Command and arguments. Defaults to those of the process.
+    """
     if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    app(prog_name="keras-bert-d2l")
+    given = sys.argv[1:] if tokens is None else tokens
+    try:
+        code = app.meta(
+            [STDIN if token == "-" else token for token in given],  # not an option without a name
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        _fail(error)
+    except KeyboardInterrupt as error:
+        print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)
+        code = _INTERRUPTED
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _BROKEN_PIPE
+    sys.exit(code)
+
+
+def _fail(error: Exception) -> NoReturn:
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        message = f"{error.strerror}: {str(error.filename)!r}."  # without the number of the error
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(_BAD_INPUT)

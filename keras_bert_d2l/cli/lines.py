@@ -1,59 +1,30 @@
-"""What the commands that ask a model read and write: texts in, lines for people or JSON out."""
+"""What commands read and print: texts, progress, lines for people, and lines of JSON."""
 
-import json
+import contextlib
+import json as json_format
 import pathlib
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-import typer
-from rich.console import Console
-from rich.progress import Progress
-
-from keras_bert_d2l.data.tasks.examples import how_many
-
-_STDIN = "-"
-_PART = 512  # texts that are asked about at once: what is answered is written while others wait
-
-Texts = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TEXT", help="Texts; **-** for the lines of standard input.", show_default=False
-    ),
-]
-PairedTexts = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TEXT",
-        help="Two texts, or more pairs of them; **-** for standard input, a pair on a line, with a "
-        "tab between.",
-        show_default=False,
-    ),
-]
-File = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--file", "-f", metavar="FILE", help="Take the lines of this file, UTF-8.  [default: TEXT]"
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, an object on a line.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Texts that pass through the model at once.")]
+STDIN = "<standard input>"  # replaces the argument "-"
+_PART = 512  # texts asked about at once, so that results appear while others are computed
 
 
-def read_texts(texts: list[str] | None, file: pathlib.Path | None) -> list[str]:
-    """Returns the texts that a command is given, as arguments, in a file or on standard input.
+def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
+    """Return the texts given as arguments, in a file or on standard input.
 
     Raises:
-        ValueError: They are given in none or in two ways, one is empty, or they are not UTF-8.
+        ValueError: No texts, two sources of texts, an empty text, or texts that are not UTF-8.
         OSError: The file cannot be read.
     """
-    texts = texts or []
     if bool(texts) == (file is not None):
         raise ValueError("Give texts as arguments, by --file FILE, or - to read standard input.")
-    if file is None and texts != [_STDIN]:
-        found, place = texts, "text"
+    if _are_arguments(texts, file):
+        found, place = list(texts), "text"
     else:
-        found, place = _lines(file), f"line of {_name(file)}"
+        lines = read_file(file).removesuffix("\n").split("\n")
+        found, place = [line.removesuffix("\r") for line in lines], f"line of {_name(file)}"
     for number, text in enumerate(found, 1):
         if not text.strip():
             raise ValueError(f"Every {place} must hold a text. Received: number {number} is empty.")
@@ -61,22 +32,24 @@ def read_texts(texts: list[str] | None, file: pathlib.Path | None) -> list[str]:
 
 
 def read_pairs(
-    texts: list[str] | None, file: pathlib.Path | None, hint: str = ""
+    texts: Sequence[str], file: pathlib.Path | None, hint: str = ""
 ) -> tuple[list[str], list[str]]:
-    """Returns the first and the second texts of the pairs that a command is given.
+    """Return the first and the second texts of pairs, as arguments or with a tab between them.
 
     Args:
         texts: The arguments.
         file: The file.
-        hint: What an error says of a text without a partner.
+        hint: Added to the error on an odd number of texts.
 
     Raises:
-        ValueError: As of `read_texts`, or a text has no partner.
+        ValueError: As `read_texts`, or a text has no partner.
         OSError: The file cannot be read.
     """
     found = read_texts(texts, file)
-    if file is None and texts != [_STDIN]:
+    if _are_arguments(texts, file):
         if len(found) % 2:
+            from keras_bert_d2l.data.tasks.examples import how_many
+
             raise ValueError(
                 f"Each text needs a partner. Received: {how_many(len(found), 'text')}.{hint}"
             )
@@ -85,36 +58,101 @@ def read_pairs(
     for number, pair in enumerate(pairs, 1):
         if len(pair) != 2 or not all(text.strip() for text in pair):
             raise ValueError(
-                "Every line must hold two texts with a tab between. Received: line "
+                "Every line must hold two texts separated by a tab. Received: line "
                 f"{number}, {found[number - 1]!r:.80}."
             )
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
-    """Yields parts of the texts, to be answered one after the other.
+def read_file(file: pathlib.Path | None) -> str:
+    """Return the text of a file, or of standard input for `None`.
 
-    A bar on stderr tells how far it is, where that is a terminal and would not run through the
-    answers.
+    Raises:
+        ValueError: The text is empty or not UTF-8.
+        OSError: The file cannot be read.
     """
-    console = Console(stderr=True)
-    is_shown = console.is_terminal and num_texts > _PART
-    is_shown = is_shown and not (to_stdout and sys.stdout.isatty())
-    with Progress(console=console, disable=not is_shown, redirect_stdout=False) as bar:
-        task = bar.add_task("Asking", total=num_texts)
+    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    name = _name(file)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name} must be UTF-8. Received: byte {error.start} is 0x{data[error.start]:02x}; "
+            "convert it, for example with `iconv -f LATIN1 -t UTF-8`."
+        ) from error
+    if not text.strip():
+        raise ValueError(f"There must be a text. Received: nothing, {name} is empty.")
+    return text
+
+
+def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
+    """Yield slices of the texts, to be asked about one after the other, under a progress bar.
+
+    The bar is on stderr. It is hidden where it would mix with results on the same terminal.
+    """
+    is_shown = num_texts > _PART and not (to_stdout and sys.stdout.isatty())
+    with progress_bar("Asking", is_shown=is_shown) as update:
         for start in range(0, num_texts, _PART):
             yield slice(start, start + _PART)
-            bar.update(task, advance=min(_PART, num_texts - start))
+            update(min(start + _PART, num_texts), num_texts)
 
 
-def echo_json(record: dict[str, Any], digits: int = 6) -> None:
-    """Writes one line of JSON."""
-    typer.echo(as_json_line(record, digits))
+def print_answers(
+    texts: Sequence[str],
+    ask: Callable[[slice], Iterable[Any]],
+    record: Callable[[str, Any], dict[str, Any]],
+    lines: Callable[[str, Any], str],
+    *,
+    json: bool,
+) -> None:
+    """Ask about texts part by part, and print each answer as soon as its part is done.
+
+    Args:
+        texts: The texts.
+        ask: Returns the answers to a slice of the texts.
+        record: Returns the JSON object for a text and its answer.
+        lines: Returns the lines for people for a text and its answer.
+        json: Whether to print JSON.
+    """
+    for part in in_parts(len(texts)):
+        for text, answer in zip(texts[part], ask(part), strict=True):
+            print(as_json_line(record(text, answer)) if json else lines(text, answer))
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, *, is_shown: bool = True) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr, if that is a terminal.
+
+    Yields:
+        A function of the number of completed units, the total, and a remark behind the title.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    is_shown = is_shown and console.is_terminal
+    with Progress(console=console, disable=not is_shown, redirect_stdout=False) as bar:
+        task = bar.add_task(title, total=None)
+
+        def update(completed: int, total: int, remark: str = "") -> None:
+            bar.update(task, completed=completed, total=total, description=title + remark)
+
+        yield update
+
+
+@contextlib.contextmanager
+def stage(title: str) -> Iterator[None]:
+    """Show on stderr what the command is doing, while it does it, if stderr is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(title) if console.is_terminal else contextlib.nullcontext():
+        yield
 
 
 def as_json_line(record: dict[str, Any], digits: int = 6) -> str:
-    """Returns a record as JSON, its numbers with as many digits as a score has for sure."""
-    return json.dumps(_rounded(record, digits), ensure_ascii=False)
+    """Return a record as JSON, with its numbers rounded to significant digits."""
+    return json_format.dumps(_rounded(record, digits), ensure_ascii=False)
 
 
 def _rounded(value: Any, digits: int) -> Any:
@@ -125,30 +163,8 @@ def _rounded(value: Any, digits: int) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
-def read_file(file: pathlib.Path | None) -> str:
-    """Returns the text of a file, or of standard input for `None`.
-
-    Raises:
-        ValueError: It is empty or not UTF-8.
-        OSError: The file cannot be read.
-    """
-    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-    name = _name(file)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name} must be UTF-8. Received: byte {error.start} is 0x{data[error.start]:02x}; "
-            "convert it, for instance with `iconv -f LATIN1 -t UTF-8`."
-        ) from error
-    if not text.strip():
-        raise ValueError(f"There must be a text. Received: nothing, {name} is empty.")
-    return text
-
-
-def _lines(file: pathlib.Path | None) -> list[str]:
-    lines = read_file(file).removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
+def _are_arguments(texts: Sequence[str], file: pathlib.Path | None) -> bool:
+    return file is None and list(texts) != [STDIN]
 
 
 def _name(file: pathlib.Path | None) -> str:

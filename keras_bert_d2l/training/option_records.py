@@ -15,8 +15,6 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import yaml
-
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.types import PathLike
 
@@ -70,15 +68,15 @@ def absolute_path(name: str, value: object) -> str:
     return os.path.abspath(os.path.expanduser(value))
 
 
-def required(what: str, check: Check) -> Check:
-    """Return a check whose error says `what` is missing if there is no value."""
+def required(what: str) -> Check:
+    """Return a check that only refuses `None`, with an error that says `what` is missing."""
 
-    def check_given(name: str, value: object) -> object:
+    def check(name: str, value: object) -> object:
         if value is None:
             raise ValueError(f"`{name}` is missing: name {what}.")
-        return check(name, value)
+        return value
 
-    return check_given
+    return check
 
 
 def _text(name: str, value: object) -> str:
@@ -162,6 +160,8 @@ class OptionRecord:
             FileNotFoundError: The file does not exist.
             ValueError: The file is not YAML, is not a mapping, or has an unknown option.
         """
+        import yaml  # here, because `--help` does not need it
+
         name = os.fspath(path)
         try:
             options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -183,6 +183,8 @@ class OptionRecord:
 
     def to_yaml(self, path: PathLike) -> None:
         """Write all options to a YAML file, atomically."""
+        import yaml
+
         header = (
             f"# The options of this run, as `keras-bert-d2l {self.command} --config` reads them.\n"
         )
@@ -206,9 +208,15 @@ def _check(hint: Any) -> tuple[bool, Check]:
     kinds = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
     [kind] = [kind for kind in kinds if kind is not types.NoneType]
     if typing.get_origin(kind) is Literal:
-        check: Check = functools.partial(_choice, typing.get_args(kind))
+        checks = [functools.partial(_choice, typing.get_args(kind))]
     else:
-        [check] = kind.__metadata__
+        checks = kind.__metadata__[::-1]  # the outermost first
+
+    def check(name: str, value: object) -> object:
+        for one in checks:
+            value = one(name, value)
+        return value
+
     return len(kinds) > 1, check
 
 

@@ -1,10 +1,13 @@
+import contextlib
+import dataclasses
+import io
 import re
+import sys
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from keras_bert_d2l.cli import app
+from keras_bert_d2l.cli import main
 
 TEXT = "\n\n".join(
     "\n".join(f"the {animal} {verb} the {other} ." for verb in ("sees", "hears", "finds"))
@@ -22,6 +25,40 @@ SMALL = {
 }
 
 
+@dataclasses.dataclass
+class Result:
+    """What a command printed, and how it ended."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    exception: BaseException | None
+
+
+def invoke(*arguments, input=""):
+    """Runs the command in this process."""
+    content = input if isinstance(input, bytes) else input.encode()
+    stdout, stderr, exception = io.StringIO(), io.StringIO(), None
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as exit:
+            exit_code = exit.code or 0
+        except Exception as error:
+            exit_code, exception = 1, error
+    return Result(stdout.getvalue(), stderr.getvalue(), exit_code, exception)
+
+
+@pytest.fixture(scope="session", name="invoke")
+def invoke_fixture():
+    return invoke
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """A folder with `text.txt` and `small.yaml`, the options of a run of two steps."""
@@ -35,12 +72,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(folder, monkeypatch):
-    """A function that runs the command in `folder`, and checks its exit code."""
+    """A function that runs the command in `folder` and checks its exit code."""
     monkeypatch.chdir(folder)
 
-    def run(*arguments, exit_code=0, input=None):
-        result = CliRunner().invoke(app, list(map(str, arguments)), input=input)
-        assert result.exit_code == exit_code, result.output
+    def run(*arguments, exit_code=0, input=""):
+        result = invoke(*arguments, input=input)
+        assert result.exit_code == exit_code, (result.stderr, result.exception)
         return result
 
     return run
@@ -48,7 +85,7 @@ def run(folder, monkeypatch):
 
 @pytest.fixture
 def error(run):
-    """A function that runs the command, which has to end with one line on stderr and code 2."""
+    """A function that runs a command that must fail with one line on stderr and exit code 2."""
 
     def error(*arguments):
         stderr = run(*arguments, exit_code=2).stderr
@@ -64,5 +101,5 @@ def trained(folder):
     command = ["pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "trained"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert CliRunner().invoke(app, command).exit_code == 0
+        assert invoke(*command).exit_code == 0
     return folder / "trained"

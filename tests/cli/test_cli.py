@@ -1,51 +1,110 @@
+import inspect
 import os
 import re
 import subprocess
 import sys
+import textwrap
+import typing
 
 import pytest
 import yaml
 
 import keras_bert_d2l
-from keras_bert_d2l import quickstart
+from keras_bert_d2l import cli, quickstart
+from keras_bert_d2l.checkpoints.saving import Format
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-COMMANDS = (
-    "quickstart",
-    "vocab",
-    "prepare",
-    "data-report",
-    "pretrain",
-    "fill-mask",
-    "convert",
-    "inspect",
-    "export",
-)
+COMMANDS = [command for commands in cli.GROUPS.values() for command in commands]
+IMMEDIATE = [["--help"], ["--version"], ["pretrain", "--help"], ["finetune", "--steps"], ["bake"]]
+SHORT = {"-f": "--file", "-h": "--help", "-k": "--top-k", "-m": "--model", "-o": "--out"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself(command, run):
-    assert "Usage: " in run(command, "--help").stdout
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_command_explains_itself_and_its_options(command, width, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    page = run(command, "--help").stdout
+    assert page.startswith(f"Usage: keras-bert-d2l {command} ")
+    assert command == "quickstart" or f"keras-bert-d2l {command} " in page.partition("For ")[2]
+    arguments = cli.app[command].assemble_argument_collection()
+    docstring = inspect.getdoc(cli.app[command].default_command)
+    for argument in arguments:
+        name = argument.field_info.name
+        described = re.search(rf"^    {name}: (.+(?:\n {{8}}.+)*)", docstring, re.MULTILINE)
+        help_text = argument.parameter.help or described[1]
+        assert help_text[0].isupper(), name
+        assert help_text[-1] in ".]", name
+    for names in (argument.names for argument in arguments):
+        for short in (name for name in names if len(name) == 2):
+            assert SHORT[short] in names
 
 
-def test_without_a_command_it_says_what_there_is(run):
-    out = run().stdout
-    assert all(command in out for command in COMMANDS)
+def test_without_a_command_the_help_page_lists_all_commands_in_groups(run):
+    page = run().stdout
+    position = 0
+    for group, commands in cli.GROUPS.items():
+        for title in (f"─ {group} ─", *(f" {command} " for command in commands)):
+            assert page.find(title, position) > 0, title
+            position = page.find(title, position)
 
 
-def test_it_tells_its_version(run):
+@pytest.mark.parametrize("arguments", IMMEDIATE, ids=" ".join)
+def test_help_and_usage_errors_need_no_tensorflow(arguments):
+    code = """
+        import sys, time
+        from keras_bert_d2l.cli import main
+        try:
+            main(sys.argv[1:])
+        finally:
+            print("TensorFlow:", "tensorflow" in sys.modules)
+            print("CPU seconds:", time.process_time())
+        """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    *_, tensorflow, seconds = result.stdout.splitlines()
+    assert tensorflow == "TensorFlow: False"
+    assert float(seconds.split()[-1]) < 1  # half as much on an idle machine
+    assert result.returncode == (0 if result.stderr == "" else 2)
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_shells_complete_every_command_and_its_options(shell):
+    script = cli.app.generate_completion(shell=shell)
+    assert all(command in script for command in COMMANDS)
+    assert "warmup-steps" in script
+
+
+def test_the_last_of_repeated_options_counts(error):
+    message = error("vocab", "text.txt", "--vocab-size", 60, "--vocab-size", 1)
+    assert "size=1." in message
+
+
+def test_convert_offers_every_checkpoint_format():
+    [choices] = [
+        argument.get_choices()
+        for argument in cli.app["convert"].assemble_argument_collection()
+        if argument.name == "--format"
+    ]
+    assert set(choices) == set(typing.get_args(Format))
+
+
+def test_version_prints_the_version(run):
     assert run("--version").stdout == f"keras-bert-d2l {keras_bert_d2l.__version__}\n"
 
 
-def test_vocab_learns_a_file(run, folder):
-    run("vocab", "text.txt", "--size", 40, "--out", "learned/vocab.txt")
+def test_vocab_writes_a_vocabulary_file(run, folder):
+    run("vocab", "text.txt", "--vocab-size", 40, "--out", "learned/vocab.txt")
     vocab = Vocab.from_file(folder / "learned" / "vocab.txt")
     assert "the" in vocab
     assert len(vocab) <= 40
 
 
 @pytest.mark.slow
-def test_the_command_line_wins_over_the_file(run, folder):
+def test_the_command_line_takes_precedence_over_the_config_file(run, folder):
     run(
         *("pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "run"),
         *("--steps", 1, "--precision", "mixed_bfloat16", "--no-jit"),
@@ -58,7 +117,7 @@ def test_the_command_line_wins_over_the_file(run, folder):
 
 
 @pytest.mark.slow
-def test_the_options_of_one_run_are_a_file_for_another(run, trained):
+def test_run_yaml_reproduces_a_run(run, trained):
     run("pretrain", "--config", trained / "run.yaml", "--run-dir", "same")
     weights = [
         (folder / "last/model.safetensors").read_bytes()
@@ -67,11 +126,11 @@ def test_the_options_of_one_run_are_a_file_for_another(run, trained):
     assert weights[0] == weights[1]
 
 
-def test_a_finished_run_says_so(run, trained):
+def test_resuming_a_finished_run_reports_that_it_is_finished(run, trained):
     assert "is finished: 2 steps" in run("pretrain", "--resume", trained).stdout
 
 
-def test_fill_mask_answers_each_mask(run, trained):
+def test_fill_mask_predicts_each_mask(run, trained):
     out = run(
         *("fill-mask", "the [MASK] sees the [MASK] .", "[MASK]", "--model", trained, "--top-k", 3)
     ).stdout.splitlines()
@@ -88,15 +147,15 @@ def test_export_writes_the_next_version(run, trained, folder):
     assert (folder / "saved_models/small/2/saved_model.pb").exists()
 
 
-def test_a_bad_option_is_one_line(error):
+def test_a_bad_option_gives_a_one_line_error(error):
     assert "--steps" in error("pretrain", "text.txt", "--run-dir", "x", "--steps", "many")
     assert "--stepps" in error("pretrain", "text.txt", "--run-dir", "x", "--stepps", "3")
     assert "--precision" in error("pretrain", "text.txt", "--run-dir", "x", "--precision", "high")
-    assert "'bake'" in error("bake")
+    assert '"bake"' in error("bake")
 
 
 @pytest.mark.slow
-def test_bad_input_is_one_line(error, trained, folder):
+def test_bad_input_gives_a_one_line_error(error, trained, folder):
     (folder / "latin.txt").write_bytes(b"caf\xe9\n")
     (folder / "empty.txt").write_text("")
     (folder / "one.txt").write_text("the dog sees the hare .\nthe cat hears the bird .\n")
@@ -121,16 +180,16 @@ def test_bad_input_is_one_line(error, trained, folder):
     assert "quickstart" in error("fill-mask", "a [MASK]")
 
 
-def test_the_origin_of_an_error_can_be_had(run):
+def test_traceback_shows_where_an_error_occurred(run):
     result = run("--traceback", "export", "--model", "nowhere", "--out", "x", exit_code=1)
     assert isinstance(result.exception, FileNotFoundError)
 
 
-def test_ctrl_c_ends_with_130_and_one_line(run, monkeypatch):
+def test_ctrl_c_exits_with_130_and_one_line(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt("Stopped after step 3.")
 
-    monkeypatch.setattr("keras_bert_d2l.cli.training.pretrain", interrupted)
+    monkeypatch.setattr(keras_bert_d2l, "pretrain", interrupted)
     result = run("pretrain", "text.txt", "--run-dir", "x", exit_code=130)
     assert result.stderr.strip() == "Stopped after step 3."
 
@@ -151,7 +210,7 @@ def in_a_process(*arguments, folder, **kwargs):
 
 
 @pytest.mark.slow
-def test_tensorflow_says_nothing_in_the_command_line(trained, folder):
+def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
     result = in_a_process("fill-mask", "the [MASK] .", "--model", trained, folder=folder)
     assert result.returncode == 0
     assert result.stderr == ""
@@ -160,7 +219,7 @@ def test_tensorflow_says_nothing_in_the_command_line(trained, folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limits for a process")
-def test_a_full_disk_is_one_line(folder):
+def test_a_full_disk_gives_a_one_line_error(folder):
     import resource
 
     def limit():
@@ -173,7 +232,7 @@ def test_a_full_disk_is_one_line(folder):
 
 
 @pytest.mark.slow
-def test_quickstart_goes_all_the_way_and_again(run, folder, monkeypatch):
+def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch):
     # Not the docstrings, whose vocabulary alone takes half a minute.
     monkeypatch.setattr(quickstart, "_CORPUS", "text.txt")
     monkeypatch.setattr(quickstart, "_VOCAB_SIZE", 60)
@@ -186,5 +245,5 @@ def test_quickstart_goes_all_the_way_and_again(run, folder, monkeypatch):
         assert (folder / f"saved_models/demo/{version}/saved_model.pb").exists()
         assert all(out.count(question) == 1 for question in quickstart.QUESTIONS)
         assert ("Learned before" in out) == (version == 2)
-        assert ("steps a second on this machine" in out) == (version == 2)
+        assert ("steps per second on this machine" in out) == (version == 2)
     assert quickstart.newest_run() == quickstart.RUNS / "2"

@@ -13,7 +13,6 @@ from keras_bert_d2l.training.option_records import (
     ShareOfData,
     Switch,
     Text,
-    absolute_path,
     at_least,
     in_range,
     number,
@@ -50,7 +49,7 @@ class FinetuningOptions(OptionRecord):
         warmup: Share of all steps over which the learning rate rises from 0.
         weight_decay: AdamW weight decay.
         layer_decay: Learning rate of each block as a share of that of the block above it.
-        batch_size: Rows per step.
+        batch_size: Rows per batch.
         max_len: Maximum tokens per row. Defaults to the maximum of the model, or 384 for
             questions.
         seed: Random seed of the order of the examples.
@@ -117,8 +116,8 @@ class TaskRunOptions(FinetuningOptions):
     """
 
     task: Task
-    model: Annotated[str, required("the checkpoint to begin with", absolute_path)]
-    train: Annotated[str, required("the training data", absolute_path)]
+    model: Annotated[FilePath, required("the checkpoint to begin with")]
+    train: Annotated[FilePath, required("the training data")]
     dev: FilePath | None = None
     held_out: ShareOfData = 0.1
     text: _Column | None = None

@@ -81,7 +81,7 @@ class PretrainingOptions(OptionRecord):
             of a token store, which brings its vocabulary and its casing; then neither `vocab_size`
             nor `layout` may be given.
         layout: Structure of the text: one sentence per line with blank lines between documents,
-            running prose, or WikiText headings. By default the layout is detected.
+            running prose, or WikiText headings; auto detects it.
         vocab: Vocabulary file, a `vocab.txt`. By default a vocabulary is learned from the text.
         vocab_size: Vocabulary size to learn. Defaults to 8000.
         lowercase: Lowercase the text and strip accents, or keep both. Defaults to lowercase.
@@ -91,7 +91,7 @@ class PretrainingOptions(OptionRecord):
             replaced by that of the vocabulary.
         init: Checkpoint or run to start from, with its vocabulary and its architecture.
         steps: Optimizer steps of the whole run.
-        batch_size: Rows per step, over all devices.
+        batch_size: Rows per batch, over all devices.
         max_len: Maximum tokens per row.
         short_steps: Steps at the start that train on shorter rows, with as many tokens per batch.
             The model learns word order sooner; Devlin et al. 2019, appendix A.2, train nine tenths
@@ -100,7 +100,7 @@ class PretrainingOptions(OptionRecord):
             eighth of `max_len`.
         objective: What the model learns beside masked tokens: whether the second text follows the
             first (nsp), their order (sop), or nothing (none), without the next-sentence head and
-            the pooler. Defaults to nsp, or to none for an architecture without that head.
+            the pooler. Defaults to nsp, where the architecture has that head.
         masking: Unit that is masked: a token, a whole word, an n-gram of up to 3 words, or a span
             of up to 10.
         rows: How examples fill rows: one example per row (padded), several where they fit
@@ -128,7 +128,7 @@ class PretrainingOptions(OptionRecord):
 
     command: ClassVar[str] = "pretrain"
 
-    corpus: Annotated[str | tuple[str, ...], required("the text to train on", _sources)]
+    corpus: Annotated[str | tuple[str, ...], _sources, required("the text to train on")]
     layout: Layout = "auto"
     vocab: FilePath | None = None
     vocab_size: Annotated[int, at_least(6)] | None = None

@@ -13,7 +13,7 @@ from keras_bert_d2l.training.pretraining.options import (
 )
 
 
-def test_what_is_left_out_follows_from_the_rest():
+def test_defaults_are_derived_from_the_other_options():
     options = PretrainingOptions(corpus="docstrings", steps=1000)
     assert options.warmup_steps == 100
     assert options.evaluate_every == 50
@@ -24,7 +24,7 @@ def test_evaluations_of_a_long_run_are_500_steps_apart():
     assert PretrainingOptions(corpus="docstrings", steps=1_000_000).evaluate_every == 500
 
 
-def test_a_file_gives_back_the_options_that_were_written(tmp_path):
+def test_options_survive_a_yaml_file(tmp_path):
     written = PretrainingOptions(corpus=["a.txt", "docstrings"], steps=7, learning_rate=1e-5)
     written.to_yaml(tmp_path / "run.yaml")
     assert (
@@ -39,7 +39,7 @@ def test_paths_become_absolute(tmp_path, monkeypatch):
     assert options.vocab == str(tmp_path / "vocab.txt")
 
 
-def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path):
+def test_a_number_that_yaml_reads_as_a_string_is_a_number(tmp_path):
     (tmp_path / "run.yaml").write_text("corpus: docstrings\nlearning_rate: 1e-3\n")
     assert (
         PretrainingOptions.from_dict(
@@ -49,7 +49,7 @@ def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path):
     )
 
 
-def test_an_empty_file_sets_nothing(tmp_path):
+def test_a_file_of_comments_sets_no_option(tmp_path):
     (tmp_path / "run.yaml").write_text("# nothing yet\n")
     assert PretrainingOptions.read_yaml(tmp_path / "run.yaml") == {}
 
@@ -63,7 +63,7 @@ def test_an_empty_file_sets_nothing(tmp_path):
         (b"steps: \xff\n", r"not a YAML file"),
     ],
 )
-def test_a_bad_file_is_refused_by_name(content, message, tmp_path):
+def test_an_error_in_a_file_names_the_file(content, message, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message):
@@ -105,7 +105,7 @@ def test_a_bad_file_is_refused_by_name(content, message, tmp_path):
         ("short_seq_prob", 1.5),
     ],
 )
-def test_a_bad_value_is_refused_by_the_name_of_its_option(option, value):
+def test_an_unsuitable_value_is_refused_by_the_name_of_its_option(option, value):
     with pytest.raises(ValueError, match=f"{option}|name="):
         PretrainingOptions(**{"corpus": "docstrings", option: value})
 
@@ -122,12 +122,12 @@ def test_a_bad_value_is_refused_by_the_name_of_its_option(option, value):
         {"init": "run", "bert_config": "config.json"},
     ],
 )
-def test_options_that_contradict_are_refused_by_name(options):
+def test_contradicting_options_are_refused_by_name(options):
     with pytest.raises(ValueError, match=".*".join(options)):
         PretrainingOptions(corpus="docstrings", **options)
 
 
-def test_short_rows_come_first_and_their_batches_hold_as_many_tokens():
+def test_short_rows_come_first_in_batches_with_the_same_number_of_tokens():
     options = PretrainingOptions(corpus="a", steps=10, batch_size=4, max_len=64, short_steps=3)
     assert options.short_len == 8
     assert options.phases() == [(0, 3, 32, 8), (3, 10, 4, 64)]
@@ -160,7 +160,7 @@ def test_the_record_cannot_be_changed():
         options.steps = 3
 
 
-def test_the_names_of_strategies_are_those_of_the_pipeline():
+def test_the_choices_are_those_of_the_pipeline():
     assert get_args(MaskingName) == strategies.STRATEGIES
     assert get_args(Objective) == pairs.OBJECTIVES
     assert get_args(Rows) == packing.ROWS
@@ -168,6 +168,6 @@ def test_the_names_of_strategies_are_those_of_the_pipeline():
 
 
 @pytest.mark.parametrize("options", [{"jit": True}, {"strategy": "tpu"}])
-def test_rows_of_many_lengths_are_not_compiled_one_by_one(options):
+def test_bucketed_rows_cannot_be_compiled(options):
     with pytest.raises(ValueError, match=r"rows='bucketed' with .*use rows='packed'"):
         PretrainingOptions(corpus="a", rows="bucketed", **options)

@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from keras_bert_d2l.cli import data, training
+import keras_bert_d2l as kb
 from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -26,29 +28,29 @@ def test_prepare_writes_a_store_with_its_vocabulary(run, folder, vocab):
     arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "new")
     first, second = run(*arguments).stdout, run(*arguments).stdout
     assert first == "Written: 216 tokens in 36 sentences of 12 documents, in new\n"
-    assert second == first.replace("Written", "There already, and whole")
+    assert second == first.replace("Written", "Already complete")
     assert TokenStore.open(folder / "new").tokenizer().vocab.tokens[5:] == tuple(WORDS)
 
 
-def test_prepare_leaves_copies_out_and_keeps_capitals(run, folder, vocab):
+def test_prepare_can_discard_copies_and_keep_capitals(run, folder, vocab):
     (folder / "twice.txt").write_text("the dog\n\nThe dog\n\nthe dog\n")
     out = run(
         *("prepare", "twice.txt", "--layout", "lines", "--vocab", vocab, "--out", "unique"),
         *("--deduplicate", "--cased", "--compat", "huggingface"),
     ).stdout
-    assert "of 2 documents, 1 copies left out" in out
+    assert "of 2 documents, 1 copies discarded" in out
     tokenizer = TokenStore.open(folder / "unique").tokenizer()
     assert (tokenizer.lowercase, tokenizer.compat) == (False, "huggingface")
 
 
-def test_prepare_hands_the_options_of_a_runner_to_beam(run, error, vocab, monkeypatch):
+def test_prepare_passes_the_runner_options_to_beam(run, error, vocab, monkeypatch):
     given = {}
 
     def build(*arguments, pipeline_options, **options):
         given["options"] = pipeline_options
         return build_store(*arguments, **options)
 
-    monkeypatch.setattr(data, "build_store_with_beam", build)
+    monkeypatch.setattr(kb, "build_store_with_beam", build)
     arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "beam")
     runner = "--runner=FlinkRunner --job_name='my job'"
     assert "Written: 216 tokens" in run(*arguments, "--beam", runner).stdout
@@ -66,12 +68,12 @@ def test_prepare_writes_static_masks(run, folder, store, vocab):
     assert batches[0][0]["tokens"].shape == (1, 24)
 
 
-def test_options_of_examples_need_examples(error, vocab):
+def test_example_options_need_static_masks(error, vocab):
     arguments = ("prepare", "text.txt", "--vocab", vocab, "--out", "none")
     assert "--max-len without --static-masks" in error(*arguments, "--max-len", 64)
 
 
-def test_a_damaged_store_is_told(error, store, vocab):
+def test_a_damaged_store_is_reported(error, store, vocab):
     content = (store / "tokens.bin").read_bytes()
     (store / "tokens.bin").write_bytes(content[::-1])
     arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store")
@@ -79,9 +81,9 @@ def test_a_damaged_store_is_told(error, store, vocab):
     (store / "tokens.bin").write_bytes(content)
 
 
-def test_a_store_is_no_text(error, store, vocab):
-    assert "tokenised already" in error("vocab", "store")
-    assert "tokenised already" in error("prepare", "store", "--vocab", vocab, "--out", "again")
+def test_a_token_store_is_rejected_as_text(error, store, vocab):
+    assert "already tokenized" in error("vocab", "store")
+    assert "already tokenized" in error("prepare", "store", "--vocab", vocab, "--out", "again")
 
 
 def test_data_report_prints_a_table_and_writes_a_page(run, folder, store):
@@ -96,16 +98,16 @@ def test_data_report_needs_a_store(error, folder):
     assert "no token store" in error("data-report", folder)
 
 
-def test_pretrain_is_told_what_examples_to_make(run, folder, monkeypatch):
+def test_pretrain_receives_only_the_given_options(run, folder, monkeypatch):
     told = {}
-    monkeypatch.setattr(training, "pretrain", lambda **options: told.update(options))
+    monkeypatch.setattr(kb, "pretrain", lambda **options: told.update(options))
     run(
         *("pretrain", "store", "--run-dir", "of-store", "--masking", "whole_word"),
         *("--objective", "sop", "--rows", "packed", "--short-seq-prob", 0.5),
     )
     assert told == {
         "corpus": "store",
-        "run_dir": "of-store",
+        "run_dir": Path("of-store"),
         "resume": False,
         "masking": "whole_word",
         "objective": "sop",
@@ -114,16 +116,16 @@ def test_pretrain_is_told_what_examples_to_make(run, folder, monkeypatch):
     }
 
 
-def test_vocab_is_measured_on_documents_that_it_did_not_learn_from(run, folder):
+def test_vocab_is_measured_on_held_out_documents(run, folder):
     documents = ["zebra quail ." if n % 20 == 0 else "the dog sees ." for n in range(1, 101)]
     (folder / "many.txt").write_text("\n\n".join(documents))
-    arguments = ("--layout", "lines", "--size", 40, "--out", "many-vocab.txt")
+    arguments = ("--layout", "lines", "--vocab-size", 40, "--out", "many-vocab.txt")
     out = run("vocab", "many.txt", *arguments).stdout
-    assert "not learned from: 15 words" in out
+    assert "Held-out documents: 15 words" in out
     assert "66.667% unknown: quail (5), zebra (5)" in out
     assert "z" not in Vocab.from_file(folder / "many-vocab.txt")
 
 
-def test_vocab_is_measured_on_what_it_learned_from_where_there_is_little(run):
-    out = run("vocab", "text.txt", "--layout", "lines", "--size", 40, "--out", "v.txt").stdout
+def test_vocab_of_a_short_text_is_measured_on_that_text(run):
+    out = run("vocab", "text.txt", "--layout", "lines", "--vocab-size", 40, "--out", "v.txt").stdout
     assert "The text learned from: 216 words" in out

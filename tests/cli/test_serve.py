@@ -1,5 +1,6 @@
 import json
 
+import onnx
 import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -19,9 +20,9 @@ def write_model(folder, op):
     return folder
 
 
-def test_audit_lists_what_the_server_does_not_know(run, error, tmp_path):
+def test_audit_lists_operations_that_the_server_does_not_support(run, error, tmp_path):
     assert run("audit", write_model(tmp_path / "good", "MatMul")).stdout == (
-        "TensorFlow Serving knows all operations.\n"
+        "TensorFlow Serving supports all operations.\n"
     )
     bad = write_model(tmp_path / "bad", "TFText>RoundRobinTrim")
     assert run("audit", bad, exit_code=1).stdout == (
@@ -35,7 +36,7 @@ def make_bert(vocab):
 
 
 @pytest.mark.slow
-def test_export_takes_the_model_of_a_task(run, tmp_path):
+def test_export_accepts_a_fine_tuned_model(run, tmp_path):
     vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
     bert = make_bert(vocab)
     save_pretrained(SequenceRegressor(bert), tmp_path / "task", Tokenizer(vocab))
@@ -47,7 +48,7 @@ def test_export_takes_the_model_of_a_task(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_export_knows_the_run_of_finetune_and_its_threshold(run, tmp_path):
+def test_export_uses_the_threshold_of_a_finetune_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
     save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", Tokenizer(vocab))
     # What `finetune` leaves, without the run.yaml of the command.
@@ -60,3 +61,15 @@ def test_export_knows_the_run_of_finetune_and_its_threshold(run, tmp_path):
         card = json.loads((newest / "model_card.json").read_text(encoding="utf-8"))
         assert card["task"]["null_threshold"] == threshold
         assert card["training"] == {"options": {"epochs": 1}, "best": best}
+
+
+def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
+    folder = tmp_path / "onnx"
+    stdout = run("export-onnx", "--model", trained, "--out", folder, "--int8").stdout
+    assert stdout == f"Exported to {folder / 'model.onnx'}\n"
+    graph = onnx.load(folder / "model.onnx").graph
+    assert "MatMulInteger" in [node.op_type for node in graph.node]
+    names = [value.name for value in graph.output]
+    assert names == ["encoded", "pooled", "mlm_logits", "nsp_logits"]
+    assert (folder / "vocab.txt").read_text() == (trained / "vocab.txt").read_text()
+    assert "choose another name" in error("export-onnx", "--model", trained, "--out", folder)

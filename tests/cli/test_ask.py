@@ -4,10 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.cli import app, inference
+from keras_bert_d2l.cli import loading
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 from keras_bert_d2l.inference.tasks.answers import answer
@@ -20,18 +19,19 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 
-COMMANDS = ("embed", "similar", "next-sentence", "perplexity", "classify", "tag", "answer")
 LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
 LONG = "the dog " * 2000
 
 
-_load = functools.cache(inference.load)
+_load = functools.cache(loading.load)
 
 
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch):
-    """Reading a model and making its graph takes far longer than its answers."""
-    monkeypatch.setattr(inference, "load", _load)
+    """Loading a model and tracing its graph takes far longer than its answers."""
+    monkeypatch.setattr(loading, "load", _load)
+    for command in ("classify", "tag", "answer"):
+        monkeypatch.setattr(f"keras_bert_d2l.cli.ask.{command}.load", _load)
 
 
 @pytest.fixture(scope="session")
@@ -65,13 +65,6 @@ def objects(out):
     return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself_with_an_example(command, run):
-    out = run(command, "--help").stdout
-    assert "Usage: " in out
-    assert f"keras-bert-d2l {command} " in out
-
-
 @pytest.mark.slow
 def test_embed_writes_the_vectors_of_embed(run, texts, trained, bert, folder):
     expected = embed(bert.model, LINES, bert.tokenizer)
@@ -86,7 +79,7 @@ def test_embed_writes_the_vectors_of_embed(run, texts, trained, bert, folder):
 
 
 @pytest.mark.slow
-def test_similar_lists_the_nearest_texts(run, texts, trained, bert):
+def test_similar_lists_the_most_similar_texts(run, texts, trained, bert):
     expected = similar(bert.model, LINES, LINES[1], 2, bert.tokenizer)
     command = ("similar", LINES[1], "--file", texts, "--model", trained, "--top-k", 2)
     out = run(*command).stdout.splitlines()
@@ -111,7 +104,7 @@ def test_next_sentence_scores_pairs(run, trained, bert, folder):
     assert rows[1]["text_b"] == LINES[2]
 
 
-def test_perplexity_measures_each_text_and_all(run, texts, trained, bert):
+def test_perplexity_measures_each_text_and_all_texts_together(run, texts, trained, bert):
     expected = pseudo_perplexity(bert.model, bert.tokenizer, LINES)
     out = run("perplexity", "--file", texts, "--model", trained).stdout.splitlines()
     figures = [line.split(maxsplit=2) for line in out]
@@ -126,7 +119,7 @@ def test_perplexity_measures_each_text_and_all(run, texts, trained, bert):
 
 
 @pytest.mark.slow
-def test_classify_says_the_labels_or_the_score(run, texts, tasks):
+def test_classify_prints_the_label_or_the_score(run, texts, tasks):
     model = _load(tasks / "classify").model
     expected = classify(model, LINES)
     command = ("classify", "--file", texts, "--model")
@@ -188,7 +181,7 @@ def test_answer_finds_a_part_of_the_text(run, tasks, folder):
 
 def test_a_dash_stands_for_standard_input(run, trained, monkeypatch):
     command = ["perplexity", "-", "--json", "--model", str(trained)]
-    result = CliRunner().invoke(app, command, input="\ufeffthe dog\nthe caf\u00e9\n")
+    result = run(*command, input="\ufeffthe dog\nthe caf\u00e9\n")
     assert [row["text"] for row in objects(result.stdout)] == ["the dog", "the caf\u00e9"]
 
 
@@ -200,7 +193,7 @@ def test_fill_mask_reads_files_and_writes_json(run, trained, folder):
     assert set(rows[0]["masks"][0][0]) == {"token", "id", "score"}
 
 
-def test_texts_that_cannot_be_asked_about_are_one_line(error, texts, trained, folder):
+def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     (folder / "gap.txt").write_text("the dog\n\nthe cat\n")
     (folder / "none.txt").write_text("\n")
     (folder / "latin.txt").write_bytes(b"caf\xe9\n")
@@ -222,7 +215,7 @@ def test_texts_that_cannot_be_asked_about_are_one_line(error, texts, trained, fo
     assert ".npy or .jsonl" in error("embed", "a", "--out", "vectors.txt", *bert)
 
 
-def test_a_checkpoint_of_another_task_is_one_line(error, tasks, trained):
+def test_a_checkpoint_of_another_task_gives_a_one_line_error(error, tasks, trained):
     for command in ("fill-mask", "perplexity"):
         message = error(command, "the [MASK] dog", "--model", tasks / "tag")
         assert "a TokenClassifier" in message

@@ -21,7 +21,7 @@ def checkpoint(tmp_path):
     return folder
 
 
-def test_convert_writes_the_other_format_and_says_what_it_found(run, checkpoint, tmp_path):
+def test_convert_writes_the_other_format_and_reports_what_it_detected(run, checkpoint, tmp_path):
     out = run("convert", checkpoint, tmp_path / "new", "--format", "google").stdout.splitlines()
     assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
     assert out[1:] == [f"Written to {tmp_path / 'new'}"]
@@ -32,7 +32,7 @@ def test_convert_writes_the_other_format_and_says_what_it_found(run, checkpoint,
         assert (tmp_path / "back" / name).read_bytes() == (checkpoint / name).read_bytes()
 
 
-def test_inspect_prints_the_line_and_a_table(run, checkpoint):
+def test_inspect_prints_a_summary_and_a_table(run, checkpoint):
     out = run("inspect", checkpoint).stdout.splitlines()
     assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
     assert out[1].split() == ["name", "shape", "dtype", "mean", "std"]
@@ -41,7 +41,7 @@ def test_inspect_prints_the_line_and_a_table(run, checkpoint):
     assert any(line.startswith("encoder/pos_embedding ") and "1 x 16 x 4" in line for line in out)
 
 
-def test_the_folder_of_a_run_stands_for_its_best_checkpoint(run, trained, tmp_path):
+def test_a_run_folder_means_its_best_checkpoint(run, trained, tmp_path):
     assert "trained/best: keras_bert_d2l" in run("inspect", trained).stdout
     run("convert", trained, tmp_path / "same")
     weights = [
@@ -51,7 +51,7 @@ def test_the_folder_of_a_run_stands_for_its_best_checkpoint(run, trained, tmp_pa
     assert weights[0] == weights[1]
 
 
-def test_bad_input_is_one_line(error, checkpoint, tmp_path):
+def test_bad_input_gives_a_one_line_error(error, checkpoint, tmp_path):
     new = tmp_path / "new"
     assert "nowhere" in error("convert", "nowhere", new)
     assert "nowhere" in error("inspect", "nowhere")
@@ -66,7 +66,7 @@ def test_bad_input_is_one_line(error, checkpoint, tmp_path):
     assert not new.exists()
 
 
-def test_a_head_that_a_command_lacks_is_told_on_stderr(run, trained, tmp_path):
+def test_a_missing_head_is_reported_on_stderr(run, trained, tmp_path):
     import safetensors.numpy
 
     folder = tmp_path / "headless"

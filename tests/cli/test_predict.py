@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import keras
 import pytest
 
+import keras_bert_d2l as kb
 from keras_bert_d2l import (
     BERTConfig,
     BERTModel,
@@ -14,7 +15,6 @@ from keras_bert_d2l import (
     Vocab,
     save_pretrained,
 )
-from keras_bert_d2l.cli import answering
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()
 WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
@@ -22,7 +22,7 @@ WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
 
 @pytest.fixture(scope="session")
 def models(folder):
-    """Models that have learned nothing: `reviews`, `tags` and `answers`."""
+    """Untrained models: `reviews`, `tags` and `answers`."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
     kinds = {
@@ -48,7 +48,7 @@ def test_a_line_of_any_length_is_one_text(run, models):
     assert [(row["id"], row["text"]) for row in found] == [("1", text), ("2", "a film")]
 
 
-def test_a_context_is_the_text_of_its_file(run, models, monkeypatch):
+def test_the_context_is_the_whole_text_of_its_file(run, models, monkeypatch):
     context = "a film is\r\n" + "it " * 50_000
     (models / "about.txt").write_bytes(context.encode())
     (models / "ask.txt").write_bytes(b"what is it\r\nwhat is a dog\r\n")
@@ -58,12 +58,12 @@ def test_a_context_is_the_text_of_its_file(run, models, monkeypatch):
         asked.extend(zip(questions, contexts, strict=True))
         return [[SimpleNamespace(text="it", score=0.5, start=0, end=2)] for _ in questions]
 
-    monkeypatch.setattr(answering, "answer", answer)
+    monkeypatch.setattr(kb, "answer", answer)
     run("predict", "ask.txt", "--context", "about.txt", "--model", "answers")
     assert asked == [("what is it", context), ("what is a dog", context)]
 
 
-def test_lines_may_end_as_on_windows(run, models):
+def test_windows_line_endings_are_read(run, models):
     content = b"a good film\r\na film\r\n"
     (models / "crlf.txt").write_bytes(content)
     for result in (
@@ -74,7 +74,7 @@ def test_lines_may_end_as_on_windows(run, models):
 
 
 @pytest.mark.parametrize("model", ["reviews", "tags", "answers"])
-def test_empty_lines_between_texts_are_told(run, models, model):
+def test_empty_lines_between_texts_are_reported(run, models, model):
     (models / "gaps.txt").write_text("\nwhat is it\n\n \nwhat is a dog\n\n")
     (models / "short.txt").write_text("it is a dog")
     context = ("--context", "short.txt") if model == "answers" else ()
@@ -106,7 +106,7 @@ def test_objects_on_standard_input_are_json(run, models, text):
     assert [row["text"] for row in found] == ["a film", "a dog"]
 
 
-def test_errors_about_standard_input_call_it_so(run, models):
+def test_errors_name_standard_input(run, models):
     for text, error in (
         ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is not JSON"),
         (
@@ -125,7 +125,7 @@ def test_errors_about_standard_input_call_it_so(run, models):
 
 
 @pytest.mark.slow
-def test_pairs_of_a_table_without_names_are_told(run, models):
+def test_pairs_from_a_table_without_column_names_are_reported(run, models):
     (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
     told = run("predict", "kinds.tsv", "--model", "reviews").stderr
     assert told.startswith(
@@ -153,7 +153,7 @@ def test_pairs_of_a_table_without_names_are_told(run, models):
         "# id 1\nthe\tNEW\ndog\tNEW\n\nruns\tNEW\n",  # equally many tabs
     ],
 )
-def test_words_in_columns_are_no_texts(run, models, content):
+def test_words_in_columns_are_read_as_words(run, models, content):
     (models / "columns.txt").write_text(content)
     for result in (
         run("predict", "columns.txt", "--model", "tags"),
@@ -173,15 +173,15 @@ def test_words_in_columns_are_no_texts(run, models, content):
         "NOUN\nVERB\n",
     ],
 )
-def test_texts_to_tag_are_lines_and_it_is_told(run, models, text):
+def test_texts_to_tag_are_read_as_lines_and_this_is_reported(run, models, text):
     told = run("predict", "-", "--model", "tags", input=text)
     texts = text.splitlines()
     assert [row["text"] for row in rows(told)] == texts
     assert f"standard input: read as {len(texts)} text" in told.stderr
-    assert "say which holds them, as --text 1" in told.stderr
+    assert "name their column, as in --text 1" in told.stderr
 
 
-def test_words_of_one_column_are_asked_for(run, models):
+def test_a_named_column_makes_lines_words(run, models):
     (models / "words.txt").write_text("the\ndog\n\nruns\n")
     said = rows(run("predict", "words.txt", "--text", 1, "--model", "tags"))
     assert [row["words"] for row in said] == [["the", "dog"], ["runs"]]

@@ -6,10 +6,8 @@ import signal
 import keras
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, save_pretrained
-from keras_bert_d2l.cli import app
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it ##s the dog cat runs".split()
@@ -20,7 +18,7 @@ SMALL = ("--epochs", 2, "--batch-size", 8, "--learning-rate", 0.01)
 
 @pytest.fixture(scope="session")
 def eager():
-    """Graphs of small models take longer to make than what they compute."""
+    """Tracing the graph of a small model takes longer than running it eagerly."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             TaskModel, "compile", functools.partialmethod(TaskModel.compile, run_eagerly=True)
@@ -64,19 +62,18 @@ def files(folder, eager):
 
 
 @pytest.fixture(scope="session")
-def reviews(files):
+def reviews(files, invoke):
     """The folder of a run that classifies, and what was printed."""
     command = ["finetune", "classify", "--train", "reviews.tsv", "--model", "bert"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(files)
-        result = CliRunner().invoke(
-            app, [*command, "--run-dir", "runs/reviews", *map(str, SMALL), "--epochs", "5"]
-        )
-    assert result.exit_code == 0, result.output
+        small = ("--epochs", 5, *SMALL[2:])
+        result = invoke(*command, "--run-dir", "runs/reviews", *small)
+    assert result.exit_code == 0, result.stderr
     return files / "runs/reviews", result.stdout
 
 
-def test_a_run_says_what_it_found_and_leaves_a_model_figures_and_curves(reviews):
+def test_finetune_reports_its_data_and_writes_model_metrics_and_curves(reviews):
     run, out = reviews
     assert "are held out as development data, chosen by a hash of their text" in out
     assert "1 dropped: empty text (first: line 50)" in out
@@ -94,9 +91,9 @@ def test_a_run_says_what_it_found_and_leaves_a_model_figures_and_curves(reviews)
     assert f"Best epoch: {metrics['best_epoch']}, accuracy 1.0000" in out
 
 
-def test_evaluate_prints_the_figures_and_writes_them(run, reviews, files):
+def test_evaluate_prints_metrics_and_writes_them(run, reviews, files):
     out = run(
-        "evaluate", "--model", "runs/reviews", "--data", "reviews.tsv", "--json", "e.json"
+        "evaluate", "--model", "runs/reviews", "--data", "reviews.tsv", "--out", "e.json"
     ).stdout
     assert "accuracy" in out
     assert "1.0000" in out
@@ -121,13 +118,11 @@ def test_predict_reads_lines_tables_and_standard_input(run, reviews, files, monk
     assert rows[0]["scores"]["good"] == rows[0]["score"] > 0.5
     out = run("predict", "reviews.tsv", "--model", "runs/reviews").stdout
     assert [json.loads(line)["id"] for line in out.splitlines()[:2]] == ["2", "3"]
-    result = CliRunner().invoke(
-        app, ["predict", "-", "--model", "runs/reviews"], input='{"text": "a bad dog"}\n'
-    )
+    result = run("predict", "-", "--model", "runs/reviews", input='{"text": "a bad dog"}\n')
     assert json.loads(result.stdout)["label"] == "bad"
 
 
-def test_predict_takes_lines_of_equally_many_columns_for_a_table(run, error, reviews, files):
+def test_predict_reads_lines_with_the_same_number_of_columns_as_a_table(run, error, reviews, files):
     model = ("--model", "runs/reviews")
     (files / "table.txt").write_text("label\ttext\nbad\ta good film\n")
     assert json.loads(run("predict", "table.txt", *model).stdout)["text"] == "a good film"
@@ -137,9 +132,8 @@ def test_predict_takes_lines_of_equally_many_columns_for_a_table(run, error, rev
         assert [json.loads(row)["text"] for row in rows] == ["a good film", "a bad film"]
     (files / "bare.txt").write_text("bad\tx\ta good film\ngood\ty\ta bad film\n")
     assert "by their numbers" in error("predict", "bare.txt", *model)
-    read = CliRunner().invoke(
-        app, ["predict", "-", "--text", "body", *model], input='x,body\n1,"a ""bad"" dog"\n'
-    )
+    table = 'x,body\n1,"a ""bad"" dog"\n'
+    read = run("predict", "-", "--text", "body", *model, input=table)
     assert json.loads(read.stdout)["text"] == 'a "bad" dog'
     assert "No file" in error("predict", "nowhere.txt", *model)
 
@@ -152,7 +146,7 @@ def test_predict_takes_lines_of_equally_many_columns_for_a_table(run, error, rev
         ("answer", "questions.jsonl", "what is it\n", {"id", "question", "answer", "score"}),
     ],
 )
-def test_the_other_tasks_go_from_a_file_to_predictions(run, error, files, task, data, text, keys):
+def test_the_other_tasks_go_from_data_to_predictions(run, error, files, task, data, text, keys):
     folder = f"runs/{task}"
     run(
         *("finetune", task, "--train", data, "--dev", data, "--model", "bert"),
@@ -198,7 +192,7 @@ def test_the_other_tasks_go_from_a_file_to_predictions(run, error, files, task, 
         assert "(no answer)" not in run(*ask, "--null-threshold", 1e9).stdout
 
 
-def test_a_stopped_run_says_how_to_go_on_and_goes_on_by_its_folder(run, files, monkeypatch):
+def test_a_stopped_run_prints_how_to_resume_and_resumes_from_its_folder(run, files, monkeypatch):
     options = ("finetune", "classify", "--train", "few.tsv", "--dev", "few.tsv", "--model", "bert")
     run(*options, "--run-dir", "runs/whole", *SMALL, "--batch-size", 2, "--lora", 2)
     fit, stopped = TaskModel.fit, []
@@ -226,7 +220,7 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on_by_its_folder(run, files, m
         assert runs[0] == runs[1]
 
 
-def test_the_folder_of_a_run_stands_for_its_model_in_every_command(run, error, reviews):
+def test_every_command_accepts_a_run_folder_as_its_model(run, error, reviews):
     model = ("--model", "runs/reviews")
     assert "SequenceClassifier" in run("inspect", "runs/reviews").stdout
     assert "good" in run("classify", "a good film", *model).stdout
@@ -237,7 +231,7 @@ def test_the_folder_of_a_run_stands_for_its_model_in_every_command(run, error, r
     assert "no run that can be resumed" in error("pretrain", "--resume", "runs/reviews")
 
 
-def test_peek_shows_the_data_and_trains_nothing(run, files):
+def test_peek_shows_the_data_without_training(run, files):
     out = run("finetune", "classify", "--train", "reviews.tsv", "--model", "bert", "--peek").stdout
     assert "good" in out
     assert "[CLS]" in out
@@ -246,7 +240,7 @@ def test_peek_shows_the_data_and_trains_nothing(run, files):
     assert "longer than 24" in asked.stdout
 
 
-def test_bad_input_is_one_line(error, files, reviews):
+def test_bad_input_gives_a_one_line_error(error, files, reviews):
     (files / "one.tsv").write_text("label\ttext\ngood\ta film\ngood\tthe film\n")
     (files / "other.tsv").write_text("label\ttext\nfine\ta film\ngood\tthe film\n")
     pooled = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, pooler=False,

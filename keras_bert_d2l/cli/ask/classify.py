@@ -1,0 +1,55 @@
+"""`keras-bert-d2l classify`."""
+
+import dataclasses
+from typing import Any
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Json, TaskModel, Texts
+from keras_bert_d2l.cli.lines import print_answers, read_pairs, read_texts
+from keras_bert_d2l.cli.loading import load
+
+
+def classify(
+    *texts: Texts,
+    model: TaskModel,
+    file: File = None,
+    pairs: Flag = False,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Predict the label, or the score, of a text or a pair of texts.
+
+    Texts that are too long for the model are truncated, as in training.
+
+    For example:
+
+    - `keras-bert-d2l classify "what a film" "a bore" --model runs/reviews`
+    - `keras-bert-d2l classify --pairs "a man sleeps" "a man is awake" --model runs/nli`
+    - `cat lines.txt | keras-bert-d2l classify - --json --model runs/reviews`
+
+    Args:
+        pairs: Read pairs of texts: two arguments each, or lines with a tab between.
+    """
+    firsts, seconds = read_pairs(texts, file) if pairs else (read_texts(texts, file), None)
+    task = load(model, heads=False).model
+    ask: Any = kb.regress if isinstance(task, kb.SequenceRegressor) else kb.classify
+
+    def ask_part(part: slice) -> list[tuple[dict[str, str], Any]]:
+        texts_b = None if seconds is None else seconds[part]
+        answers = ask(task, firsts[part], texts_b, batch_size=batch_size)
+        more = [{"text_b": text} for text in texts_b] if texts_b else [{}] * len(answers)
+        return list(zip(more, answers, strict=True))
+
+    print_answers(
+        firsts,
+        ask_part,
+        lambda text, found: {"text": text, **found[0], **dataclasses.asdict(found[1])},
+        lambda text, found: f"{_line(found[1])}  {' | '.join([text, *found[0].values()])}",
+        json=json,
+    )
+
+
+def _line(one: "kb.Classification | kb.Regression") -> str:
+    if isinstance(one, kb.Classification):
+        return ", ".join(f"{label} {one.scores[label]:.3f}" for label in one.labels) or "-"
+    return ", ".join(f"{name} {score:.3f}" for name, score in one.scores.items())

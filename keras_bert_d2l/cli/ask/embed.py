@@ -1,0 +1,80 @@
+"""`keras-bert-d2l embed`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OptionalOut, Texts, Truncate
+from keras_bert_d2l.cli.lines import as_json_line, in_parts, read_texts
+from keras_bert_d2l.cli.loading import load_with_tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_DIGITS = 9  # enough to distinguish any two float32 numbers
+
+
+def embed(
+    *texts: Texts,
+    file: File = None,
+    model: Model = None,
+    out: OptionalOut = None,
+    truncate: Truncate = False,
+    batch_size: BatchSize = 32,
+) -> None:
+    """Encode texts as vectors, which can be compared.
+
+    A TextEmbedder uses its own pooling. A plain BERT uses the mean of the token vectors,
+    normalized to length 1.
+
+    For example:
+
+    - `keras-bert-d2l embed --file lines.txt --model downloads/minilm --out vectors.npy`
+    - `cat lines.txt | keras-bert-d2l embed - --model downloads/minilm > vectors.jsonl`
+
+    Args:
+        out: File to write: .npy for an array with one row per text, or .jsonl. [default: print
+            JSON, one object per line]
+    """
+    if out is not None and out.suffix not in (".npy", ".jsonl"):
+        raise ValueError(f"--out must end in .npy or .jsonl. Received: {str(out)!r}.")
+    found = read_texts(texts, file)
+    embedder = load_embedder(model)
+    options: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate}
+    if out is None:
+        for part in in_parts(len(found)):
+            for text, vector in zip(
+                found[part], kb.embed(embedder, found[part], **options), strict=True
+            ):
+                print(_line(text, vector))
+        return
+    import numpy as np
+
+    from keras_bert_d2l.data.tasks.examples import how_many
+    from keras_bert_d2l.files import replacing_file
+
+    vectors = np.concatenate(
+        [
+            kb.embed(embedder, found[part], **options)
+            for part in in_parts(len(found), to_stdout=False)
+        ]
+    )
+    with replacing_file(out) as temporary, open(temporary, "wb") as stream:
+        if out.suffix == ".npy":
+            np.save(stream, vectors)
+        else:
+            for text, vector in zip(found, vectors, strict=True):
+                stream.write(f"{_line(text, vector)}\n".encode())
+    print(f"{how_many(len(vectors), 'vector')} of {vectors.shape[1]} numbers in {out}")
+
+
+def load_embedder(model: Path | None) -> "kb.TextEmbedder":
+    """Load a model that encodes texts; a plain BERT gets the default pooling."""
+    loaded, tokenizer = load_with_tokenizer(model, heads=False)
+    if isinstance(loaded, kb.BERTModel):
+        return kb.TextEmbedder(loaded, tokenizer=tokenizer)
+    return loaded
+
+
+def _line(text: str, vector: "np.ndarray") -> str:
+    return as_json_line({"text": text, "vector": vector.tolist()}, _DIGITS)

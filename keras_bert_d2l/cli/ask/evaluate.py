@@ -1,0 +1,79 @@
+"""`keras-bert-d2l evaluate`."""
+
+import dataclasses
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, Json, OptionalOut, TaskModel
+from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.loading import load_task
+from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+
+
+@takes_options(TaskRunOptions, {"Data": "text text_b label id separator header max_len"})
+def evaluate(
+    *,
+    data: Path,
+    model: TaskModel,
+    batch_size: BatchSize = 32,
+    null_threshold: float | None = None,
+    out: OptionalOut = None,
+    json: Json = False,
+    max_len: int | None = None,
+    **columns: Any,
+) -> None:
+    """Measure a fine-tuned model: metrics, confusions and its most confident mistakes.
+
+    For example:
+
+    - `keras-bert-d2l evaluate --model runs/reviews --data test.tsv`
+    - `keras-bert-d2l evaluate --model runs/pos --data test.conllu --label UPOS --out pos.json`
+
+    Args:
+        data: Labeled examples, in any format `finetune` reads.
+        null_threshold: Count a question as unanswered when the no-answer score beats the best
+            answer by more than this. [default: the best threshold for these examples]
+        out: Also write metrics and mistakes to this JSON file.
+    """
+    trained, task = load_task(model)
+    examples = kb.read_examples(
+        task, data, multi_label=getattr(trained, "multi_label", False), labeled=True, **columns
+    )
+    for line in examples.dropped_in_words():
+        print(line, file=sys.stderr)
+    with stage(f"Evaluating on {len(examples):,} examples"):
+        found = kb.evaluate(
+            trained, examples, batch_size=batch_size, max_len=max_len, null_threshold=null_threshold
+        )
+    facts = {
+        "model": str(model),
+        "data": str(data),
+        "sha256": examples.sha256,
+        "dropped": dict(examples.dropped),
+        **_as_json(found),
+    }
+    if json:
+        print(json_format.dumps(facts))
+    else:
+        kb.print_evaluation(found)
+    if out is not None:
+        from keras_bert_d2l.files import write_text
+
+        write_text(out, json_format.dumps(facts, indent=2) + "\n")
+        print(f"Written to {out}", file=sys.stderr if json else sys.stdout)
+
+
+def _as_json(found: "kb.Evaluation") -> dict[str, Any]:
+    confusion = found.confusion
+    return {
+        "task": found.task,
+        "examples": found.num_examples,
+        "metrics": found.metrics,
+        "confusion": confusion
+        and {"labels": confusion.labels, "counts": confusion.counts.tolist()},
+        "errors": [dataclasses.asdict(mistake) for mistake in found.errors],
+    }

@@ -1,0 +1,157 @@
+"""The input of `predict`: a file or standard input, read as examples of a task."""
+
+import dataclasses
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from keras_bert_d2l.cli.lines import STDIN
+from keras_bert_d2l.data.tasks.examples import (
+    QuestionExamples,
+    TaskExamples,
+    TextExamples,
+    how_many,
+)
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
+from keras_bert_d2l.text.corpus.reading import bare_suffix
+
+_LINES = (".txt", ".text")  # endings of files with one text per line
+_BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # other texts may begin with a bracket as well
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lines(TaskExamples):
+    """Texts to tag that are not split into words yet, unlike `WordExamples`."""
+
+    sequences: ClassVar[tuple[str, ...]] = ("texts",)
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
+
+    texts: tuple[str, ...]
+    task: str = "tag"
+
+
+def read_input(
+    task: str,
+    source: str,
+    columns: Mapping[str, Any],
+    context: Path | None,
+    labels: Sequence[str],
+) -> TaskExamples:
+    """Return the examples of a file or of standard input.
+
+    Args:
+        task: Task of the model.
+        source: Path of the file, or `STDIN`.
+        columns: The named columns, as for `read_examples`.
+        context: File with the text that all questions are about.
+        labels: Labels of the model, by which a file of words and tags is recognized.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: The input has no text, or does not suit the task.
+    """
+    if source != STDIN:
+        return _read_file(task, Path(source), columns, context, labels)
+    content = sys.stdin.buffer.read()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"stdin{_ending(content, is_table=bool(columns))}")
+        path.write_bytes(content)
+        try:
+            return _read_file(task, path, columns, context, labels)
+        except ValueError as error:
+            raise ValueError(str(error).replace(repr(str(path)), "standard input")) from error
+
+
+def remarks(examples: TaskExamples, columns: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a user should know about how the input was read: doubts, and what was dropped."""
+    if isinstance(examples, Lines):
+        yield (
+            f"read as {how_many(len(examples), 'text')}, one per line; if it has words in columns, "
+            "name their column, as in --text 1"
+        )
+    is_pair = isinstance(examples, TextExamples) and examples.texts_b is not None
+    first, second = (examples.columns.get(name, "") for name in ("text", "text_b"))
+    if is_pair and "text" not in columns and first.isdecimal():  # the table has no column names
+        yield (
+            f"read as pairs of texts, columns {first} and {second}; if one holds labels, name the "
+            f"column of the texts, as in --text {first}"
+        )
+    yield from examples.dropped_in_words()
+
+
+def _ending(content: bytes, *, is_table: bool) -> str:
+    """Return the file name extension that suits the content of standard input."""
+    text = content.decode("utf-8-sig", errors="replace").lstrip()
+    if _BEGINS_JSON.match(text):
+        return ".json"
+    if is_table:
+        return ".tsv" if "\t" in text.partition("\n")[0] else ".csv"
+    return ".txt"
+
+
+def _read_file(
+    task: str,
+    path: Path,
+    columns: Mapping[str, Any],
+    context: Path | None,
+    labels: Sequence[str],
+) -> TaskExamples:
+    if not path.exists():
+        raise FileNotFoundError(f"No file {str(path)!r}.")
+    is_lines = context is not None or bare_suffix(path) in _LINES
+    file = read_file(path) if is_lines else None
+    if file is None or (context is None and (columns or _is_table(file, labels, task))):
+        return read_examples(task, path, **columns, labeled=False)
+    return _line_examples(task, file, context)
+
+
+def _line_examples(task: str, file: TextFile, context: Path | None) -> TaskExamples:
+    """Return one example per line of a file, named by its line number."""
+    lines = file.lines()
+    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
+    if not filled:
+        raise ValueError(f"{str(file.path)!r} has no text.")
+    empty = sorted(set(range(filled[0], filled[-1])) - set(filled))
+    texts = tuple(lines[number - 1] for number in filled)
+    fields: dict[str, Any] = {"ids": tuple(map(str, filled))}
+    if empty:
+        fields["dropped"] = {"empty line": len(empty)}
+        fields["first_dropped"] = {"empty line": f"line {empty[0]:,}"}
+    if task == "tag":
+        return Lines(texts=texts, **fields)
+    if task == "answer":
+        if context is None:
+            raise ValueError(
+                "Questions need a text: name its file with --context, or give a file of "
+                "questions with their contexts, as JSONL, TSV or SQuAD JSON."
+            )
+        about = read_file(context).text
+        return QuestionExamples(questions=texts, contexts=(about,) * len(texts), **fields)
+    return TextExamples(task=task, texts=texts, **fields)
+
+
+def _is_table(file: TextFile, labels: Sequence[str], task: str) -> bool:
+    """Return whether a file of lines is a table: every line has the same number of tabs.
+
+    For tags also CoNLL-U, files with CoNLL's document markers, and files in which most lines have
+    the same number of words and end with a tag of the model.
+    """
+    lines = [line for line in file.lines() if line.strip()]
+    if task == "tag":
+        if is_conllu(file) or any(line.startswith(DOCUMENTS) for line in lines):
+            return True
+        lines = [line for line in lines if not line.startswith("#")]  # comments
+    tabs = {line.count("\t") for line in lines}
+    if len(tabs) == 1 and tabs != {0}:
+        return True
+    # Tags such as the Penn Treebank's "." do not count, because texts end with them as well.
+    tags = {label for label in labels if any(map(str.isalnum, label))}
+    rows = [line.split() for line in lines] if task == "tag" else []
+    tagged = Counter(len(row) for row in rows if len(row) > 1 and row[-1] in tags)
+    return 2 * max(tagged.values(), default=0) > len(lines)

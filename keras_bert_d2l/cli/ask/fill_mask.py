@@ -1,0 +1,38 @@
+"""`keras-bert-d2l fill-mask`."""
+
+import dataclasses
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK
+from keras_bert_d2l.cli.lines import print_answers, read_texts
+from keras_bert_d2l.cli.loading import load_with_tokenizer
+
+
+def fill_mask(
+    *texts: Texts,
+    file: File = None,
+    model: Model = None,
+    top_k: TopK = 5,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Predict the tokens behind each [MASK] of a text.
+
+    For example: `keras-bert-d2l fill-mask "paris is the [MASK] of france" --model runs/mine`
+    """
+    found = read_texts(texts, file)
+    bert, tokenizer = load_with_tokenizer(model)
+    print_answers(
+        found,
+        lambda part: kb.fill_mask(bert, tokenizer, found[part], top_k, batch_size=batch_size),
+        lambda text, masks: {
+            "text": text,
+            "masks": [[dataclasses.asdict(one) for one in predictions] for predictions in masks],
+        },
+        lambda text, masks: "\n    ".join([text, *map(_line, masks)]),
+        json=json,
+    )
+
+
+def _line(predictions: list["kb.Prediction"]) -> str:
+    return ", ".join(f"{one.token} {one.score:.3f}" for one in predictions)

@@ -1,0 +1,37 @@
+"""`keras-bert-d2l next-sentence`."""
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, PairedTexts
+from keras_bert_d2l.cli.lines import print_answers, read_pairs
+from keras_bert_d2l.cli.loading import load_with_tokenizer
+
+
+def next_sentence(
+    *texts: PairedTexts,
+    file: File = None,
+    model: Model = None,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Estimate the probability that the second text of a pair follows the first.
+
+    For example:
+
+    - `keras-bert-d2l next-sentence "it began to rain" "she opened her umbrella" --model runs/mine`
+    - `keras-bert-d2l next-sentence --file pairs.tsv --model runs/mine`
+    """
+    firsts, seconds = read_pairs(texts, file)
+    bert, tokenizer = load_with_tokenizer(model)
+
+    def ask(part: slice) -> list[tuple[str, float]]:
+        pairs = firsts[part], seconds[part]
+        scores = kb.next_sentence_score(bert, tokenizer, *pairs, batch_size).tolist()
+        return list(zip(seconds[part], scores, strict=True))
+
+    print_answers(
+        firsts,
+        ask,
+        lambda a, found: {"text": a, "text_b": found[0], "score": found[1]},
+        lambda a, found: f"{found[1]:.3f}  {a} | {found[0]}",
+        json=json,
+    )

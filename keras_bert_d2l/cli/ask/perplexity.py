@@ -1,0 +1,45 @@
+"""`keras-bert-d2l perplexity`."""
+
+import dataclasses
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts
+from keras_bert_d2l.cli.lines import print_answers, read_texts
+from keras_bert_d2l.cli.loading import load_with_tokenizer
+
+
+def perplexity(
+    *texts: Texts,
+    file: File = None,
+    model: Model = None,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Measure how well a model predicts each token of a text from all other tokens.
+
+    Prints the pseudo-perplexity, the number of tokens and the text. A pseudo-perplexity of 10
+    means that the model is as uncertain as among 10 equally likely tokens. Each token is masked
+    once, so a text of n tokens costs as much as n texts.
+
+    For example: `keras-bert-d2l perplexity --file held_out.txt --model runs/mine`
+    """
+    found = read_texts(texts, file)
+    bert, tokenizer = load_with_tokenizer(model)
+    measured: list[kb.Perplexity] = []
+
+    def ask(part: slice) -> list["kb.Perplexity"]:
+        answers = kb.pseudo_perplexity(bert, tokenizer, found[part], batch_size)
+        measured.extend(answers)
+        return answers
+
+    print_answers(
+        found, ask, lambda text, one: {"text": text, **dataclasses.asdict(one)}, _line, json=json
+    )
+    if not json and len(measured) > 1:
+        from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity
+
+        print(_line(f"(all {len(measured):,} texts)", joint_perplexity(measured)))
+
+
+def _line(text: str, one: "kb.Perplexity") -> str:
+    return f"{one.perplexity:10.2f}  {one.num_tokens:>6}  {text}"

@@ -1,0 +1,82 @@
+"""`keras-bert-d2l predict`."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+from cyclopts import Parameter
+
+from keras_bert_d2l.cli.arguments import BatchSize, NullThreshold, OptionalOut, TaskModel
+from keras_bert_d2l.cli.lines import STDIN, as_json_line, progress_bar
+from keras_bert_d2l.cli.loading import load_task, tuned_threshold
+from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+
+_AT_ONCE = 1024  # examples, after which the results are written
+
+
+@takes_options(TaskRunOptions, {"Data": "text text_b id header max_len"})
+def predict(
+    source: Annotated[str, Parameter(name="INPUT")],
+    /,
+    *,
+    model: TaskModel,
+    out: OptionalOut = None,
+    context: Path | None = None,
+    batch_size: BatchSize = 32,
+    max_len: int | None = None,
+    null_threshold: NullThreshold = None,
+    **columns: Any,
+) -> None:
+    """Ask a fine-tuned model about every text of a file, and write one JSON object per line.
+
+    Each object has the `id` and the text of its example and, depending on the task, `label`,
+    `score` and `scores`; `labels`; `score`; `tags`; or `answer` with its position in the text.
+
+    For example:
+
+    - `keras-bert-d2l predict reviews.txt --model runs/reviews --out labels.jsonl`
+    - `keras-bert-d2l predict pairs.tsv --model runs/nli --text premise --text-b hypothesis`
+    - `keras-bert-d2l predict questions.txt --context article.txt --model runs/qa`
+    - `echo "what a film" | keras-bert-d2l predict - --model runs/reviews`
+
+    Args:
+        source: File of texts, one per line; or TSV, CSV or JSONL with named columns, CoNLL or SQuAD
+            JSON; or - for standard input.
+        out: File to write. [default: standard output]
+        context: File with the text that all questions are about; INPUT has the questions.
+    """
+    trained, task = load_task(model)
+    from keras_bert_d2l.cli.ask.examples import read_input, remarks
+    from keras_bert_d2l.cli.ask.results import results
+    from keras_bert_d2l.data.tasks.examples import how_many
+
+    options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
+    if task == "answer":
+        tuned = tuned_threshold(model)
+        options["null_threshold"] = tuned if null_threshold is None else null_threshold
+    examples = read_input(task, source, columns, context, getattr(trained, "labels", ()))
+    for remark in remarks(examples, columns):
+        print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
+    num_examples = len(examples.ids)
+    with _writable(out) as file, progress_bar("Asking", is_shown=out is not None) as update:
+        for start in range(0, num_examples, _AT_ONCE):
+            end = min(start + _AT_ONCE, num_examples)
+            for record in results(trained, examples.subset(range(start, end)), options):
+                file.write(as_json_line(record) + "\n")
+            update(end, num_examples)
+    if out is not None:
+        print(f"{how_many(num_examples, 'answer')} in {out}")
+
+
+@contextlib.contextmanager
+def _writable(out: Path | None) -> Iterator[IO[str]]:
+    from keras_bert_d2l.files import replacing_file
+
+    if out is None:
+        yield sys.stdout
+        return
+    with replacing_file(out) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file

@@ -1,0 +1,40 @@
+"""`keras-bert-d2l similar`."""
+
+import dataclasses
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK, Truncate
+from keras_bert_d2l.cli.ask.embed import load_embedder
+from keras_bert_d2l.cli.lines import as_json_line, read_texts
+
+
+def similar(
+    query: str,
+    /,
+    *texts: Texts,
+    file: File = None,
+    model: Model = None,
+    top_k: TopK = 5,
+    truncate: Truncate = False,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Find the texts most similar to a query. Prints score, line number (from 1) and text.
+
+    For example: `keras-bert-d2l similar "how do i log in?" --file faq.txt --model downloads/minilm`
+
+    Args:
+        query: Text to search for.
+    """
+    found = read_texts(texts, file)
+    if not query.strip():
+        raise ValueError("QUERY must be a text. Received: an empty one.")
+    embedder = load_embedder(model)
+    width = len(str(len(found)))
+    for match in kb.similar(
+        embedder, found, query, top_k, batch_size=batch_size, truncate=truncate
+    ):
+        if json:
+            print(as_json_line(dataclasses.asdict(match)))
+        else:
+            print(f"{match.score:6.3f}  {match.index + 1:>{width}}  {match.text}")

@@ -1,0 +1,36 @@
+"""`keras-bert-d2l convert`."""
+
+from pathlib import Path
+from typing import Literal
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.checkpoints.inspect import NumHeads, Source
+from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.loading import checkpoint_folder
+
+
+def convert(
+    source: Source,
+    target: Path,
+    /,
+    *,
+    format: Literal["native", "google", "huggingface", "book"] = "native",
+    num_heads: NumHeads = None,
+) -> None:
+    """Convert a checkpoint to the format of another program.
+
+    The format of SOURCE is detected. Architectures that the target format cannot express are
+    rejected.
+
+    For example:
+
+    - `keras-bert-d2l convert runs/mine hf/mine --format huggingface`
+    - `keras-bert-d2l convert downloads/uncased_L-2_H-128_A-2 checkpoints/tiny`
+
+    Args:
+        target: Folder to write.
+        format: Format to write.
+    """
+    with stage("Converting the checkpoint"):
+        kb.convert_checkpoint(checkpoint_folder(source), target, format, num_heads=num_heads)
+    print(f"Written to {target}")

@@ -1,0 +1,41 @@
+"""`keras-bert-d2l inspect`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.types import PositiveInt
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.loading import checkpoint_folder
+
+_COLUMNS = ("name", "shape", "dtype", "mean", "std")
+
+Source = Annotated[
+    Path,
+    Parameter(
+        help="Folder of a checkpoint, file of weights, prefix of a TF1 checkpoint, or folder of a "
+        "run, whose best checkpoint is used."
+    ),
+]
+NumHeads = Annotated[
+    PositiveInt | None,
+    Parameter(help="Attention heads per block, if the checkpoint does not state it."),
+]
+
+
+def inspect(source: Source, /, *, num_heads: NumHeads = None) -> None:
+    """Describe a checkpoint and list its weights, with their mean and standard deviation.
+
+    For example: `keras-bert-d2l inspect checkpoints/tiny`
+    """
+    summary, weights = kb.inspect_checkpoint(checkpoint_folder(source), num_heads=num_heads)
+    print(summary)
+    rows = [_COLUMNS]
+    for one in weights:
+        shape = " x ".join(map(str, one.shape))
+        rows.append((one.name, shape, one.dtype, f"{one.mean:.5f}", f"{one.std:.5f}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
+        print("  ".join([f"{name:{widths[0]}}", *cells]))

@@ -1,0 +1,69 @@
+"""Loading the model that a command asks or exports."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keras_bert_d2l import quickstart
+from keras_bert_d2l.cli.lines import stage
+
+if TYPE_CHECKING:
+    from keras_bert_d2l import Pretrained, Tokenizer
+
+
+def checkpoint_folder(path: Path) -> Path:
+    """Return the folder of the best checkpoint of a run, or any other path unchanged."""
+    from keras_bert_d2l.training import run_folder
+
+    return run_folder.checkpoint_folder(path)
+
+
+def load(model: Path | None, *, heads: bool = True) -> "Pretrained":
+    """Load the checkpoint that `--model` names, or that of the newest run of quickstart.
+
+    Weights of heads that the checkpoint lacks are reported on stderr, unless `heads` is false.
+    """
+    with stage("Loading TensorFlow and the model"), contextlib.redirect_stdout(sys.stderr):
+        from keras_bert_d2l.checkpoints.loading import HEADS, load_pretrained
+
+        folder = checkpoint_folder(model or quickstart.newest_run())
+        return load_pretrained(folder, heads=HEADS if heads else (), verbose=False)
+
+
+def tokenizer_of(loaded: "Pretrained") -> "Tokenizer":
+    """Return the tokenizer of a checkpoint, or raise `ValueError` if it has none."""
+    if loaded.tokenizer is None:
+        raise ValueError("The checkpoint has no vocabulary, which it needs to read text.")
+    return loaded.tokenizer
+
+
+def load_with_tokenizer(model: Path | None, *, heads: bool = True) -> "tuple[Any, Tokenizer]":
+    """Load a checkpoint, and return its model, of any kind, and its tokenizer."""
+    loaded = load(model, heads=heads)
+    return loaded.model, tokenizer_of(loaded)
+
+
+def load_task(model: Path) -> tuple[Any, str]:
+    """Load a fine-tuned model, and return it with the name of its task.
+
+    Raises:
+        ValueError: The checkpoint is not that of a fine-tuned model.
+    """
+    loaded = load(model, heads=False).model
+    from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
+
+    for task, kind in TASK_MODELS.items():
+        if type(loaded) is kind:
+            return loaded, task
+    raise ValueError(
+        f"{str(model)!r} must hold a model for one of {', '.join(TASK_MODELS)}. Received: a "
+        f"{type(loaded).__name__}; `keras-bert-d2l finetune` makes one from it."
+    )
+
+
+def tuned_threshold(model: Path) -> float | None:
+    """Return the no-answer threshold that was best on the development data of a run, if any."""
+    from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
+
+    return tuned_null_threshold(model)

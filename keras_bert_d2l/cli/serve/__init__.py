@@ -1,0 +1,1 @@
+"""Commands that export a model and serve it."""

@@ -1,0 +1,44 @@
+"""`keras-bert-d2l export`."""
+
+from cyclopts.types import PositiveInt
+
+import keras_bert_d2l as kb
+from keras_bert_d2l import quickstart
+from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, TopK
+from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.loading import checkpoint_folder, load
+
+
+def export(
+    *,
+    out: OutFolder,
+    model: Model = None,
+    version: PositiveInt | None = None,
+    pairs: Flag = False,
+    top_k: TopK = 5,
+    null_threshold: NullThreshold = None,
+) -> None:
+    """Export a SavedModel that answers strings, for TensorFlow Serving or plain TensorFlow.
+
+    A fine-tuned model gives the answers of its task, any other model fills masks.
+
+    For example: `keras-bert-d2l export --model runs/mine --out saved_models/mine`
+
+    Args:
+        version: Number of the version, a subfolder of --out. [default: the next one]
+        pairs: Classify or score pairs of texts, not single ones.
+    """
+    source = model or quickstart.newest_run()
+    loaded = load(source)
+    with stage("Exporting the model"):
+        folder = kb.export_saved_model(
+            loaded.model,
+            out,
+            loaded.tokenizer,
+            version,
+            pairs=pairs,
+            top_k=top_k,
+            null_threshold=null_threshold,
+            run_dir=None if checkpoint_folder(source) == source else source,
+        )
+    print(f"Exported to {folder}")

@@ -1,0 +1,25 @@
+"""`keras-bert-d2l export-onnx`."""
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Flag, Model, OutFolder
+from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.loading import load
+
+
+def export_onnx(
+    *,
+    out: OutFolder,
+    model: Model = None,
+    int8: Flag = False,
+) -> None:
+    """Export a model to ONNX, from token ids to logits, together with its vocabulary.
+
+    For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`
+
+    Args:
+        int8: Quantize to 8-bit integers: faster on new CPUs, less accurate.
+    """
+    loaded = load(model)
+    with stage("Exporting the model"):
+        file = kb.export_onnx(loaded.model, out, loaded.tokenizer, int8=int8)
+    print(f"Exported to {file}")

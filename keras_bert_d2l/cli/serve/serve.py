@@ -1,0 +1,39 @@
+"""`keras-bert-d2l serve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from keras_bert_d2l.cli.lines import stage
+
+
+def serve(
+    path: Path,
+    /,
+    *,
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8501,
+    host: str = "127.0.0.1",
+    name: str | None = None,
+) -> None:
+    """Serve a SavedModel over the REST API of TensorFlow Serving, for development and tests.
+
+    Do not use it in production. New versions are loaded as they appear. Press Ctrl-C to stop.
+
+    For example: `keras-bert-d2l serve saved_models/mine`
+
+    Args:
+        path: Folder with the versions of a model, exported by any program.
+        port: Port to listen on; 0 for any free one.
+        host: Address of this machine to listen on.
+        name: Name of the model. [default: the name of its folder]
+    """
+    try:
+        with stage("Importing TensorFlow"):
+            from keras_bert_d2l.serving.server import local_server
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            'The local server needs starlette and uvicorn: pip install "keras-bert-d2l[serving]".'
+        ) from error
+    local_server.serve(path, name=name, host=host, port=port)

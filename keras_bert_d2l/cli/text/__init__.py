@@ -1,0 +1,1 @@
+"""Commands on raw text: vocabulary, token store, report."""

@@ -1,0 +1,82 @@
+"""`keras-bert-d2l data-report`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import OptionalOut
+from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from keras_bert_d2l.data.report.sample import Word
+
+_SHOWN = 3  # examples
+_STYLES = {
+    "special": "dim",
+    "masked": "bold white on red",
+    "replaced": "bold black on yellow",
+    "kept": "bold black on green",
+}
+
+
+@takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
+def data_report(
+    store: Path,
+    /,
+    *,
+    out: OptionalOut = None,
+    **examples: Any,
+) -> None:
+    """Show what a model sees of a tokenized text: lengths, padding, masks and unknown words.
+
+    For example:
+    `keras-bert-d2l data-report stores/books --out report.html --masking whole_word`
+
+    Args:
+        store: Token store, a folder that `prepare` wrote.
+        out: Also write the report to this HTML file.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from keras_bert_d2l.data.report.page import write_page
+
+    opened = kb.TokenStore.open(store)
+    with stage("Reading the token store"):
+        found = kb.data_report(opened, opened.tokenizer(), **examples)
+    if out is not None:
+        write_page(found, out)
+    console = Console()
+    console.print(_table(found))
+    for example in found.examples[:_SHOWN]:
+        console.print(Text.assemble(*map(_styled, example.words)), "")
+    if out is not None:
+        print(f"Full report: {out}")
+
+
+def _table(found: "kb.DataReport") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"What a model sees of {found.source}", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_column(justify="right")
+    for group in found.groups():
+        table.add_section()
+        for number, (name, value) in enumerate(group.figures):
+            table.add_row("" if number else group.title, Text(name), Text(value))
+    return table
+
+
+def _styled(word: "Word") -> "Text":
+    from rich.text import Text
+
+    space = " " if word.starts_word else ""
+    text = word.seen if word.kind in ("text", "special") else f"{word.seen}({word.original})"
+    return Text.assemble(space, (text, _STYLES.get(word.kind, "")))

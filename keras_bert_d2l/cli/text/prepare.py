@@ -1,0 +1,107 @@
+"""`keras-bert-d2l prepare`."""
+
+import functools
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.types import PositiveInt
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, one_or_many
+from keras_bert_d2l.cli.lines import progress_bar, stage
+from keras_bert_d2l.cli.record_options import panel, takes_options
+from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions
+
+if TYPE_CHECKING:
+    from keras_bert_d2l.data.store.token_store import TokenStore
+
+
+@takes_options(
+    PretrainingOptions,
+    {
+        "Text": "lowercase layout",
+        "Static masks": "max_len masking objective short_seq_prob seed",
+    },
+)
+def prepare(
+    texts: Corpus,
+    /,
+    *,
+    out: OutFolder,
+    vocab: Path,
+    lowercase: bool = True,
+    layout: Layout = "auto",
+    compat: Literal["google", "huggingface"] = "google",
+    workers: PositiveInt = 1,
+    deduplicate: Flag = False,
+    beam: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    static_masks: Annotated[Path | None, Parameter(group=panel("Static masks"))] = None,
+    dupe_factor: Annotated[PositiveInt | None, Parameter(group=panel("Static masks"))] = None,
+    **examples: Any,
+) -> None:
+    """Tokenize text once, into a token store that `pretrain` reads fast and in any order.
+
+    If the command is stopped, run it again to resume. A run on a finished store checks the store.
+
+    For example:
+
+    - `keras-bert-d2l prepare books/ --vocab vocab.txt --out stores/books --workers 8`
+    - `keras-bert-d2l pretrain stores/books --run-dir runs/books`
+
+    Args:
+        vocab: Vocabulary file, a `vocab.txt`.
+        compat: Reference tokenizer whose token ids are reproduced.
+        workers: Number of processes, one per CPU core.
+        deduplicate: Discard copies of documents.
+        beam: Tokenize on many machines with Apache Beam. Takes the options of a runner, such as
+            "--runner=FlinkRunner --flink_master=host:8081". Needs `keras-bert-d2l[beam]`, and text
+            and folder where every worker can reach them.
+        static_masks: Also write examples with fixed masks to this file, as TFRecords in the format
+            of google-research/bert. The other options of this group apply to these examples.
+        dupe_factor: Passes over the text, each with different masks. [default: 10]
+    """
+    if dupe_factor is not None:
+        examples["dupe_factor"] = dupe_factor
+    if examples and static_masks is None:
+        raise ValueError(
+            "A token store has neither examples nor masks: training makes them. "
+            f"Received: --{next(iter(examples)).replace('_', '-')} without --static-masks."
+        )
+    if beam is not None and workers > 1:
+        raise ValueError(
+            "The runner of --beam has its own number of workers, such as --direct_num_workers. "
+            f"Received: --workers {workers}; remove it."
+        )
+    corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
+    tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab), lowercase=lowercase, compat=compat)
+    was_there = kb.TokenStore.is_at(out)
+    build: Callable[..., TokenStore] = functools.partial(kb.build_store, workers=workers)
+    if beam is not None:
+        build = functools.partial(kb.build_store_with_beam, pipeline_options=shlex.split(beam))
+    start = time.perf_counter()
+    with progress_bar("Tokenizing") as update:
+
+        def progress(num_done: int, num_parts: int, num_tokens: int) -> None:
+            rate = num_tokens / max(time.perf_counter() - start, 1e-3)
+            update(num_done, num_parts, f" ({num_tokens / 1e6:,.1f} M, {rate / 1e6:.2f} M/s)")
+
+        store = build(corpus, tokenizer, out, deduplicate=deduplicate, progress=progress)
+    with stage("Checking the token store"):
+        store.verify()
+    print(f"{'Already complete' if was_there else 'Written'}: {_summary(store)}")
+    if static_masks is not None:
+        with stage("Writing examples with static masks"):
+            count = kb.write_tfrecords(store, tokenizer, static_masks, **examples)
+        print(f"{count:,} examples with static masks in {static_masks}")
+
+
+def _summary(store: "TokenStore") -> str:
+    discarded = f", {store.num_duplicates:,} copies discarded" if store.num_duplicates else ""
+    return (
+        f"{store.num_tokens:,} tokens in {store.num_sentences:,} sentences of "
+        f"{store.num_documents:,} documents{discarded}, in {store.directory}"
+    )

@@ -1,0 +1,57 @@
+"""`keras-bert-d2l vocab`."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Corpus, Out, one_or_many
+from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.training.pretraining.options import (
+    DEFAULT_VOCAB_SIZE,
+    Layout,
+    PretrainingOptions,
+)
+
+_HELD_OUT, _ENOUGH = 20, 100  # every 20th of at least 100 documents is held out
+
+
+@takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
+def vocab(
+    texts: Corpus,
+    /,
+    *,
+    out: Out = Path("vocab.txt"),
+    vocab_size: int = DEFAULT_VOCAB_SIZE,
+    lowercase: bool = True,
+    layout: Layout = "auto",
+) -> None:
+    """Learn a WordPiece vocabulary from text. The same text always gives the same file.
+
+    With at least 100 documents, every 20th is held out, and the coverage of the vocabulary is
+    measured on these.
+
+    For example: `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
+
+    Args:
+        out: File to write, one token per line.
+    """
+    corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
+    print(f"Learning {vocab_size:,} tokens from {corpus.description}", flush=True)
+    is_enough = sum(1 for _ in itertools.islice(corpus, _ENOUGH)) == _ENOUGH
+    learned = _part(corpus, held_out=False) if is_enough else corpus
+    with stage("Learning the vocabulary"):
+        found = kb.learn_vocab(learned, vocab_size, lowercase=lowercase)
+    found.to_file(out)
+    print(f"{len(found):,} tokens in {out}")
+    measured = _part(corpus, held_out=True) if is_enough else corpus
+    with stage("Measuring its coverage"):
+        coverage = kb.measure_coverage(measured, kb.Tokenizer(found, lowercase=lowercase))
+    print(f"{'Held-out documents' if is_enough else 'The text learned from'}: {coverage}")
+
+
+def _part(corpus: "kb.Corpus", *, held_out: bool) -> Iterator[list[str]]:
+    for number, document in enumerate(corpus, 1):
+        if (number % _HELD_OUT == 0) == held_out:
+            yield document

@@ -1,0 +1,101 @@
+"""`keras-bert-d2l finetune`."""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Annotated, Unpack
+
+from cyclopts import Parameter
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Config, Flag, Resume, RunDir, run_folder
+from keras_bert_d2l.cli.record_options import help_text, panel, takes_options
+from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, TaskRunOptions
+
+
+@takes_options(
+    TaskRunOptions,
+    {
+        "Run": "model",
+        "Data": "train dev held_out text text_b label id header multi_label separator max_len",
+        "Training": "epochs batch_size learning_rate warmup weight_decay monitor patience seed",
+        "Choice of weights": "layer_decay freeze_encoder freeze_blocks lora",
+        "Devices": "precision jit",
+    },
+)
+def finetune(
+    task: Annotated[Task | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
+    /,
+    *,
+    run_dir: RunDir = None,
+    resume: Resume = None,
+    config: Config = None,
+    peek: Flag = False,
+    class_weight: Annotated[
+        tuple[str, ...], Parameter(negative="", show_default=False, group=panel("Training"))
+    ] = (),
+    **options: Unpack[TaskRunArguments],
+) -> None:
+    """Fine-tune a model on examples, and keep the epoch that is best on development data.
+
+    The run folder gets `run.yaml` (the options), `best/` (the model, for `evaluate` and
+    `predict`), `last/`, `metrics.json`, `curves.png` and TensorBoard logs. Ctrl-C saves the run
+    and prints the command that resumes it.
+
+    For example:
+
+    - `keras-bert-d2l finetune classify --train reviews.tsv --model minilm --run-dir runs/reviews`
+    - `keras-bert-d2l finetune tag --train train.conllu --dev dev.conllu --label UPOS --model minilm
+      --run-dir runs/pos`
+    - `keras-bert-d2l finetune answer --train train-v1.1.json --model runs/mine --run-dir runs/qa`
+    - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`
+    - `keras-bert-d2l finetune --resume runs/reviews`
+
+    Args:
+        peek: Show what the model would see of the data, and exit.
+        class_weight: Weight of a label in the loss, as LABEL=WEIGHT. Repeat the option for several
+            labels. [default: 1 for each label]
+    """
+    if task is not None:
+        options["task"] = task
+    if class_weight:
+        options["class_weights"] = _class_weights(class_weight)
+    given = TaskRunOptions.read_yaml(config) if config is not None else {}
+    if peek:
+        _peek(TaskRunOptions.from_dict({**given, **options}))
+        return
+    folder = run_folder(run_dir, resume)
+    kb.finetune_files(folder, resume=resume is not None, **{**given, **options})
+
+
+def _class_weights(pairs: tuple[str, ...]) -> dict[str, float]:
+    weights = {}
+    for pair in pairs:
+        label, _, weight = pair.rpartition("=")
+        try:
+            weights[label] = float(weight)
+        except ValueError:
+            label = ""
+        if not label:
+            raise ValueError(f"--class-weight must be LABEL=WEIGHT. Received: {pair!r}.")
+    return weights
+
+
+def _peek(options: TaskRunOptions) -> None:
+    from keras_bert_d2l.cli.loading import load, tokenizer_of
+    from keras_bert_d2l.training.finetuning.data import row_len
+    from keras_bert_d2l.training.finetuning.start import read_data
+
+    # Training data stand in for missing development data, so that no example is held out.
+    named = dataclasses.replace(options, dev=options.dev or options.train)
+    train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
+    loaded = load(pathlib.Path(options.model), heads=False)
+    max_len = row_len(loaded.config, options.task, options.max_len)
+    print(kb.peek(train, tokenizer_of(loaded), max_len, batch_size=options.batch_size))
+    unseen = sorted(set(dev.label_names) - set(train.label_names))
+    if unseen:
+        print(
+            "The development data have labels that the training data lack: "
+            f"{', '.join(unseen):.200}.",
+            file=sys.stderr,
+        )

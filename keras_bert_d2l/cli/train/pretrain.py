@@ -1,0 +1,55 @@
+"""`keras-bert-d2l pretrain`."""
+
+from typing import Annotated, Any, Unpack
+
+from cyclopts import Parameter
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Config, Resume, RunDir, one_or_many, run_folder
+from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
+
+
+@takes_options(
+    PretrainingOptions,
+    {
+        "Text": "vocab vocab_size lowercase layout cache_dir",
+        "Model": "preset bert_config init",
+        "Examples": "objective masking rows short_seq_prob",
+        "Training": "steps batch_size max_len short_steps short_len learning_rate warmup_steps "
+        "weight_decay seed held_out evaluate_every",
+        "Devices": "precision jit strategy tpu",
+    },
+)
+def pretrain(
+    *texts: Annotated[str, Parameter(name="TEXT")],
+    run_dir: RunDir = None,
+    resume: Resume = None,
+    config: Config = None,
+    **options: Unpack[PretrainingArguments],
+) -> None:
+    """Pretrain a BERT on masked tokens and next sentences.
+
+    The run folder gets `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
+    `best/` and `last/`, `metrics.jsonl` and TensorBoard logs. Ctrl-C saves the run and prints the
+    command that resumes it.
+
+    For example:
+
+    - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine --steps 20000`
+    - `keras-bert-d2l pretrain my_store/ --run-dir runs/mine --masking whole_word --rows packed`
+    - `keras-bert-d2l pretrain "news/*.txt.gz" --run-dir runs/news --init runs/mine`
+    - `keras-bert-d2l pretrain --config runs/mine/run.yaml --run-dir runs/again --seed 1`
+    - `keras-bert-d2l pretrain --resume runs/mine`
+
+    Args:
+        texts: Text files, folders or globs (also .gz, .xz), or the word "docstrings"; or the token
+            store that `prepare` wrote.
+    """
+    folder = run_folder(run_dir, resume)
+    given: dict[str, Any] = {"corpus": None}
+    if config is not None:
+        given |= PretrainingOptions.read_yaml(config)
+    if texts:
+        given["corpus"] = one_or_many(list(texts))
+    kb.pretrain(run_dir=folder, resume=resume is not None, **{**given, **options})
