@@ -24,7 +24,7 @@ def dot_product_attention(
     mask: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return `softmax(q k^T / sqrt(H)) v` and the weights, the softmax.
+    """Scaled dot-product attention, `softmax(q k^T / sqrt(H)) v`.
 
     Source: Vaswani et al. 2017, equation 1.
 
@@ -33,9 +33,11 @@ def dot_product_attention(
         k: Keys, `(B, N, K, H)`.
         v: Values, `(B, N, K, H)`.
         mask: Keys to attend to, bool `(B, 1, 1, K)` or `(B, 1, Q, K)`. `None`: all keys.
-        dropout: Function to apply to the weights.
+        dropout: Function to apply to the weights, for example a `keras.layers.Dropout`.
+
+    Returns: The output `(B, N, Q, H)` and the attention weights `(B, N, Q, K)`, before dropout.
     """
-    q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H), smaller than the scores
+    q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H); cheaper than scaling the scores
     scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
     weights = masked_softmax(scores, mask)  # (B, N, Q, K)
     output = ops.matmul(dropout(weights) if dropout else weights, v)  # (B, N, Q, H)

@@ -31,8 +31,8 @@ class BERTEncoder(keras.layers.Layer):
         num_blks: Number of blocks, L.
         dropout: Dropout rate after each sublayer.
         max_len: Longest sequence, in tokens.
-        **options: The keyword arguments of `BERTConfig`, of which those of the heads have no effect
-            here; `name`, `dtype` and `trainable`, as for every Keras layer.
+        **options: The keyword arguments of `BERTConfig`, where those of the heads have no effect;
+            `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`.

@@ -23,7 +23,7 @@ def test_the_books_example_has_the_books_shape():
 def test_token_segment_and_position_embeddings_are_summed():
     encoder = BERTEncoder(10, 8, 16, 2, 1, 0.0, max_len=6)
     encoder.build((None, None))
-    encoder.blks = []  # what is left is what goes into the first block
+    encoder.blks = []  # so that it returns the input of the first block
     expected = (
         encoder.token_embedding.embeddings.numpy()[TOKENS]
         + encoder.segment_embedding.embeddings.numpy()[SEGMENTS]
@@ -85,7 +85,7 @@ def test_batch_size_and_length_may_be_unknown_when_traced():
 def test_both_initializers_draw_with_their_documented_deviation():
     for initializer, token, position in (
         ("book", 0.1 / np.sqrt(12), 0.05),
-        ("truncated_normal", 0.02 * 0.88, 0.02 * 0.88),  # the cut takes 12 % off the deviation
+        ("truncated_normal", 0.02 * 0.88, 0.02 * 0.88),  # truncation reduces the deviation by 12 %
     ):
         encoder = BERTEncoder(500, 64, 64, 2, 1, 0.0, max_len=500, initializer=initializer)
         encoder.build((None, None))
@@ -167,7 +167,7 @@ def test_mask_from_tokens_treats_token_0_as_padding():
         by_hand(TOKENS, SEGMENTS, attention_mask=TOKENS > 0),
         atol=1e-6,
     )
-    shorter = np.array([2, 6])  # a token must count in both
+    shorter = np.array([2, 6])  # both masks must allow a token
     np.testing.assert_allclose(
         encoder(TOKENS, SEGMENTS, shorter)[0, :2],
         by_hand(TOKENS, SEGMENTS, shorter)[0, :2],

@@ -27,7 +27,9 @@ def drawers():
 def test_truncated_normal_weights_are_within_two_deviations_of_002():
     weights = np.asarray(dense_initializer("truncated_normal")((100, 100)))
     assert 0.039 < np.abs(weights).max() <= 0.0401
-    np.testing.assert_allclose(weights.std(), 0.0176, rtol=0.05)  # of a normal cut at two
+    np.testing.assert_allclose(
+        weights.std(), 0.0176, rtol=0.05
+    )  # of a normal distribution truncated at two deviations
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

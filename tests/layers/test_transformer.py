@@ -84,5 +84,5 @@ def test_ffn_and_block_dropout_act_only_in_training(rate):
     plain = block(X)
     assert np.abs(block(X, training=True) - plain).max() > 0.1
     np.testing.assert_array_equal(block(X), plain)
-    if rate == "block_dropout":  # the last thing that happens
+    if rate == "block_dropout":  # the last operation
         assert 0.2 < np.mean(block(X, training=True) == 0) < 0.8

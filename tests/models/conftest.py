@@ -1,4 +1,4 @@
-"""A small model and batches for it, as the data pipeline would yield them."""
+"""A small model and batches for it, like those of the data pipeline."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ VOCAB_SIZE, MAX_LEN = 60, 16
 
 @pytest.fixture
 def make_model():
-    """A function that builds the small model; its options go to `BERTModel`."""
+    """A function that builds the small model with options of `BERTModel`."""
 
     def make(dropout=0.0, **options):
         return BERTModel(VOCAB_SIZE, 32, 64, 2, 2, dropout, MAX_LEN, **options)

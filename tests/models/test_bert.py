@@ -69,7 +69,7 @@ def test_weights_exist_before_the_first_call(make_model):
 
 
 # google-research/bert, README (base and large in Devlin et al. 2019 as 110 M and 340 M); the
-# notebook's summary prints the sizes of its layers, of which this is the sum.
+# notebook's summary prints the sizes of its layers; this is their sum.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "published"),
@@ -83,7 +83,7 @@ def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, publ
         encoder.build((None, None))
         return encoder.count_params()
 
-    one_block = count(2) - count(1)  # so that the large one need not fill 1.3 GB
+    one_block = count(2) - count(1)  # so that the large model need not be built (1.3 GB)
     pooler = (config.num_hiddens**2 + config.num_hiddens) * config.pooler
     assert count(1) + (config.num_blks - 1) * one_block + pooler == published
 
@@ -113,10 +113,10 @@ def test_the_model_overfits_one_batch(make_model, make_batch, options):
 
 
 def learn_by_heart(model, *batch):
-    """Returns the figures of the first step and of the last 50 of 101."""
+    """Return the metrics of the first step and of the last 50 of 101 steps."""
     steps = tf.data.Dataset.from_tensors(batch)
     first = model.fit(steps, verbose=0, shuffle=False).history
-    # More steps, not more epochs, each of which takes longer than its step.
+    # More steps instead of more epochs, because an epoch takes longer than its one step.
     last = model.fit(steps.repeat(50), epochs=2, verbose=0, shuffle=False).history
     return {name: [first[name][0], last[name][-1]] for name in first}
 
@@ -332,7 +332,7 @@ def test_the_compiled_step_has_no_host_operations(make_model, make_batch):
     graph = step.get_concrete_function(batch).graph
     host = [op.type for op in graph.get_operations() if "PyFunc" in op.type or "Print" in op.type]
     assert host == []
-    assert float(step(batch)["loss"]) > 0  # XLA refuses a step with an operation it cannot compile
+    assert float(step(batch)["loss"]) > 0  # XLA raises if it cannot compile an operation
 
 
 def test_batch_size_and_length_may_be_unknown_when_traced(make_model, make_batch):

@@ -11,7 +11,7 @@ def make_vectors(size=8, width=5):
 
 
 def slow_loss(groups, vectors, temperature=0.05, weights=None):
-    """Khosla et al., equation 2, one vector and one partner after the other."""
+    """Compute equation 2 of Khosla et al., one vector and one partner at a time."""
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     similar = np.exp(units.astype("float64") @ units.T / temperature)
     total = count = 0.0

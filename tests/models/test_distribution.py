@@ -1,4 +1,4 @@
-"""One device and two replicas take the same steps, also where their mask counts differ."""
+"""One device and two replicas take the same steps, even if their mask counts differ."""
 
 import keras
 import numpy as np
@@ -25,7 +25,7 @@ STEPS, BATCH = 4, 8
 def test_two_replicas_train_like_one_device(make_model, make_batch, optimizer):
     batches = make_batch(STEPS * BATCH)
     counts = batches[2]["mlm"].sum(1).reshape(STEPS, 2, BATCH // 2).sum(-1)
-    assert (counts[:, 0] != counts[:, 1]).all()  # else every way to average would agree
+    assert (counts[:, 0] != counts[:, 1]).all()  # otherwise every kind of average would agree
     data = tf.data.Dataset.from_tensor_slices(batches).batch(BATCH)
     weights, logs = [], []
     for strategy in (

@@ -36,7 +36,7 @@ def batch(batch_size=4, num_tokens=12, num_predictions=3):
 
 @pytest.fixture
 def files(tmp_path):
-    """Under TensorFlow: config, weights, a batch, its outputs, the losses of three steps on it."""
+    """Config, weights, a batch, its outputs and the losses of three steps, from TensorFlow."""
     config = BERTConfig.preset(
         "tiny", vocab_size=VOCAB_SIZE, max_len=16, dropout=0.0, embedding_dropout=0.0
     )

@@ -20,7 +20,7 @@ def answer_tensors(answers: object) -> Tensor:
     Args:
         answers: A list with one entry per question: `{"text": str, "start": int}`, the answer and
             its first character in the context, or an object with these attributes; or a list of
-            answers, of which the first is used; or `None` or an empty list for no answer.
+            answers, whose first one is used; or `None` or an empty list for no answer.
             Alternatively `{"text": ..., "start": ...}` with columns for all questions. Anything
             else, for example positions of tokens, is returned unchanged.
 

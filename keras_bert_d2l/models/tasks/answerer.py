@@ -32,7 +32,7 @@ class QuestionAnswerer(TaskModel):
     `fit`, `evaluate` and `predict` also take strings. `x` is
     `{"questions": [...], "contexts": [...]}`. `y` has for each question
     `{"text": ..., "start": ...}`, the answer and its first character in the context, or an object
-    with these attributes; or a list of answers, of which the first is used; or `None` or an empty
+    with these attributes; or a list of answers, whose first one is used; or `None` or an empty
     list if the context has no answer. Both may also come as a dataset of batches, with the labels
     `{"text": (B,), "start": (B,)}` and the text `""` for no answer.
 

@@ -162,7 +162,7 @@ class TaskModel(BatchModel):
             loss: As in Keras. `None`: the task's loss and, if no metrics are given, its metrics.
             class_weights: Weights of labels in the task's loss; 1 for labels that are missing.
             **options: Other keyword arguments of `keras.Model.compile`. `jit_compile` is `False`
-                by default, because XLA would compile anew for every length of a batch.
+                by default, because XLA would recompile for every length of a batch.
 
         Raises:
             ValueError: `class_weights` names an unknown label, or comes with a loss or a task that

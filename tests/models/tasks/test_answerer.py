@@ -37,7 +37,7 @@ def tokenizer():
 
 @pytest.fixture
 def make_answerer(tokenizer):
-    """A function that makes a small model, without graphs, which would take longer to make."""
+    """A function that makes a small model without graphs, because tracing them takes long."""
 
     def make(run_eagerly=True):
         bert = BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN)
@@ -79,7 +79,7 @@ def test_a_model_learns_questions_given_as_strings(make_answerer, windows):
     model = make_answerer(run_eagerly=False)
     labels = as_labels(spans_by_characters(windows, ANSWERS))
     before = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)["loss"]
-    # Many questions, not many epochs: each of them starts the pipeline of the tokenizer anew.
+    # Many questions in one epoch, because every epoch restarts the tokenizer's pipeline.
     many = {name: texts * 100 for name, texts in X.items()}
     held_out = (X, ANSWERS)
     log = model.fit(many, ANSWERS * 100, 8, validation_data=held_out, verbose=0).history
@@ -97,11 +97,11 @@ def test_strings_give_the_same_results_as_their_windows(make_answerer, windows):
     assert len(rows) > len(QUESTIONS)
     weights = np.array([1.0, 0.5, 2.0, 3.0], "float32")
     labels = as_labels(spans_by_characters(windows, ANSWERS))
-    figures = [
+    metrics = [
         model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
         for x, y, w in ((X, ANSWERS, weights), (of_model(windows), labels, weights[rows]))
     ]
-    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
 
 
 @pytest.mark.slow

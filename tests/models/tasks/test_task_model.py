@@ -40,7 +40,7 @@ def make_batch(size=SIZE):
 
 
 def make_task(kind, bert=None, **options):
-    """Returns a model that makes no graphs, which would take longer than what they compute."""
+    """Return a model without graphs, because tracing them would take longer than computing."""
     labels = {} if kind in ("QuestionAnswerer", "TextEmbedder") else {"labels": ["a", "b", "c"]}
     model = TASKS[kind](bert or make_bert(), **{**labels, **options})
     model.run_eagerly = True
@@ -62,7 +62,7 @@ def make_labels(kind, size=SIZE):
     }[kind]
 
 
-def of_first(outputs):
+def first_output(outputs):
     return outputs["start"] if isinstance(outputs, dict) else outputs
 
 
@@ -78,12 +78,12 @@ def of_first(outputs):
 )
 def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
     model, batch = make_task(kind), make_batch()
-    expected = of_first(model(batch)).numpy()
+    expected = first_output(model(batch)).numpy()
     assert expected.shape == shape
-    np.testing.assert_array_equal(of_first(model(*batch.values())), expected)
+    np.testing.assert_array_equal(first_output(model(*batch.values())), expected)
     padded = np.arange(LENGTH) >= batch["valid_lens"][:, None]
     other = {**batch, "tokens": np.where(padded, 12 - batch["tokens"], batch["tokens"])}
-    got = of_first(model(other)).numpy()
+    got = first_output(model(other)).numpy()
     if model.gives_tokens:
         expected, got = expected[~padded], got[~padded]
     np.testing.assert_allclose(got, expected, atol=1e-6)
@@ -98,11 +98,11 @@ def test_the_default_loss_fits_a_batch_and_the_keras_file_restores_everything(ki
     assert log["loss"][-1] < 0.3 * log["loss"][0]
     model.save(tmp_path / "task.keras")
     loaded = keras.models.load_model(tmp_path / "task.keras")
-    np.testing.assert_array_equal(of_first(loaded(batch)), of_first(model(batch)))
+    np.testing.assert_array_equal(first_output(loaded(batch)), first_output(model(batch)))
     assert int(loaded.optimizer.iterations) == 25
     assert loaded.get_config() == model.get_config()
-    figures = [m.evaluate(batch, labels, verbose=0, return_dict=True) for m in (model, loaded)]
-    assert figures[0] == figures[1]
+    metrics = [m.evaluate(batch, labels, verbose=0, return_dict=True) for m in (model, loaded)]
+    assert metrics[0] == metrics[1]
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_configs_are_plain_json():
 @pytest.mark.parametrize("kind", TASKS)
 def test_mixed_precision_returns_float32_outputs(kind, policy):
     keras.config.set_dtype_policy(policy)
-    outputs = of_first(make_task(kind)(make_batch()))
+    outputs = first_output(make_task(kind)(make_batch()))
     assert outputs.dtype == "float32"
 
 
@@ -170,18 +170,18 @@ def test_loss_and_metrics_skip_ignored_tokens():
     model, batch = make_task("TokenClassifier"), make_batch()
     compile_eagerly(model)
     labels = make_labels("TokenClassifier")
-    figures = [
+    metrics = [
         model.evaluate(batch, np.where(labels < 0, ignored, labels), verbose=0, return_dict=True)
         for ignored in (-1, -100)
     ]
-    assert figures[0] == figures[1]
+    assert metrics[0] == metrics[1]
     logits = model.predict(batch, verbose=0).astype("float64")
     losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
         logits, np.maximum(labels, 0)[..., None], -1
     ).squeeze(-1)
-    assert figures[0]["loss"] == pytest.approx(losses[labels >= 0].mean(), rel=1e-5)
+    assert metrics[0]["loss"] == pytest.approx(losses[labels >= 0].mean(), rel=1e-5)
     right = (logits.argmax(-1) == labels)[labels >= 0].mean()
-    assert figures[0]["accuracy"] == pytest.approx(right)
+    assert metrics[0]["accuracy"] == pytest.approx(right)
 
 
 def test_tagging_metrics_weigh_labels_equally_for_any_batch_size():
@@ -193,12 +193,12 @@ def test_tagging_metrics_weigh_labels_equally_for_any_batch_size():
     labels[:2] = -1
     compile_eagerly(model)
     sizes = (SIZE, 4)
-    figures = [
+    metrics = [
         model.evaluate(batch, labels, batch_size=size, verbose=0, return_dict=True)
         for size in sizes
     ]
     for name in ("accuracy", "cross_entropy"):
-        assert figures[0][name] == pytest.approx(figures[1][name], rel=1e-6)
+        assert metrics[0][name] == pytest.approx(metrics[1][name], rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier", "QuestionAnswerer"])
@@ -232,9 +232,9 @@ def test_multi_label_treats_labels_as_independent_decisions():
     logits = model.predict(batch, verbose=0)
     expected = np.mean(np.log1p(np.exp(logits)) - hot * logits)
     for labels in (names, hot):
-        figures = model.evaluate(batch, labels, verbose=0, return_dict=True)
-        assert figures["loss"] == pytest.approx(expected, rel=1e-5)
-        assert figures["accuracy"] == pytest.approx(np.mean((logits > 0) == hot))
+        metrics = model.evaluate(batch, labels, verbose=0, return_dict=True)
+        assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
+        assert metrics["accuracy"] == pytest.approx(np.mean((logits > 0) == hot))
     compile_eagerly(model, class_weights={"b": 0.0})
     without_b = np.mean((np.log1p(np.exp(logits)) - hot * logits)[:, [0, 2]])
     assert model.evaluate(batch, hot, verbose=0)[0] == pytest.approx(without_b, rel=1e-5)
@@ -256,11 +256,11 @@ def test_labels_of_a_single_score_may_omit_their_axis():
     model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
     compile_eagerly(model)
     labels = np.arange(SIZE, dtype="float32")
-    figures = model.evaluate(batch, labels, verbose=0, return_dict=True)
+    metrics = model.evaluate(batch, labels, verbose=0, return_dict=True)
     errors = model.predict(batch, verbose=0)[:, 0] - labels
-    assert figures["loss"] == pytest.approx(np.mean(errors**2), rel=1e-5)
-    assert figures["squared_error"] == pytest.approx(np.mean(errors**2), rel=1e-5)
-    assert figures["absolute_error"] == pytest.approx(np.mean(abs(errors)), rel=1e-5)
+    assert metrics["loss"] == pytest.approx(np.mean(errors**2), rel=1e-5)
+    assert metrics["squared_error"] == pytest.approx(np.mean(errors**2), rel=1e-5)
+    assert metrics["absolute_error"] == pytest.approx(np.mean(abs(errors)), rel=1e-5)
 
 
 def test_tasks_share_the_encoder_with_their_bert():
@@ -307,7 +307,7 @@ def test_frozen_blocks_can_be_unfrozen_and_other_tasks_of_the_bert_agree(tmp_pat
     model.freeze_encoder(0)
     assert other.frozen_blks == 0
     assert 4 < len(model.trainable_variables) < everything
-    bert.encoder.trainable = False  # Keras's own way
+    bert.encoder.trainable = False  # as Keras does it
     assert model.frozen_blks == 2
     model.freeze_encoder(1)
     assert model.frozen_blks == 1
@@ -358,15 +358,15 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     expected = model.predict(tokenizer(TEXTS, max_len=12), verbose=0)
     np.testing.assert_allclose(model.predict(TEXTS, verbose=0, batch_size=4), expected, atol=1e-6)
     ids = model.label_ids(labels)
-    figures = [
+    metrics = [
         model.evaluate(x, y, verbose=0, return_dict=True)
         for x, y in ((TEXTS, labels), (tokenizer(TEXTS), np.asarray(ids)))
     ]
-    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
-    # More texts, not more epochs: each of them starts the pipeline of the tokenizer anew.
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
+    # Many texts in one epoch, because every epoch restarts the tokenizer's pipeline.
     held_out = (TEXTS, labels)
     log = model.fit(TEXTS * 20, labels * 20, 6, validation_data=held_out, verbose=0).history
-    assert log["val_loss"][-1] < 0.5 * figures[0]["loss"]
+    assert log["val_loss"][-1] < 0.5 * metrics[0]["loss"]
 
 
 @pytest.mark.slow
@@ -402,11 +402,11 @@ def test_the_first_token_of_a_word_gets_the_label_of_the_word(tokenizer):
     np.testing.assert_allclose(
         model.predict(words, verbose=0), model.predict(batch, verbose=0), atol=1e-6
     )
-    figures = [
+    metrics = [
         model.evaluate(x, y, verbose=0, return_dict=True)
         for x, y in ((words, labels), (batch, by_hand))
     ]
-    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
     model.fit(words * 20, labels * 20, 2, verbose=0)
     assert model.evaluate(batch, by_hand, verbose=0, return_dict=True)["accuracy"] == 1
 
