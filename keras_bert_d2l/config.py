@@ -282,10 +282,12 @@ class BERTConfig(_BlockFields):
     Example:
 
     ```python
-    config = BERTConfig.preset("mini", vocab_size=8000, max_len=128)
-    model = BERTModel.from_bert_config(config)
+    import keras_bert_d2l as kb
+
+    config = kb.BERTConfig.preset("mini", vocab_size=8000, max_len=128)
+    model = kb.BERTModel.from_bert_config(config)
     config.to_json("config.json")
-    assert BERTConfig.from_json("config.json") == config
+    assert kb.BERTConfig.from_json("config.json") == config
     ```
     """
 

@@ -77,7 +77,10 @@ class MultiHeadAttention(keras.layers.Layer):
     Example:
 
     ```python
-    attention = MultiHeadAttention(num_hiddens=100, num_heads=5, dropout=0.5)
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    attention = kb.MultiHeadAttention(num_hiddens=100, num_heads=5, dropout=0.5)
     queries, keys = np.ones((2, 4, 100)), np.ones((2, 6, 100))
     output = attention(queries, keys, keys, valid_lens=np.array([3, 2]))
     assert output.shape == (2, 4, 100)

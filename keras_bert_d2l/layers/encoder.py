@@ -58,7 +58,10 @@ class BERTEncoder(keras.layers.Layer):
     Example:
 
     ```python
-    encoder = BERTEncoder(10000, 768, 1024, num_heads=4, num_blks=2, dropout=0.2)
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    encoder = kb.BERTEncoder(10000, 768, 1024, num_heads=4, num_blks=2, dropout=0.2)
     tokens = np.random.randint(0, 10000, (2, 8))
     segments = np.array([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]])
     encoded_X = encoder(tokens, segments)

@@ -46,7 +46,10 @@ class MaskLM(keras.layers.Layer):
     Example:
 
     ```python
-    mlm = MaskLM(vocab_size=10000, num_hiddens=768)
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    mlm = kb.MaskLM(vocab_size=10000, num_hiddens=768)
     encoded_X = np.random.normal(size=(2, 8, 768))
     mlm_Y_hat = mlm(encoded_X, np.array([[1, 5, 2], [6, 1, 5]]))
     assert mlm_Y_hat.shape == (2, 3, 10000)
@@ -161,7 +164,10 @@ class NextSentencePred(keras.layers.Layer):
     Example:
 
     ```python
-    nsp = NextSentencePred()
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    nsp = kb.NextSentencePred()
     nsp_Y_hat = nsp(np.random.normal(size=(2, 768)))
     assert nsp_Y_hat.shape == (2, 2)
     ```

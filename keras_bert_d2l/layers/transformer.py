@@ -47,7 +47,10 @@ class TransformerEncoderBlock(keras.layers.Layer):
     Example:
 
     ```python
-    block = TransformerEncoderBlock(24, 48, num_heads=8, dropout=0.5)
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    block = kb.TransformerEncoderBlock(24, 48, num_heads=8, dropout=0.5)
     X = np.ones((2, 100, 24))
     output = block(X, valid_lens=np.array([3, 2]))
     assert output.shape == (2, 100, 24)

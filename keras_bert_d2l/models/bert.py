@@ -72,7 +72,10 @@ class BERTModel(BatchModel):
     Example:
 
     ```python
-    model = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=1000))
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=1000))
     tokens = np.random.randint(0, 1000, (2, 8))
     batch = {"tokens": tokens, "segments": np.zeros((2, 8)), "pred_positions": [[1, 5], [6, 1]]}
     outputs = model({name: np.array(feature) for name, feature in batch.items()})

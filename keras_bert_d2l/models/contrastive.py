@@ -41,7 +41,10 @@ class ContrastiveLoss(keras.losses.Loss):
     Example:
 
     ```python
-    loss = ContrastiveLoss()
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    loss = kb.ContrastiveLoss()
     vectors = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
     apart, mixed = loss(np.array([0, 0, 1, 1]), vectors), loss(np.array([0, 1, 0, 1]), vectors)
     assert apart < mixed

@@ -178,7 +178,10 @@ class WeightedCrossEntropy(_ClassWeightedLoss):
     Example:
 
     ```python
-    loss = WeightedCrossEntropy()
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    loss = kb.WeightedCrossEntropy()
     logits = np.array([[[0.0, 0.0], [3.0, -3.0]]])
     value = loss(np.array([[0, 1]]), logits, sample_weight=np.array([[1.0, 0.0]]))
     assert abs(float(value) - np.log(2)) < 1e-6  # only the first prediction counts

@@ -57,10 +57,12 @@ class QuestionAnswerer(TaskModel):
     Example:
 
     ```python
-    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] who wrote it ada".split())
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
-    answerer = QuestionAnswerer(bert, tokenizer=Tokenizer(vocab))
-    answerer.compile(BERTAdamW(3e-5))
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] who wrote it ada".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    answerer = kb.QuestionAnswerer(bert, tokenizer=kb.Tokenizer(vocab))
+    answerer.compile(kb.BERTAdamW(3e-5))
     x = {"questions": ["Who wrote it?"], "contexts": ["Ada wrote it."]}
     answerer.fit(x, [{"text": "Ada", "start": 0}])
     ```

@@ -50,10 +50,12 @@ class SequenceClassifier(LabeledTask):
     Example:
 
     ```python
-    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
-    classifier = SequenceClassifier(bert, ["bad", "good"], tokenizer=Tokenizer(vocab))
-    classifier.compile(BERTAdamW(2e-5))
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=kb.Tokenizer(vocab))
+    classifier.compile(kb.BERTAdamW(2e-5))
     classifier.fit(["what a film", "a bore"], ["good", "bad"])
     ```
     """

@@ -54,10 +54,12 @@ class TextEmbedder(TaskModel):
     Example:
 
     ```python
-    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a good fine bad poor film".split())
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
-    embedder = TextEmbedder(bert, tokenizer=Tokenizer(vocab))
-    embedder.compile(BERTAdamW(2e-5))
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a good fine bad poor film".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    embedder = kb.TextEmbedder(bert, tokenizer=kb.Tokenizer(vocab))
+    embedder.compile(kb.BERTAdamW(2e-5))
     texts = ["a good film", "a fine film", "a bad film", "a poor film"]
     embedder.fit(texts, [0, 0, 1, 1], batch_size=4, shuffle=False)
     ```

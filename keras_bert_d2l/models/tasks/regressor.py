@@ -40,10 +40,12 @@ class SequenceRegressor(LabeledTask):
     Example:
 
     ```python
-    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
-    regressor = SequenceRegressor(bert, ["stars"], tokenizer=Tokenizer(vocab))
-    regressor.compile(BERTAdamW(2e-5))
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    regressor = kb.SequenceRegressor(bert, ["stars"], tokenizer=kb.Tokenizer(vocab))
+    regressor.compile(kb.BERTAdamW(2e-5))
     regressor.fit(["what a film", "a bore"], [4.5, 1.0])
     ```
     """

@@ -45,10 +45,12 @@ class TokenClassifier(LabeledTask):
     Example:
 
     ```python
-    vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada wrote it".split())
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab)))
-    tagger = TokenClassifier(bert, ["noun", "verb", "pronoun"], tokenizer=Tokenizer(vocab))
-    tagger.compile(BERTAdamW(2e-5))
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada wrote it".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    tagger = kb.TokenClassifier(bert, ["noun", "verb", "pronoun"], tokenizer=kb.Tokenizer(vocab))
+    tagger.compile(kb.BERTAdamW(2e-5))
     tagger.fit([["ada", "wrote", "it"]], [["noun", "verb", "pronoun"]])
     ```
     """
