@@ -10,7 +10,7 @@ from .checkpoints.loading import (
     load_pretrained as load_pretrained,
     load_task as load_task,
 )
-from .checkpoints.opening import (
+from .checkpoints.detection import (
     WeightSummary as WeightSummary,
     inspect_checkpoint as inspect_checkpoint,
 )
@@ -25,7 +25,7 @@ from .checkpoints.surgery import (
 )
 from .config import BERTConfig as BERTConfig
 from .data.pretraining.dataset import pretraining_dataset as pretraining_dataset
-from .data.pretraining.strategies import Masking as Masking
+from .data.pretraining.masking_options import Masking as Masking
 from .data.pretraining.tfrecords import (
     read_tfrecords as read_tfrecords,
     write_tfrecords as write_tfrecords,
@@ -72,7 +72,7 @@ from .inference.tasks.embeddings import (
     embed as embed,
     similar as similar,
 )
-from .inference.tasks.labels import (
+from .inference.tasks.classify_and_tag import (
     Classification as Classification,
     Regression as Regression,
     Tag as Tag,
@@ -112,7 +112,7 @@ from .text.tokenizer.windows import answer_spans as answer_spans
 from .text.vocab.learning import extend_vocab as extend_vocab
 from .text.vocab.learning import learn_vocab as learn_vocab
 from .text.vocab.vocab import Vocab as Vocab
-from .training.finetuning.files import finetune_files as finetune_files
+from .training.finetuning.finetune_files import finetune_files as finetune_files
 from .training.finetuning.finetune import (
     FinetuningResult as FinetuningResult,
     finetune as finetune,

@@ -1,7 +1,7 @@
 """Checks that a model and a tokenizer are what the caller of a function needs."""
 
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.strings import check_vocab_size
+from keras_bert_d2l.models.tasks.string_inputs import check_vocab_size
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Unpack
 
+from keras_bert_d2l.checkpoints.detection import HEAD_NAMES, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import (
     TaskArguments,
@@ -12,7 +13,6 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     make_task,
     task_fields,
 )
-from keras_bert_d2l.checkpoints.opening import HEAD_NAMES, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization

@@ -5,9 +5,9 @@ import pathlib
 from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
 from keras_bert_d2l.checkpoints.loading import load_model
-from keras_bert_d2l.checkpoints.opening import open_checkpoint, summary
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__
 from keras_bert_d2l.cli.arguments import Flag
-from keras_bert_d2l.cli.lines import STDIN
+from keras_bert_d2l.cli.input_output import STDIN
 
 _BAD_INPUT, _BROKEN_PIPE, _INTERRUPTED = 2, 1, 130  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError)

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.types import PositiveInt
 
-from keras_bert_d2l.cli.record_options import panel
+from keras_bert_d2l.cli.options_from_records import panel
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Out = Annotated[Path, Parameter(alias="-o")]

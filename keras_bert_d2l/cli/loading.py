@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.input_output import stage
 
 if TYPE_CHECKING:
     from keras_bert_d2l import Pretrained, Tokenizer
@@ -51,7 +51,7 @@ def load_task(model: Path) -> tuple[Any, str]:
         ValueError: The checkpoint is not that of a fine-tuned model.
     """
     loaded = load(model, heads=False).model
-    from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
+    from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 
     for task, kind in TASK_MODELS.items():
         if type(loaded) is kind:

@@ -16,7 +16,7 @@ import shutil
 
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
 from keras_bert_d2l.files import read_json_object, write_text
-from keras_bert_d2l.training.variables import damaged
+from keras_bert_d2l.training.variable_files import damaged
 from keras_bert_d2l.types import PathLike
 
 STATE_FILE, OPTIMIZER_FILE = "training_state.json", "optimizer.safetensors"

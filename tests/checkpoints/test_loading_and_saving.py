@@ -9,8 +9,8 @@ import pytest
 import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.detection import inspect_checkpoint
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checkpoints.opening import inspect_checkpoint
 from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig

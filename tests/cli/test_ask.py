@@ -10,8 +10,8 @@ from keras_bert_d2l.cli import loading
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 from keras_bert_d2l.inference.tasks.answers import answer
+from keras_bert_d2l.inference.tasks.classify_and_tag import classify, tag
 from keras_bert_d2l.inference.tasks.embeddings import embed, similar
-from keras_bert_d2l.inference.tasks.labels import classify, tag
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

@@ -8,7 +8,7 @@ import pytest
 
 from keras_bert_d2l import QuestionAnswerer, SequenceClassifier, TokenClassifier, save_pretrained
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.labels import classify, tag
+from keras_bert_d2l.inference.tasks.classify_and_tag import classify, tag
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,7 +22,7 @@ ASK = """
 import dataclasses, json, sys
 from keras_bert_d2l import load_pretrained
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.labels import classify, tag
+from keras_bert_d2l.inference.tasks.classify_and_tag import classify, tag
 
 texts = json.loads(sys.argv[1])
 models = [load_pretrained(path, verbose=False).model for path in sys.argv[2:]]

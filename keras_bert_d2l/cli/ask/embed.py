@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OptionalOut, Texts, Truncate
-from keras_bert_d2l.cli.lines import as_json_line, in_parts, read_texts
+from keras_bert_d2l.cli.input_output import as_json_line, in_parts, read_texts
 from keras_bert_d2l.cli.loading import load_with_tokenizer
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import dataclasses
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK
-from keras_bert_d2l.cli.lines import print_answers, read_texts
+from keras_bert_d2l.cli.input_output import print_answers, read_texts
 from keras_bert_d2l.cli.loading import load_with_tokenizer
 
 

@@ -2,7 +2,7 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, PairedTexts
-from keras_bert_d2l.cli.lines import print_answers, read_pairs
+from keras_bert_d2l.cli.input_output import print_answers, read_pairs
 from keras_bert_d2l.cli.loading import load_with_tokenizer
 
 

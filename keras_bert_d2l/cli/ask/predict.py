@@ -9,9 +9,9 @@ from typing import IO, Annotated, Any
 from cyclopts import Parameter
 
 from keras_bert_d2l.cli.arguments import BatchSize, NullThreshold, OptionalOut, TaskModel
-from keras_bert_d2l.cli.lines import STDIN, as_json_line, progress_bar
+from keras_bert_d2l.cli.input_output import STDIN, as_json_line, progress_bar
 from keras_bert_d2l.cli.loading import load_task, tuned_threshold
-from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 _AT_ONCE = 1024  # examples, after which the results are written
@@ -49,8 +49,8 @@ def predict(
         context: File with the text that all questions are about; INPUT has the questions.
     """
     trained, task = load_task(model)
-    from keras_bert_d2l.cli.ask.examples import read_input, remarks
-    from keras_bert_d2l.cli.ask.results import results
+    from keras_bert_d2l.cli.ask.predict_input import read_input, remarks
+    from keras_bert_d2l.cli.ask.predict_output import results
     from keras_bert_d2l.data.tasks.examples import how_many
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}

@@ -5,7 +5,7 @@ import dataclasses
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK, Truncate
 from keras_bert_d2l.cli.ask.embed import load_embedder
-from keras_bert_d2l.cli.lines import as_json_line, read_texts
+from keras_bert_d2l.cli.input_output import as_json_line, read_texts
 
 
 def similar(

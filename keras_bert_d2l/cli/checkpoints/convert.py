@@ -5,7 +5,7 @@ from typing import Literal
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.checkpoints.inspect import NumHeads, Source
-from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.loading import checkpoint_folder
 
 

@@ -2,7 +2,7 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Flag, Model, OutFolder
-from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.loading import load
 
 

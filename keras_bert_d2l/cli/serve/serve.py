@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from keras_bert_d2l.cli.lines import stage
+from keras_bert_d2l.cli.input_output import stage
 
 
 def serve(

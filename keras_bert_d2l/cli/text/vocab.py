@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Out, one_or_many
-from keras_bert_d2l.cli.lines import stage
-from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.cli.input_output import stage
+from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
     Layout,

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Config, Flag, Resume, RunDir, run_folder
-from keras_bert_d2l.cli.record_options import help_text, panel, takes_options
+from keras_bert_d2l.cli.options_from_records import help_text, panel, takes_options
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, TaskRunOptions
 
 

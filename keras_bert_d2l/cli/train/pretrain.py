@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Config, Resume, RunDir, one_or_many, run_folder
-from keras_bert_d2l.cli.record_options import takes_options
+from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 
 

@@ -6,15 +6,15 @@ B: batch size, T: tokens in a row, P: predicted positions, E: most examples in a
 import dataclasses
 import os
 
-import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, Rows
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective
-from keras_bert_d2l.data.pretraining.strategies import Masking, Strategy
+from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.corpus.corpus import Corpus
@@ -150,37 +150,6 @@ def pretraining_dataset(
         drop_remainder=drop_remainder,
     )
     return _batches(reader, masking, num_predictions, epochs, first_step)
-
-
-def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> np.ndarray:
-    """Return the documents of one part of the text.
-
-    Args:
-        hashes: uint64 `(N,)`, `TokenStore.document_hashes`.
-        split: `"train"`, `"held_out"`, or None for all.
-        held_out: Share of documents to hold out, in (0, 1): those with the smallest hashes.
-
-    Returns:
-        Indices of documents, ascending.
-
-    Raises:
-        ValueError: An argument is out of range, or a part would have fewer than two documents.
-    """
-    if split is None:
-        return np.arange(len(hashes))
-    if split not in ("train", "held_out"):
-        raise ValueError(f"`split` must be 'train', 'held_out' or None. Received: split={split!r}.")
-    if not 0 < held_out < 1:
-        raise ValueError(f"`held_out` must be between 0 and 1. Received: held_out={held_out!r}.")
-    count = min(max(2, round(held_out * len(hashes))), len(hashes) - 2)
-    is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # equal documents stay together
-    if min(is_held_out.sum(), (~is_held_out).sum()) < 2:
-        raise ValueError(
-            "Holding out documents needs at least two different ones on each side, because false "
-            f"pairs are made of two. Received: {len(hashes)} documents, "
-            f"{len(np.unique(hashes))} of them different. Use `split=None` or more text."
-        )
-    return np.flatnonzero(is_held_out == (split == "held_out"))
 
 
 def _batches(

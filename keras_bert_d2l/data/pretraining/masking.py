@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.choosing import choose_positions
+from keras_bert_d2l.data.pretraining.masked_positions import choose_positions
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
-from keras_bert_d2l.data.pretraining.strategies import Masking
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.vocab.vocab import Vocab
 

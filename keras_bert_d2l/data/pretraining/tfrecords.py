@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError
 
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import Rows
 from keras_bert_d2l.data.pretraining.pairs import Objective
-from keras_bert_d2l.data.pretraining.strategies import Masking, Strategy
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

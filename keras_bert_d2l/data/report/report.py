@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
-from keras_bert_d2l.data.pretraining.strategies import Masking, Strategy
-from keras_bert_d2l.data.report.copies import Copies, find_copies, sentence_hashes
+from keras_bert_d2l.data.report.duplicates import Copies, find_copies, sentence_hashes
 from keras_bert_d2l.data.report.sample import LABELS, Example, mask_sample
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -14,14 +14,14 @@ from keras_bert_d2l.data.tasks.examples import (
     WordExamples,
 )
 from keras_bert_d2l.inference.evaluation import scores
-from keras_bert_d2l.inference.evaluation.compatibility import check_examples
+from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.tasks.answers import (
     AnswerOptions,
     FoundAnswer,
     answer,
     fitting_questions,
 )
-from keras_bert_d2l.inference.tasks.labels import (
+from keras_bert_d2l.inference.tasks.classify_and_tag import (
     Classification,
     Regression,
     RowOptions,

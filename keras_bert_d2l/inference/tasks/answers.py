@@ -12,8 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.inference.batching import check_batch_size, predict_rows
-from keras_bert_d2l.inference.tasks.labels import Texts, check_task, checked_max_len, softmax
-from keras_bert_d2l.inference.tasks.spans import best_spans
+from keras_bert_d2l.inference.tasks.best_spans import best_spans
+from keras_bert_d2l.inference.tasks.classify_and_tag import (
+    Texts,
+    check_task,
+    checked_max_len,
+    softmax,
+)
 from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents

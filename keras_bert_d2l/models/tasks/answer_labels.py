@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_bert_d2l.models.tasks.strings import IGNORED, Batch
+from keras_bert_d2l.models.tasks.string_inputs import IGNORED, Batch
 from keras_bert_d2l.types import Tensor
 
 _ADDED = 3  # special tokens around a question and a context

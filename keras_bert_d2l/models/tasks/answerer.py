@@ -12,7 +12,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.models.tasks import answer_labels
-from keras_bert_d2l.models.tasks.strings import Batch, Texts
+from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,

@@ -11,7 +11,12 @@ import keras
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import binary_metrics, label_metrics
-from keras_bert_d2l.models.tasks.labels import LabeledTask, LabeledTaskOptions, label_ids, multi_hot
+from keras_bert_d2l.models.tasks.labeled_task import (
+    LabeledTask,
+    LabeledTaskOptions,
+    label_ids,
+    multi_hot,
+)
 from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.types import Tensor
 

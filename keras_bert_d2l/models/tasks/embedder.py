@@ -14,7 +14,7 @@ from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
-from keras_bert_d2l.models.tasks.strings import Batch, Texts
+from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,

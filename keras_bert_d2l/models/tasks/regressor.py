@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedSquaredError
 from keras_bert_d2l.models.metrics import score_metrics
-from keras_bert_d2l.models.tasks.labels import LabeledTask, LabeledTaskOptions
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, LabeledTaskOptions
 from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.types import Tensor
 

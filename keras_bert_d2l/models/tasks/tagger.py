@@ -9,9 +9,9 @@ import keras
 
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.models.tasks import strings
-from keras_bert_d2l.models.tasks.labels import LabeledTask, word_label_ids
-from keras_bert_d2l.models.tasks.strings import Batch
+from keras_bert_d2l.models.tasks import string_inputs
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
+from keras_bert_d2l.models.tasks.string_inputs import Batch
 from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.types import Tensor
 
@@ -63,10 +63,10 @@ class TokenClassifier(LabeledTask):
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
 
-    def text_batch(self, texts: strings.Texts) -> Batch:
+    def text_batch(self, texts: string_inputs.Texts) -> Batch:
         return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
 
     def text_targets(
-        self, texts: strings.Texts, batch: Batch, labels: Tensor, *weights: Tensor
+        self, texts: string_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
-        return strings.first_piece_labels(labels, batch["word_ids"]), *weights
+        return string_inputs.first_piece_labels(labels, batch["word_ids"]), *weights

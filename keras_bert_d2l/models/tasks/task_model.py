@@ -23,9 +23,13 @@ from keras_bert_d2l.models.keras_options import (
     Results,
     with_default_metrics,
 )
-from keras_bert_d2l.models.tasks import strings
-from keras_bert_d2l.models.tasks.freezing import add_lora, freeze_lower_part, num_frozen_blks
-from keras_bert_d2l.models.tasks.strings import Batch, TextTokenizer
+from keras_bert_d2l.models.tasks import string_inputs
+from keras_bert_d2l.models.tasks.partial_training import (
+    add_lora,
+    freeze_lower_part,
+    num_frozen_blks,
+)
+from keras_bert_d2l.models.tasks.string_inputs import Batch, TextTokenizer
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens")
@@ -105,7 +109,7 @@ class TaskModel(BatchModel):
         if name == "tokenizer":  # not tracked, so that Keras does not export it
             self.__dict__["tokenizer"] = value
             if value is not None:
-                self.__dict__["_traced_text_batch"] = strings.traced(self.text_batch)
+                self.__dict__["_traced_text_batch"] = string_inputs.traced(self.text_batch)
         else:
             super().__setattr__(name, value)
 
@@ -206,7 +210,7 @@ class TaskModel(BatchModel):
         if validation_data is not None:
             size = options.get("validation_batch_size") or batch_size
             validation_data = self._held_out(validation_data, size)
-        if strings.is_dataset(data["x"]):  # has been shuffled already, if requested
+        if string_inputs.is_dataset(data["x"]):  # has been shuffled already, if requested
             shuffle = False
         return super().fit(
             **data, epochs=epochs, validation_data=validation_data, shuffle=shuffle, **options
@@ -228,13 +232,13 @@ class TaskModel(BatchModel):
         self, x: object, batch_size: int | None = None, **options: Unpack[PredictOptions]
     ) -> Tensor | dict[str, Tensor]:
         """Return the outputs for all of `x` as `keras.Model.predict` does; `x` may hold strings."""
-        if self.gives_tokens and strings.holds_text(x):
+        if self.gives_tokens and string_inputs.holds_text(x):
             self._check_tokenizer()
             # Keras concatenates the outputs of all batches, so they must have the same length.
-            if strings.is_dataset(x):
-                x = strings.tokenized(x, self.text_batch, FEATURES, self.text_targets)
+            if string_inputs.is_dataset(x):
+                x = string_inputs.tokenized(x, self.text_batch, FEATURES, self.text_targets)
             else:
-                batch = strings.trimmed(self.text_batch(self.checked_texts(x)))
+                batch = string_inputs.trimmed(self.text_batch(self.checked_texts(x)))
                 x = {name: batch[name] for name in FEATURES}
         data = self._data(x, batch_size=batch_size)
         return super().predict(data["x"], batch_size=data["batch_size"], **options)
@@ -250,13 +254,13 @@ class TaskModel(BatchModel):
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
         if y is not None:
             y = self.label_ids(y)
-        if not strings.holds_text(x):
+        if not string_inputs.holds_text(x):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         self._check_tokenizer()
-        if not strings.is_dataset(x):
+        if not string_inputs.is_dataset(x):
             texts = self.checked_texts(x, y)
-            x = strings.batched(texts, y, sample_weight, batch_size or 32, shuffle)
-        x = strings.tokenized(x, self._traced_text_batch, FEATURES, self.text_targets)
+            x = string_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
+        x = string_inputs.tokenized(x, self._traced_text_batch, FEATURES, self.text_targets)
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
 
     def _check_tokenizer(self) -> None:
@@ -265,30 +269,30 @@ class TaskModel(BatchModel):
                 "Strings need a tokenizer. Received: a model without one; set "
                 "`model.tokenizer = Tokenizer(vocab)`, or pass batches of token ids."
             )
-        strings.check_vocab_size(self.tokenizer, self.bert_config)
+        string_inputs.check_vocab_size(self.tokenizer, self.bert_config)
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data as Keras takes them."""
-        if strings.is_dataset(validation_data):
+        if string_inputs.is_dataset(validation_data):
             return self._data(validation_data)["x"]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
         data = self._data(x, y, weights, batch_size)
-        if strings.is_dataset(data["x"]):
+        if string_inputs.is_dataset(data["x"]):
             return data["x"]
         return data["x"], data["y"], data["sample_weight"]
 
-    def checked_texts(self, x: object, y: Tensor | None = None) -> strings.Texts:
+    def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
         """Return strings in memory as tensors; raise a `ValueError` if the task cannot use them."""
-        return strings.as_tensors(x)
+        return string_inputs.as_tensors(x)
 
-    def text_batch(self, texts: strings.Texts) -> Batch:
+    def text_batch(self, texts: string_inputs.Texts) -> Batch:
         """Return the features of a batch of strings, truncated to what the model can read."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
         return self.tokenizer(**texts, max_len=self.bert_config.max_len)
 
     def text_targets(
-        self, texts: strings.Texts, batch: Batch, labels: Tensor, *weights: Tensor
+        self, texts: string_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the labels, and the weights if any, for strings and their `text_batch`."""
         return labels, *weights

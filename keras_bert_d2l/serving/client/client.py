@@ -10,7 +10,7 @@ from typing import Literal, Self, overload
 import numpy as np
 
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
-from keras_bert_d2l.inference.tasks.labels import Classification, Regression, Tag
+from keras_bert_d2l.inference.tasks.classify_and_tag import Classification, Regression, Tag
 from keras_bert_d2l.serving.client.readers import (
     ANSWERS,
     CLASSIFICATIONS,

@@ -9,9 +9,9 @@ import math
 import tensorflow as tf
 
 from keras_bert_d2l.inference.tasks.answers import N_BEST
-from keras_bert_d2l.inference.tasks.spans import best_spans
+from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
-from keras_bert_d2l.serving.signatures.characters import Characters
+from keras_bert_d2l.serving.signatures.character_spans import Characters
 from keras_bert_d2l.serving.signatures.signature import CONTEXT, QUESTION, Answer
 from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
 from keras_bert_d2l.serving.signatures.text_batches import Batch, checked_pairs

@@ -6,7 +6,7 @@ B: texts in a batch, W: most words in a text, N: words of all texts, C: labels.
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.characters import Characters
+from keras_bert_d2l.serving.signatures.character_spans import Characters
 from keras_bert_d2l.serving.signatures.signature import Answer
 from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

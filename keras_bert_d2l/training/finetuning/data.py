@@ -16,7 +16,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
-from keras_bert_d2l.inference.evaluation.compatibility import check_examples
+from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.task_model import TaskModel

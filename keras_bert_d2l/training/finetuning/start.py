@@ -11,7 +11,7 @@ from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
-from keras_bert_d2l.inference.evaluation.compatibility import TASK_MODELS
+from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.run_folder import checkpoint_folder

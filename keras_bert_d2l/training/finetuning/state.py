@@ -15,7 +15,7 @@ from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import Progress
 from keras_bert_d2l.training.run_folder import OPTIMIZER_FILE, STATE_FILE, RunFolder
-from keras_bert_d2l.training.variables import damaged, read_variables, sync, write_variables
+from keras_bert_d2l.training.variable_files import damaged, read_variables, sync, write_variables
 
 _VARIABLES, _METRICS = "variables.safetensors", "metrics.safetensors"
 _LOWER_IS_BETTER = ("loss", "entropy", "error")

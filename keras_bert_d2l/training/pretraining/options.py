@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
-MaskingName = Literal["token", "whole_word", "ngram", "span"]  # data.pretraining.masking.STRATEGIES
+MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking_options.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS
 DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000

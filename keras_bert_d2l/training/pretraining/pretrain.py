@@ -15,11 +15,11 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.training.distribution import check_batch_size, make_strategy, scope_of
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.pretraining.trainer import Trainer
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.strategies import check_batch_size, make_strategy, scope_of
 from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
 from keras_bert_d2l.types import PathLike
 

@@ -19,7 +19,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import Progress
 from keras_bert_d2l.training.run_folder import OPTIMIZER_FILE, STATE_FILE, RunFolder
-from keras_bert_d2l.training.variables import (
+from keras_bert_d2l.training.variable_files import (
     assign,
     damaged,
     read_variables,

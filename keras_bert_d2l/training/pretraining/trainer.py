@@ -29,7 +29,7 @@ from keras_bert_d2l.training.pretraining.state import (
     save_state,
 )
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.variables import sync
+from keras_bert_d2l.training.variable_files import sync
 
 _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 

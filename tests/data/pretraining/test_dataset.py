@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining import epochs
-from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset, split_documents
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
-from keras_bert_d2l.data.pretraining.strategies import Masking
+from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab

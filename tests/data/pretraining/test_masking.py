@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.pretraining.masking_options import COUNTS, STRATEGIES, Masking
 from keras_bert_d2l.data.pretraining.random_numbers import (
     CHOICE,
     COUNT,
     REPLACEMENT,
     UNIT_LENGTH,
 )
-from keras_bert_d2l.data.pretraining.strategies import COUNTS, STRATEGIES, Masking
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
 # Special tokens anywhere in the vocabulary. The last 15 of 40 tokens continue a word.

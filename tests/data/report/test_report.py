@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
-from keras_bert_d2l.data.pretraining.strategies import Masking
-from keras_bert_d2l.data.report import copies, report
+from keras_bert_d2l.data.report import duplicates, report
 from keras_bert_d2l.data.report.page import report_page, write_page
 from keras_bert_d2l.data.report.report import data_report
 from keras_bert_d2l.data.store.building import build_store
@@ -75,18 +75,18 @@ def test_the_report_finds_duplicates(found, texts):
 
 
 def test_duplicates_of_a_large_corpus_are_estimated_from_a_sample(monkeypatch):
-    monkeypatch.setattr(copies, "_COMPARED", 1000)
+    monkeypatch.setattr(duplicates, "_COMPARED", 1000)
     hashes = np.random.default_rng(0).integers(0, 1 << 63, 10_000).astype(np.uint64)
     twice = np.concatenate([hashes, hashes])
-    found = copies.find_copies([twice[:7000], twice[7000:]], len(twice))
+    found = duplicates.find_copies([twice[:7000], twice[7000:]], len(twice))
     assert (found.sampled, found.share) == (20, 0.5)
     assert all(twice[place] % np.uint64(20) == 0 for place, _ in found.most_repeated)
 
 
 def test_a_sentence_hash_does_not_depend_on_its_block(store, monkeypatch):
-    whole = np.concatenate(list(copies.sentence_hashes(store)))
-    monkeypatch.setattr(copies, "_SENTENCES_AT_ONCE", 7)
-    np.testing.assert_array_equal(np.concatenate(list(copies.sentence_hashes(store))), whole)
+    whole = np.concatenate(list(duplicates.sentence_hashes(store)))
+    monkeypatch.setattr(duplicates, "_SENTENCES_AT_ONCE", 7)
+    np.testing.assert_array_equal(np.concatenate(list(duplicates.sentence_hashes(store))), whole)
     by_sentence = {}
     for index, one in enumerate(whole.tolist()):
         assert by_sentence.setdefault(tuple(store.sentence(index)), one) == one

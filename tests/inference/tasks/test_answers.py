@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.inference.tasks.answers import FoundAnswer, answer
-from keras_bert_d2l.inference.tasks.spans import best_spans
+from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.models.tasks import QuestionAnswerer, TokenClassifier
 
 LONG = "the mat on rug sat ran good mat the rug on bad cat sat dog ran the mat on rug good"

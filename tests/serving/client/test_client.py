@@ -18,7 +18,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.labels import classify, regress, tag
+from keras_bert_d2l.inference.tasks.classify_and_tag import classify, regress, tag
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.server.local_server import LocalServer, running

@@ -6,7 +6,7 @@ from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TextExamples,
 )
-from keras_bert_d2l.inference.evaluation.compatibility import check_examples
+from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from keras_bert_d2l.data.pretraining import packing, pairs, strategies
+from keras_bert_d2l.data.pretraining import masking_options, packing, pairs
 from keras_bert_d2l.training.pretraining.options import (
     MIN_LEN,
     MaskingName,
@@ -161,7 +161,7 @@ def test_the_record_cannot_be_changed():
 
 
 def test_the_choices_are_those_of_the_pipeline():
-    assert get_args(MaskingName) == strategies.STRATEGIES
+    assert get_args(MaskingName) == masking_options.STRATEGIES
     assert get_args(Objective) == pairs.OBJECTIVES
     assert get_args(Rows) == packing.ROWS
     assert MIN_LEN == pairs.MIN_LEN

@@ -27,45 +27,16 @@ from keras_bert_d2l.checkpoints.formats.google.config import (
     config_from_json,
     config_to_json,
 )
-from keras_bert_d2l.checkpoints.weights import tables
+from keras_bert_d2l.checkpoints.formats.google.weights import SLOTS, STEP, table
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.tf1_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
-from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
-
-# Dense kernels have the shape (in, out), as here, except the kernel of the next-sentence head. Its
-# column 0 is "is next".
-_NAMES: tables.Names = {
-    "encoder/token_embedding": "bert/embeddings/word_embeddings",
-    "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
-    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", tables.POSITIONS),
-    "encoder/embedding_ln": "bert/embeddings/LayerNorm",
-    "encoder/blk_{}/attention/W_q": "bert/encoder/layer_{}/attention/self/query",
-    "encoder/blk_{}/attention/W_k": "bert/encoder/layer_{}/attention/self/key",
-    "encoder/blk_{}/attention/W_v": "bert/encoder/layer_{}/attention/self/value",
-    "encoder/blk_{}/attention/W_o": "bert/encoder/layer_{}/attention/output/dense",
-    "encoder/blk_{}/addnorm1/ln": "bert/encoder/layer_{}/attention/output/LayerNorm",
-    "encoder/blk_{}/ffn/dense1": "bert/encoder/layer_{}/intermediate/dense",
-    "encoder/blk_{}/ffn/dense2": "bert/encoder/layer_{}/output/dense",
-    "encoder/blk_{}/addnorm2/ln": "bert/encoder/layer_{}/output/LayerNorm",
-    "hidden": "bert/pooler/dense",
-    "mlm/mlp/dense": "cls/predictions/transform/dense",
-    "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
-    "mlm/bias": "cls/predictions/output_bias",
-    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", tables.SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls/seq_relationship/output_bias", tables.SWAPPED),
-}
-
-# The optimizer state: two slots for every variable, by the names that `BERTAdamW` gives them, and
-# the number of steps.
-SLOTS = {"first_moment": "adam_m", "second_moment": "adam_v"}
-STEP = "global_step"
 
 # Lowercasing changes 29 % of the pieces of google's cased vocabulary and none of the uncased one.
 # Users replace unused pieces by a few words of their own, which may be in upper case.
@@ -144,11 +115,6 @@ def write(
                 f"to set it (google's flag: --do_lower_case={lowercase}).",
                 stacklevel=2,
             )
-
-
-def table(config: BERTConfig) -> list[tables.Row]:
-    """Return google's name and layout of every weight."""
-    return tables.expand(config, _NAMES, tables.TENSORFLOW_ENDINGS)
 
 
 def find_prefix(path: pathlib.Path) -> pathlib.Path:

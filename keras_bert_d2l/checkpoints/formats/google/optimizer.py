@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checkpoints.formats.google.folder import SLOTS, STEP, find_prefix, table
+from keras_bert_d2l.checkpoints.formats.google.folder import find_prefix
+from keras_bert_d2l.checkpoints.formats.google.weights import SLOTS, STEP, table
 from keras_bert_d2l.checkpoints.weights.tables import Row
 from keras_bert_d2l.checkpoints.weights.tf1_files import open_tf1
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, stands_in
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
-from keras_bert_d2l.data.tasks.readers.collecting import Unusable, collect
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.tables import Table, json_values, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 _Json: TypeAlias = Any  # a parsed JSON value
 

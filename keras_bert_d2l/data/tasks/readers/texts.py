@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from keras_bert_d2l.data.tasks.examples import Label, TextExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
-from keras_bert_d2l.data.tasks.readers.collecting import Unusable, collect
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
+from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 _Row: TypeAlias = tuple[int, Sequence[object]]  # its line and its cells
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from keras_bert_d2l.data.tasks.examples import WordExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed
-from keras_bert_d2l.data.tasks.readers.collecting import Unusable, collect
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Table, delimiter_of, is_json_name, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 _BLANKS = " \t\r\n"  # other white space may be a word, as U+3000 is in Chinese treebanks
 _SAMPLE = 100  # sentences used to detect what the first column is

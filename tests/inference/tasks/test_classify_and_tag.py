@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.tasks.labels import Classification, Tag, classify, regress, tag
+from keras_bert_d2l.inference.tasks.classify_and_tag import (
+    Classification,
+    Tag,
+    classify,
+    regress,
+    tag,
+)
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

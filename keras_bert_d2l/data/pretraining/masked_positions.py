@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import CHOICE, COUNT, UNIT_LENGTH, uniform
-from keras_bert_d2l.data.pretraining.strategies import Masking
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 # The probabilities that a unit has 1, 2, ... words.

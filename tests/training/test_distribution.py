@@ -1,7 +1,7 @@
 import keras
 import pytest
 
-from keras_bert_d2l.training.strategies import check_batch_size, make_strategy, scope_of
+from keras_bert_d2l.training.distribution import check_batch_size, make_strategy, scope_of
 
 
 def test_the_mirrored_strategy_uses_all_devices():

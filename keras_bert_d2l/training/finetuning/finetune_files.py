@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_bert_d2l.inference.evaluation.compatibility import check_examples
+from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, finetune
 from keras_bert_d2l.training.finetuning.options import (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from keras_bert_d2l.cli.lines import STDIN
+from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
