@@ -12,7 +12,7 @@ from keras_bert_d2l.types import Tensor
 def gelu(x: Tensor) -> Tensor:
     """Return the exact Gaussian error linear unit, `x * Phi(x)` (Hendrycks and Gimpel 2016).
 
-    It uses erf, because the erfc of Keras's own gelu has no ONNX operator.
+    Computed with erf, because Keras's own gelu uses erfc, which has no ONNX operator.
     """
     half = ops.cast(0.5, x.dtype)
     return half * x * (1 + ops.erf(x * ops.cast(1 / math.sqrt(2), x.dtype)))
@@ -24,6 +24,6 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
-    """Return the function that the configuration's `activation` names."""
+    """Return the activation function for the configuration's `activation`."""
     functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
     return functions[check_field("activation", activation)]

@@ -24,7 +24,7 @@ def dot_product_attention(
     mask: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention, `softmax(q k^T / sqrt(H)) v`.
+    """Compute scaled dot-product attention, `softmax(q k^T / sqrt(H)) v`.
 
     Source: Vaswani et al. 2017, equation 1.
 
@@ -54,7 +54,7 @@ class MultiHeadAttention(keras.layers.Layer):
         num_hiddens: Width of the projections and of the output, D; a multiple of `num_heads`.
         num_heads: Number of heads, N.
         dropout: Dropout rate of the attention weights.
-        use_bias: Whether the four projections have a bias.
+        use_bias: Whether the four projections use a bias.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
@@ -64,12 +64,12 @@ class MultiHeadAttention(keras.layers.Layer):
         values: `(B, K, D)`.
         valid_lens: Number of valid keys, int `(B,)` or `(B, Q)`. `None`: all keys are valid.
         training: Whether to apply dropout.
-        attention_mask: Keys to attend to, bool or numbers, `(B, K)` or `(B, Q, K)`. A key must be
+        attention_mask: Keys to attend to, bool or numeric, `(B, K)` or `(B, Q, K)`. A key must be
             allowed by both `valid_lens` and `attention_mask`.
         return_attention: Whether to return the attention weights as well.
 
-    Returns: `(B, Q, D)`; with `return_attention`, a tuple of it and the attention weights
-        `(B, N, Q, K)`.
+    Returns: The output `(B, Q, D)`. With `return_attention`, a tuple of the output and the
+        attention weights `(B, N, Q, K)`.
 
     Raises:
         ValueError: `num_hiddens` is not a multiple of `num_heads`.
@@ -97,7 +97,7 @@ class MultiHeadAttention(keras.layers.Layer):
         initializer: Initializer = "book",
         **options: Unpack[LayerOptions],
     ) -> None:
-        # Lengths must not pass through a half-precision float: 257 would become 256.
+        # Disable autocast: in bfloat16, a length of 257 would become 256.
         super().__init__(autocast=False, **options)
         check_heads(num_hiddens, num_heads)
         self.num_hiddens = num_hiddens
@@ -125,7 +125,7 @@ class MultiHeadAttention(keras.layers.Layer):
         k = self._split_heads(self.W_k(keys))  # (B, N, K, H)
         v = self._split_heads(self.W_v(values))  # (B, N, K, H)
         mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask)
-        mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), for all heads
+        mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
         dropout = functools.partial(self.dropout, training=training)
         heads, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
         output = self.W_o(self._merge_heads(heads))  # (B, Q, D)

@@ -30,30 +30,30 @@ class BERTEncoder(keras.layers.Layer):
         num_heads: Attention heads per block, N.
         num_blks: Number of blocks, L.
         dropout: Dropout rate after each sublayer.
-        max_len: Longest sequence, in tokens.
-        **options: The keyword arguments of `BERTConfig`, where those of the heads have no effect;
+        max_len: Maximum sequence length, in tokens.
+        **options: The keyword arguments of `BERTConfig` (those of the heads have no effect);
             `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`.
         segments: Segment ids, int `(B, T)`.
-        valid_lens: Number of tokens in each row that are not padding, `(B,)`, whole numbers in any
-            dtype. `None`: all of them.
+        valid_lens: Number of non-padding tokens in each row, `(B,)`, integers in any dtype.
+            `None`: all tokens.
         training: Whether to apply dropout.
-        attention_mask: Tokens to attend to, bool or numbers: `(B, T)`, or for each token
-            separately `(B, T, T)`. A token must be allowed by all masks.
-        position_ids: Row of the position embedding for each token, int `(B, T)`. `None`: 0, 1, 2
-            and so on.
+        attention_mask: Tokens to attend to, bool or numeric: `(B, T)`, or `(B, T, T)` with one
+            mask per query token. A token must be allowed by all masks.
+        position_ids: Index of each token in the position embedding, int `(B, T)`. `None`: 0, 1,
+            2, ...
         return_hidden_states: Whether to return the output of every block as well.
         return_attention: Whether to return the attention weights as well.
 
-    Returns: The encoded tokens, `(B, T, D)`. With either of the last two arguments, a dictionary:
-        `"encoded"`, the encoded tokens; `"hidden_states"`, a list of L + 1 tensors `(B, T, D)`, the
-        embeddings and then the output of every block; `"attention"`, a list of L tensors
-        `(B, N, T, T)`, the attention weights of every block.
+    Returns: The encoded tokens, `(B, T, D)`. With `return_hidden_states` or `return_attention`, a
+        dictionary: `"encoded"`, the encoded tokens; `"hidden_states"`, a list of L + 1 tensors
+        `(B, T, D)`, the embeddings followed by the output of every block; `"attention"`, a list of
+        L tensors `(B, N, T, T)`, the attention weights of every block.
 
     Raises:
-        ValueError: An option is out of range, or the ids do not suit the embeddings.
+        ValueError: An option, an id or the sequence length is out of range.
 
     Example:
 
@@ -90,7 +90,7 @@ class BERTEncoder(keras.layers.Layer):
             max_len,
             **options,
         )
-        # Lengths arrive as floats from the book's loader; autocast would round 257 to 256.
+        # Disable autocast: the book's loader yields float lengths, and bfloat16 rounds 257 to 256.
         super().__init__(autocast=False, **layer_options)
         self.config = config
         policy = self.dtype_policy
@@ -172,7 +172,7 @@ class BERTEncoder(keras.layers.Layer):
                 layer.build((*tokens_shape, width))
 
     def _checked_ids(self, tokens: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both as int32; raise a `ValueError` if they do not suit the embeddings."""
+        """Convert both to int32; raise `ValueError` if an id or the length is out of range."""
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")
         length, max_len = tokens.shape[1], self.config.max_len
@@ -196,7 +196,7 @@ class BERTEncoder(keras.layers.Layer):
         return ops.take(table[0], position_ids, axis=0)
 
     def compute_output_spec(self, *args: object, **kwargs: object) -> Tensor | dict[str, Tensor]:
-        # Trace `call`: the shape below does not tell which other outputs are requested.
+        # Trace `call`, because `compute_output_shape` does not include the optional outputs.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(
@@ -212,7 +212,7 @@ class BERTEncoder(keras.layers.Layer):
 
 
 def check_ids(ids: Tensor, size: int, name: str, table: str) -> None:
-    """Raise a `ValueError` if an id has no row in an embedding.
+    """Raise `ValueError` if an id is out of range for its embedding.
 
     TensorFlow's gather raises on a CPU but reads zeros on a GPU. While a graph is traced, the
     values are unknown, and only the data pipeline can check them.
@@ -223,15 +223,15 @@ def check_ids(ids: Tensor, size: int, name: str, table: str) -> None:
     if values.size and (values.min() < 0 or values.max() >= size):
         worst = values.min() if values.min() < 0 else values.max()
         raise ValueError(
-            f"`{name}` must be ids from 0 to {size - 1}, the rows of the {table} embedding. "
-            f"Received the id {worst}. Use the vocabulary that the model was made for."
+            f"`{name}` must contain ids from 0 to {size - 1}, the rows of the {table} embedding. "
+            f"Received: the id {worst}. Use the vocabulary that the model was trained with."
         )
 
 
 def sinusoidal_positions(max_len: int, num_hiddens: int) -> np.ndarray:
-    """Return the fixed position embedding of Vaswani et al. 2017, section 3.5.
+    """Return the sinusoidal position embedding of Vaswani et al. 2017, section 3.5.
 
-    For an even column c, column c holds the sine and column c + 1 the cosine of
+    For every even c, column c contains the sine and column c + 1 the cosine of
     `position / 10000 ** (c / D)`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Pretraining heads: predictions from encoded tokens.
+"""Pretraining heads: masked language model and next-sentence prediction.
 
 B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
 """
@@ -19,22 +19,23 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 class MaskLM(keras.layers.Layer):
     """Masked-language-model head: predicts the original token at each masked position.
 
-    It computes logits for the P predicted positions only, not for all T.
+    Logits are computed only for the P predicted positions, not for all T tokens.
 
     Source: d2l.ai, section 15.8.5.1; google-research/bert, `get_masked_lm_output`.
 
     Args:
         vocab_size: Size of the vocabulary, V.
         num_hiddens: Width of the hidden layer, D.
-        token_embedding: The encoder's token embedding, to use its transpose as the last kernel
-            (google's tied head). `None`: the head has its own dense layer (the book's).
-        mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
-            logits only.
-        layer_norm_epsilon: Epsilon of the normalization.
+        token_embedding: The encoder's token embedding, whose transpose becomes the output kernel
+            (tied weights, as in google-research/bert). `None`: a separate dense layer, as in the
+            book.
+        mlm_head: `"mlp"`: a dense layer and layer normalization before the logits; `"linear"`:
+            only the logits.
+        layer_norm_epsilon: Epsilon of the layer normalization.
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
         activation: Activation of the hidden layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
-        initializer: `"book"` or `"truncated_normal"`. The last kernel starts small with both,
-            so that the first loss is about ln V.
+        initializer: `"book"` or `"truncated_normal"`. With both, the output kernel starts small,
+            so that the initial loss is about ln V.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -104,7 +105,7 @@ class MaskLM(keras.layers.Layer):
                     name="logits",
                 )
             )
-        return layers or [keras.layers.Identity(dtype=policy)]  # a Sequential needs one
+        return layers or [keras.layers.Identity(dtype=policy)]  # it may not be empty
 
     def build(self, X_shape: Shape, pred_positions_shape: Shape | None = None) -> None:
         self.mlp.build(tuple(X_shape))
@@ -115,7 +116,7 @@ class MaskLM(keras.layers.Layer):
 
     def call(self, X: Tensor, pred_positions: Tensor) -> Tensor:
         masked_X = gather_positions(X, ops.cast(pred_positions, "int32"))  # (B, P, D)
-        Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) before a tied kernel
+        Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
             return Y
         kernel = ops.cast(ops.transpose(self.token_embedding.embeddings), Y.dtype)  # (D, V)
@@ -157,7 +158,7 @@ class NextSentencePred(keras.layers.Layer):
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
-        X: `(B, D)`, of any width.
+        X: Vectors, `(B, D)`, for any D.
 
     Output shape: logits, `(B, 2)`.
 
@@ -175,7 +176,7 @@ class NextSentencePred(keras.layers.Layer):
 
     def __init__(self, **options: Unpack[LayerOptions]) -> None:
         super().__init__(**options)
-        # Not called `output` as in the book's PyTorch edition: Keras layers have such a property.
+        # The book's PyTorch edition calls it `output`, but that is a property of Keras layers.
         self.dense = keras.layers.Dense(
             2, kernel_initializer=output_initializer(), dtype=self.dtype_policy, name="dense"
         )

@@ -1,8 +1,8 @@
-"""Initializers: the first values of weights, by the configuration's `initializer`.
+"""Weight initializers, selected by the configuration's `initializer`.
 
-`"truncated_normal"` is google's: a normal distribution with the standard deviation 0.02, truncated
-at two deviations (modeling.py, `create_initializer`). `"book"` is Keras's default for each kind of
-layer, as in d2l.ai 15.8.
+`"truncated_normal"` is a normal distribution with a standard deviation of 0.02, truncated at two
+standard deviations (google-research/bert, modeling.py, `create_initializer`). `"book"` is the Keras
+default of each kind of layer, as in d2l.ai, section 15.8.
 """
 
 import contextlib
@@ -20,11 +20,12 @@ _is_off = contextvars.ContextVar("without_initialization", default=False)
 
 @contextlib.contextmanager
 def without_initialization() -> Iterator[None]:
-    """Skip drawing the weights of layers built within this block; they hold arbitrary numbers.
+    """Skip the random initialization of layers built in this context.
 
-    Use it for models whose weights are loaded right afterwards: drawing the weights of BERT base
-    takes longer than reading them. Biases and normalizations are set as usual. `initialize` draws
-    the kernels that the file does not have.
+    Their weights contain arbitrary numbers. Use it for models whose weights are loaded right
+    afterwards: initializing BERT base takes longer than reading its weights. Biases and
+    normalization weights are initialized as usual. Call `initialize` for a layer whose kernels are
+    missing from the file.
     """
     token = _is_off.set(True)
     try:
@@ -34,7 +35,7 @@ def without_initialization() -> Iterator[None]:
 
 
 def initialize(layer: keras.layers.Layer) -> None:
-    """Draw the kernels of all dense layers in a layer, as if it were new."""
+    """Initialize the kernels of all dense layers inside a layer."""
     for part in layer._flatten_layers():  # private, but Keras's quantization uses it the same way
         if isinstance(part, keras.layers.Dense):
             part.kernel.assign(part.kernel_initializer(part.kernel.shape, part.kernel.dtype))
@@ -59,11 +60,11 @@ class _Drawn(keras.initializers.Initializer):
 
 
 def _empty(shape: Shape, dtype: str | None) -> Tensor:
-    """Return a tensor with arbitrary numbers."""
+    """Return a tensor with arbitrary values."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Untouched pages take no memory, so the model is not in memory twice while it is loaded.
+        # Untouched pages use no memory, so loading does not keep two copies of the weights.
         return tf.raw_ops.Empty(shape=tuple(shape), dtype=dtype, init=False)
     return ops.zeros(shape, dtype)
 
@@ -84,9 +85,9 @@ def position_initializer(initializer: Initializer) -> keras.initializers.Initial
 
 
 def output_initializer() -> keras.initializers.Initializer:
-    """Return the initializer for the last kernel of a head.
+    """Return the initializer for the output kernel of a head.
 
-    It is small, so that the loss of an untrained model is that of a guess.
+    Its values are small, so that the initial loss is close to that of a uniform guess.
     """
     return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
 

@@ -1,4 +1,4 @@
-"""Layer normalization, in the two variants of the configuration's `layer_norm`."""
+"""Layer normalization, in two variants selected by the configuration's `layer_norm`."""
 
 from typing import Unpack
 
@@ -11,15 +11,15 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class UnbiasedLayerNormalization(keras.layers.Layer):
-    """Layer normalization by the unbiased standard deviation.
+    """Layer normalization with the unbiased standard deviation.
 
-    The output is `gamma * (x - mean) / (std + epsilon) + beta`. Unlike in Keras's own layer, `std`
-    is computed over D - 1, and the epsilon is outside the root.
+    The output is `gamma * (x - mean) / (std + epsilon) + beta`. Unlike in Keras's own layer, the
+    variance is divided by D - 1, and epsilon is added outside the square root.
 
     Source: github.com/codertimo/BERT-pytorch, layer_norm.py.
 
     Args:
-        epsilon: Number that is added to the standard deviation.
+        epsilon: Small number added to the standard deviation.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -40,7 +40,7 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
         wide = ops.cast(x, "float32")  # as in Keras's own layer: squares overflow in float16
         centered = wide - ops.mean(wide, axis=-1, keepdims=True)
         variance = ops.sum(ops.square(centered), axis=-1, keepdims=True) / (x.shape[-1] - 1)
-        # The root has no finite gradient at 0, where all numbers of x are equal.
+        # The square root has no finite gradient at 0, which occurs if all elements of x are equal.
         std = ops.sqrt(ops.maximum(variance, keras.backend.epsilon() ** 2))
         normal = ops.cast(centered / (std + self.epsilon), x.dtype)
         return normal * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
@@ -52,7 +52,7 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
 def layer_normalization(
     kind: LayerNorm, epsilon: float, **options: Unpack[LayerOptions]
 ) -> keras.layers.Layer:
-    """Return a new layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
+    """Create the layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
     if check_field("layer_norm", kind) == "unbiased":
         return UnbiasedLayerNormalization(epsilon, **options)
     return keras.layers.LayerNormalization(epsilon=epsilon, **options)

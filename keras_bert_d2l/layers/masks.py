@@ -1,4 +1,4 @@
-"""Masks: which keys a query may attend to.
+"""Attention masks and the masked softmax.
 
 B batch, T tokens (Q queries, K keys). A mask is True where a key may be attended to.
 """
@@ -10,7 +10,7 @@ from keras_bert_d2l.types import Tensor
 
 
 def valid_lens_mask(valid_lens: Tensor | None, num_keys: Tensor) -> Tensor | None:
-    """Return the mask of the keys before the valid length.
+    """Return the mask of the keys within the valid length.
 
     Args:
         valid_lens: Number of valid keys, int: one per example `(B,)`, or one per query `(B, Q)`.
@@ -20,7 +20,7 @@ def valid_lens_mask(valid_lens: Tensor | None, num_keys: Tensor) -> Tensor | Non
     Returns: bool `(B, 1, K)` or `(B, Q, K)`, or `None` without `valid_lens`.
 
     Raises:
-        ValueError: `valid_lens` has another rank.
+        ValueError: The rank of `valid_lens` is neither 1 nor 2.
     """
     if valid_lens is None:
         return None
@@ -36,10 +36,10 @@ def valid_lens_mask(valid_lens: Tensor | None, num_keys: Tensor) -> Tensor | Non
 
 
 def block_diagonal_mask(example_ids: Tensor) -> Tensor:
-    """Return the mask that keeps the examples of a packed row apart.
+    """Return the mask that limits attention to tokens of the same example in a packed row.
 
     Args:
-        example_ids: Number of each token's example in its row, from 1, int `(B, T)`; 0 for padding.
+        example_ids: Index of each token's example in its row, from 1, int `(B, T)`; 0 for padding.
 
     Returns: bool `(B, T, T)`.
     """
@@ -49,15 +49,15 @@ def block_diagonal_mask(example_ids: Tensor) -> Tensor:
 
 
 def combine_masks(*masks: Tensor | None) -> Tensor | None:
-    """Return the mask of the keys that all the given masks allow.
+    """Combine masks with a logical AND.
 
     Args:
-        *masks: Masks `(B, K)`, `(B, 1, K)` or `(B, Q, K)`, bool or numbers (0: masked), or `None`.
+        *masks: Masks `(B, K)`, `(B, 1, K)` or `(B, Q, K)`, bool or numeric (0: masked), or `None`.
 
     Returns: bool `(B, 1, K)` or `(B, Q, K)`, or `None` if every mask is `None`.
 
     Raises:
-        ValueError: A mask has another rank.
+        ValueError: The rank of a mask is neither 2 nor 3.
     """
     combined = None
     for mask in masks:
@@ -75,18 +75,18 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the softmax over the last axis, with no weight on masked keys.
+    """Return the softmax over the last axis, with zero weight on masked keys.
 
     Args:
         scores: `(..., K)` in any float dtype.
         mask: bool, broadcastable to `scores`. `None`: nothing is masked.
 
-    Returns: Weights of the shape and dtype of `scores`: exactly 0 where masked, unless a whole row
-        is masked.
+    Returns: Weights with the shape and dtype of `scores`. They are exactly 0 where masked, unless
+        all keys of a query are masked.
     """
     if mask is not None:
         # The softmax of a score this low is 0 in every dtype. The book's -1e6 would overflow in
-        # float16, which ends at 65504.
+        # float16, whose maximum is 65504.
         low = -3e4 if keras.backend.standardize_dtype(scores.dtype) == "float16" else -1e6
         scores = scores + ops.where(mask, ops.cast(0.0, scores.dtype), ops.cast(low, scores.dtype))
     return ops.softmax(scores, axis=-1)

@@ -1,4 +1,4 @@
-"""Pooling: one vector per text, from the vectors of its tokens.
+"""Pooling of token vectors into one vector per text.
 
 B batch, T tokens, D hidden width.
 """
@@ -12,7 +12,7 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
 POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
-_LOWEST = -3e38  # fits float32 and bfloat16, and becomes minus infinity in float16
+_LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -29,12 +29,12 @@ class Pooling(keras.layers.Layer):
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
-        mask: Tokens that are not padding, bool `(B, T)`. `None`: all of them.
+        mask: Non-padding tokens, bool `(B, T)`. `None`: all tokens.
 
     Output shape: `(B, D)`.
 
     Raises:
-        ValueError: There is no such pooling.
+        ValueError: `pooling` is unknown.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Pooling(keras.layers.Layer):
             vectors = X[:, 0]
         elif self.pooling == "mean":
             weights = ops.cast(mask, X.dtype)[:, :, None]  # (B, T, 1)
-            # A text without tokens gets the vector 0.
+            # A text without tokens gets the zero vector.
             vectors = ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
         else:
             shown = ops.where(mask[:, :, None], X, ops.full_like(X, _LOWEST))

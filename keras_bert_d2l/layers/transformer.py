@@ -1,4 +1,4 @@
-"""The Transformer encoder block and its two parts besides attention.
+"""Transformer encoder block, residual layer normalization and feed-forward network.
 
 B batch, T tokens, D hidden width, N heads.
 """
@@ -17,29 +17,29 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class TransformerEncoderBlock(keras.layers.Layer):
-    """One block of the encoder: self-attention and a feed-forward network, each with `AddNorm`.
+    """Transformer encoder block: self-attention and a feed-forward network, each with `AddNorm`.
 
-    Source: d2l.ai, section 11.7; the argument order is that of its PyTorch edition.
+    Source: d2l.ai, section 11.7. The argument order follows the book's PyTorch edition.
 
     Args:
         num_hiddens: Width of the hidden states, D.
         ffn_num_hiddens: Width of the feed-forward network.
         num_heads: Number of attention heads, N.
         dropout: Dropout rate after both sublayers.
-        use_bias: Whether the projections of the attention have a bias.
+        use_bias: Whether the attention projections use a bias.
         **options: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
             `layer_norm_epsilon`, `layer_norm`, `activation` and `initializer`, as in `BERTConfig`;
             `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Hidden states, `(B, T, D)`.
-        valid_lens: Number of valid tokens, int `(B,)` or `(B, T)`. `None`: all are valid.
+        valid_lens: Number of valid tokens, int `(B,)` or `(B, T)`. `None`: all tokens are valid.
         training: Whether to apply dropout.
         attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, see `MultiHeadAttention`.
         return_attention: Whether to return the attention weights as well.
 
-    Returns: `(B, T, D)`; with `return_attention`, a tuple of it and the attention weights
-        `(B, N, T, T)`.
+    Returns: The output `(B, T, D)`. With `return_attention`, a tuple of the output and the
+        attention weights `(B, N, T, T)`.
 
     Raises:
         ValueError: An option is out of range.
@@ -101,7 +101,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        before = self.addnorm1.before(X)  # (B, T, D), and so is every tensor below but the weights
+        before = self.addnorm1.before(X)  # (B, T, D), as are all tensors below except the weights
         attended, weights = self.attention(
             before,
             before,
@@ -214,7 +214,7 @@ class PositionWiseFFN(keras.layers.Layer):
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
-        X: `(B, T, D)`.
+        X: Hidden states, `(B, T, D)`.
         training: Whether to apply dropout.
 
     Output shape: `(B, T, ffn_num_outputs)`.

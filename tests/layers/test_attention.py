@@ -38,14 +38,14 @@ def test_dot_product_attention_returns_weighted_values_and_their_weights():
     np.testing.assert_array_equal(same, weights)
 
 
-def test_attention_equals_the_formula_over_the_valid_tokens():
+def test_attention_matches_the_formula_on_the_valid_tokens():
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     layer = MultiHeadAttention(8, 2, 0.0)
     got = layer(x, x, x, np.array([5, 3, 1]))
     np.testing.assert_allclose(got, attention_in_numpy(layer, x, [5, 3, 1]), atol=1e-6)
 
 
-def test_without_lengths_all_tokens_get_attention():
+def test_without_valid_lens_all_tokens_get_attention():
     x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
     layer = MultiHeadAttention(8, 2, 0.0)
     np.testing.assert_allclose(layer(x, x, x), layer(x, x, x, np.array([4, 4])), atol=1e-6)
@@ -59,12 +59,12 @@ def test_attention_weights_are_returned_only_on_request():
     np.testing.assert_array_equal(output, layer(x, x, x, np.array([4, 2])))
 
 
-def test_a_width_that_is_no_multiple_of_the_heads_raises():
+def test_a_width_that_is_not_a_multiple_of_num_heads_raises():
     with pytest.raises(ValueError, match="num_hiddens=10, num_heads=4"):
         MultiHeadAttention(10, 4, 0.0)
 
 
-def test_layer_survives_its_config():
+def test_layer_is_restored_from_its_config():
     layer = MultiHeadAttention(8, 2, 0.3, False, initializer="truncated_normal", name="a")
     assert MultiHeadAttention.from_config(layer.get_config()).get_config() == layer.get_config()
 

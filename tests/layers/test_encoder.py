@@ -13,7 +13,7 @@ def small_encoder(**options):
     return BERTEncoder(10, 8, 16, 2, 2, 0.0, max_len=6, **options)
 
 
-def test_the_books_example_has_the_books_shape():
+def test_the_books_example_returns_the_books_shape():
     encoder = BERTEncoder(10000, 768, 1024, 4, 2, 0.2)
     segments = np.array([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]])
     assert encoder(np.zeros((2, 8), int), segments, None).shape == (2, 8, 768)
@@ -23,7 +23,7 @@ def test_the_books_example_has_the_books_shape():
 def test_token_segment_and_position_embeddings_are_summed():
     encoder = BERTEncoder(10, 8, 16, 2, 1, 0.0, max_len=6)
     encoder.build((None, None))
-    encoder.blks = []  # so that it returns the input of the first block
+    encoder.blks = []  # makes it return the input of the first block
     expected = (
         encoder.token_embedding.embeddings.numpy()[TOKENS]
         + encoder.segment_embedding.embeddings.numpy()[SEGMENTS]
@@ -41,11 +41,11 @@ def test_padding_does_not_change_the_encoded_tokens(options):
     other_tokens[0, 4:], other_segments[0, 4:] = [9, 2], [1, 1]
     got = encoder(other_tokens, other_segments, lens)
     np.testing.assert_allclose(got[0, :4], expected[0, :4], atol=1e-6)
-    alone = encoder(TOKENS[:1, :4], SEGMENTS[:1, :4], None)  # no padding, another batch
+    alone = encoder(TOKENS[:1, :4], SEGMENTS[:1, :4], None)  # a different batch, without padding
     np.testing.assert_allclose(alone[0], expected[0, :4], atol=1e-6)
 
 
-def test_lengths_may_be_floats_even_under_mixed_precision():
+def test_float_lengths_are_accepted_even_under_mixed_precision():
     encoder = BERTEncoder(10, 8, 16, 2, 1, 0.0, max_len=300, dtype="mixed_bfloat16")
     tokens = np.random.default_rng(0).integers(0, 10, (1, 300))
     segments = np.zeros_like(tokens)
@@ -67,12 +67,12 @@ def test_an_id_outside_the_vocabulary_raises(tokens, worst):
 
 
 def test_a_segment_without_an_embedding_raises():
-    with pytest.raises(ValueError, match="`segments` must be ids from 0 to 1.*the id 2"):
+    with pytest.raises(ValueError, match="`segments` must contain ids from 0 to 1.*the id 2"):
         small_encoder()(np.array([[1]]), np.array([[2]]))
 
 
 @pytest.mark.slow
-def test_batch_size_and_length_may_be_unknown_when_traced():
+def test_tracing_accepts_an_unknown_batch_size_and_length():
     encoder = small_encoder()
     spec = tf.TensorSpec((None, None), tf.int32)
     traced = tf.function(encoder, input_signature=[spec, spec, tf.TensorSpec((None,), tf.int32)])
@@ -82,10 +82,10 @@ def test_batch_size_and_length_may_be_unknown_when_traced():
         np.testing.assert_allclose(got, encoder(*args), atol=1e-6)
 
 
-def test_both_initializers_draw_with_their_documented_deviation():
+def test_both_initializers_have_their_documented_standard_deviations():
     for initializer, token, position in (
         ("book", 0.1 / np.sqrt(12), 0.05),
-        ("truncated_normal", 0.02 * 0.88, 0.02 * 0.88),  # truncation reduces the deviation by 12 %
+        ("truncated_normal", 0.02 * 0.88, 0.02 * 0.88),  # truncation reduces it by 12 %
     ):
         encoder = BERTEncoder(500, 64, 64, 2, 1, 0.0, max_len=500, initializer=initializer)
         encoder.build((None, None))
@@ -94,7 +94,7 @@ def test_both_initializers_draw_with_their_documented_deviation():
         assert encoder.pos_embedding.numpy().std() == pytest.approx(position, rel=0.05)
 
 
-def test_layer_survives_its_config():
+def test_layer_is_restored_from_its_config():
     encoder = small_encoder(num_segments=3, embedding_dropout=0.2, layer_norm_epsilon=1e-12)
     assert BERTEncoder.from_config(encoder.get_config()).get_config() == encoder.get_config()
 
@@ -103,11 +103,11 @@ def test_a_config_saved_by_version_0_1_0_loads():
     encoder = small_encoder(norm_first=True, positions="sinusoidal")
     config = encoder.get_config()
     for name in ("pooler", "next_sentence", "mlm_head", "tie_embeddings"):
-        del config[name]  # 0.1.0 saved only the options that matter to the encoder
+        del config[name]  # 0.1.0 saved only the options that affect the encoder
     assert BERTEncoder.from_config(config).get_config() == encoder.get_config()
 
 
-def test_an_unknown_option_raises_with_its_name():
+def test_an_unknown_option_is_named_in_the_error():
     with pytest.raises(ValueError, match="BERTEncoder.*num_layers"):
         small_encoder(num_layers=2)
 
@@ -118,7 +118,7 @@ def test_output_carries_no_keras_mask():
     assert keras.backend.standardize_dtype(out.dtype) == "float32"
 
 
-def test_hidden_states_and_attention_agree_with_the_plain_call():
+def test_hidden_states_and_attention_match_the_default_call():
     encoder, lens = small_encoder(), np.array([4, 6])
     got = encoder(TOKENS, SEGMENTS, lens, return_hidden_states=True, return_attention=True)
     assert sorted(got) == ["attention", "encoded", "hidden_states"]
@@ -179,10 +179,10 @@ def test_position_ids_select_rows_of_the_position_embedding():
     encoder = small_encoder()
     same = encoder(TOKENS, SEGMENTS, position_ids=np.tile(np.arange(6), (2, 1)))
     np.testing.assert_array_equal(same, encoder(TOKENS, SEGMENTS))
-    with pytest.raises(ValueError, match="position_ids.*Received the id 6"):
+    with pytest.raises(ValueError, match="position_ids.*Received: the id 6"):
         encoder(TOKENS, SEGMENTS, position_ids=np.full((2, 6), 6))
 
 
-def test_an_attention_mask_of_a_wrong_rank_raises():
+def test_an_attention_mask_with_the_wrong_rank_raises():
     with pytest.raises(ValueError, match=r"\(B, T, T\).*Received: .*\(2, 1, 6, 6\)"):
         small_encoder()(TOKENS, SEGMENTS, attention_mask=np.ones((2, 1, 6, 6)))

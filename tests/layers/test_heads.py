@@ -22,7 +22,7 @@ def test_logits_depend_only_on_the_predicted_positions():
     np.testing.assert_array_equal(head(elsewhere, POSITIONS)[0], head(X, POSITIONS)[0])
 
 
-def test_an_untied_head_is_the_books_perceptron():
+def test_an_untied_head_matches_the_books_mlp():
     head = MaskLM(100, 12)
     head(X, POSITIONS)
     kinds = [type(layer).__name__ for layer in head.mlp.layers]
@@ -30,7 +30,7 @@ def test_an_untied_head_is_the_books_perceptron():
     assert head.count_params() == (16 * 12 + 12) + 2 * 12 + (12 * 100 + 100)
 
 
-def test_a_tied_head_ends_with_the_token_embedding_and_a_bias():
+def test_a_tied_head_multiplies_by_the_token_embedding_and_adds_a_bias():
     embedding = keras.layers.Embedding(100, 16)
     embedding.build((None, None))
     head = MaskLM(100, 16, token_embedding=embedding)
@@ -54,10 +54,10 @@ def test_a_tied_head_in_a_functional_model_is_saved_once_and_loads_tied(tmp_path
     assert loaded.count_params() == model.count_params()
 
 
-def test_next_sentence_head_takes_any_width():
+def test_next_sentence_head_accepts_any_width():
     assert NextSentencePred()(X.reshape(2, -1)).shape == (2, 2)
 
 
 @pytest.mark.parametrize("layer", [MaskLM(9, 4, activation="gelu"), NextSentencePred(name="nsp")])
-def test_layer_survives_its_config(layer):
+def test_layer_is_restored_from_its_config(layer):
     assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()

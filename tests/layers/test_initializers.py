@@ -24,16 +24,15 @@ def drawers():
     ]
 
 
-def test_truncated_normal_weights_are_within_two_deviations_of_002():
+def test_truncated_normal_weights_are_within_two_standard_deviations():
     weights = np.asarray(dense_initializer("truncated_normal")((100, 100)))
     assert 0.039 < np.abs(weights).max() <= 0.0401
-    np.testing.assert_allclose(
-        weights.std(), 0.0176, rtol=0.05
-    )  # of a normal distribution truncated at two deviations
+    # Truncation at two standard deviations reduces the standard deviation to 0.0176.
+    np.testing.assert_allclose(weights.std(), 0.0176, rtol=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_nothing_is_drawn_without_initialization(dtype, monkeypatch):
+def test_without_initialization_draws_no_weights(dtype, monkeypatch):
     def drawn(*args, **kwargs):
         raise AssertionError
 
@@ -49,13 +48,13 @@ def test_nothing_is_drawn_without_initialization(dtype, monkeypatch):
             initializer((3, 4), dtype)
 
 
-def test_initialization_is_on_again_after_an_error():
+def test_initialization_is_enabled_again_after_an_error():
     with pytest.raises(KeyError), without_initialization():
         raise KeyError
     assert np.asarray(output_initializer()((10, 10))).std() > 0.01
 
 
-def test_initialize_redraws_the_kernels_of_a_layer():
+def test_initialize_draws_new_kernels_for_a_layer():
     head = MaskLM(5, 4)
     with without_initialization():
         head.build((None, None, 4))
@@ -67,7 +66,7 @@ def test_initialize_redraws_the_kernels_of_a_layer():
     np.testing.assert_array_equal(norm.gamma, [2.0] * 4)
 
 
-def test_initializer_survives_its_config():
+def test_initializer_is_restored_from_its_config():
     for initializer in drawers():
         config = keras.saving.serialize_keras_object(initializer)
         again = keras.saving.deserialize_keras_object(config)

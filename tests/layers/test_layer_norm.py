@@ -7,7 +7,7 @@ from keras_bert_d2l.layers.layer_norm import UnbiasedLayerNormalization, layer_n
 X = np.random.default_rng(0).normal(3, 2, (2, 4, 6)).astype("float32")
 
 
-def test_unbiased_norm_divides_by_the_unbiased_deviation_plus_epsilon():
+def test_unbiased_norm_divides_by_the_unbiased_standard_deviation_plus_epsilon():
     layer = layer_normalization("unbiased", 0.5)
     layer.build(X.shape)
     layer.gamma.assign(np.arange(6))
@@ -16,7 +16,7 @@ def test_unbiased_norm_divides_by_the_unbiased_deviation_plus_epsilon():
     np.testing.assert_allclose(layer(X), np.arange(6) * (X - mean) / (std + 0.5) + 1, atol=1e-5)
 
 
-def test_biased_norm_is_the_layer_of_keras():
+def test_biased_norm_is_the_keras_layer():
     layer = layer_normalization("biased", 0.5)
     assert isinstance(layer, keras.layers.LayerNormalization)
     expected = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 0.5)
@@ -24,7 +24,7 @@ def test_biased_norm_is_the_layer_of_keras():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_equal_numbers_give_zeros_and_a_finite_gradient(dtype):
+def test_equal_inputs_give_zeros_and_a_finite_gradient(dtype):
     import tensorflow as tf
 
     layer, x = UnbiasedLayerNormalization(1e-6, dtype=dtype), tf.fill((1, 4), 300.0)
@@ -35,6 +35,6 @@ def test_equal_numbers_give_zeros_and_a_finite_gradient(dtype):
     assert np.isfinite(tape.gradient(y, x)).all()
 
 
-def test_layer_survives_its_config():
+def test_layer_is_restored_from_its_config():
     layer = UnbiasedLayerNormalization(0.25, name="ln")
     assert UnbiasedLayerNormalization.from_config(layer.get_config()).epsilon == 0.25

@@ -30,19 +30,19 @@ def test_masked_entries_get_no_weight_and_a_fully_masked_row_is_finite(dtype):
     np.testing.assert_allclose(weights[1], [1 / 3] * 3, atol=4e-3)
 
 
-def test_lengths_of_a_wrong_rank_raise():
+def test_valid_lens_with_the_wrong_rank_raise():
     with pytest.raises(ValueError, match=r"shape \(B,\).*Received: .*\(1, 1, 1\)"):
         valid_lens_mask(np.ones((1, 1, 1)), 3)
 
 
-def test_a_block_diagonal_mask_keeps_examples_apart_and_hides_padding():
+def test_a_block_diagonal_mask_separates_examples_and_hides_padding():
     mask = block_diagonal_mask(np.array([[1, 1, 2, 0]]))
     assert ops.convert_to_numpy(mask).astype(int).tolist() == [
         [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     ]
 
 
-def test_combined_masks_allow_what_all_of_them_allow():
+def test_combined_masks_allow_only_keys_allowed_by_all_masks():
     keys = np.array([[1, 1, 0]])
     pairs = np.array([[[0, 1, 1], [1, 1, 1]]])
     combined = ops.convert_to_numpy(combine_masks(None, keys, pairs))

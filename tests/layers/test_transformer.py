@@ -14,7 +14,7 @@ def test_addnorm_normalizes_the_sum():
     np.testing.assert_allclose(AddNorm(0.5)(x, y, training=False), expected, atol=1e-5)
 
 
-def test_ffn_treats_every_position_alike():
+def test_ffn_treats_every_position_the_same():
     ffn = PositionWiseFFN(4, 8)
     one = np.random.default_rng(0).normal(size=(1, 1, 8)).astype("float32")
     np.testing.assert_allclose(
@@ -27,7 +27,7 @@ def test_block_keeps_the_shape_of_the_books_example():
     assert block(np.ones((2, 100, 24)), np.array([3, 2])).shape == (2, 100, 24)
 
 
-def test_dropout_acts_only_in_training():
+def test_dropout_is_active_only_in_training():
     block = TransformerEncoderBlock(8, 16, 2, 0.5)
     x = np.random.default_rng(0).normal(size=(1, 3, 8)).astype("float32")
     np.testing.assert_array_equal(block(x), block(x))
@@ -42,7 +42,7 @@ def test_attention_weights_are_returned_only_on_request():
     np.testing.assert_array_equal(output, block(X, np.array([3, 5])))
 
 
-def test_an_unknown_option_raises_with_its_name():
+def test_an_unknown_option_is_named_in_the_error():
     with pytest.raises(ValueError, match="TransformerEncoderBlock.*num_segments"):
         TransformerEncoderBlock(8, 16, 2, 0.0, num_segments=3)
     with pytest.raises(ValueError, match="layer_norm='rms'"):
@@ -60,7 +60,7 @@ def test_an_unknown_option_raises_with_its_name():
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_layer_survives_its_config(layer):
+def test_layer_is_restored_from_its_config(layer):
     assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
 
 
@@ -78,7 +78,7 @@ def test_norm_first_follows_the_notebooks_formula():
 
 
 @pytest.mark.parametrize("rate", ["ffn_dropout", "block_dropout"])
-def test_ffn_and_block_dropout_act_only_in_training(rate):
+def test_ffn_and_block_dropout_are_active_only_in_training(rate):
     block = TransformerEncoderBlock(8, 16, 2, 0.0, **{rate: 0.5})
     X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     plain = block(X)
