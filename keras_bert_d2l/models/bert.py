@@ -1,4 +1,4 @@
-"""BERTModel: the encoder and its two pretraining heads as one `keras.Model`.
+"""BERTModel: BERT encoder and pretraining heads as one `keras.Model`.
 
 B batch, T tokens, P predicted positions, E examples in a packed row, D hidden width,
 V vocabulary.
@@ -31,7 +31,7 @@ Outputs: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # encoded, MLM
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class BERTModel(BatchModel):
-    """BERT with the masked-language-model head and the next-sentence head.
+    """BERT with a masked-language-model head and a next-sentence head.
 
     Source: d2l.ai, section 15.8.6; Devlin et al. 2019. The defaults are the book's.
 
@@ -42,28 +42,29 @@ class BERTModel(BatchModel):
         num_heads: Attention heads per block.
         num_blks: Number of Transformer blocks.
         dropout: Dropout rate after each sublayer.
-        max_len: Longest sequence, in tokens.
+        max_len: Maximum sequence length, in tokens.
         **options: The keyword arguments of `BERTConfig`; `name`, `dtype` and `trainable`, as for
             every Keras model.
 
     Call arguments:
-        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, as a dataset
-            yields it.
+        tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, such as a batch
+            of a dataset.
         segments: Segment ids, int `(B, T)`.
-        valid_lens: Number of tokens in each row that are not padding, `(B,)`. `None`: all.
+        valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         pred_positions: Positions to predict, int `(B, P)`. `None`: no MLM output.
         training: Whether to apply dropout.
-        attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, bool or numbers. A token must
+        attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, bool or numeric. A token must
             be allowed by both `attention_mask` and `valid_lens`.
-        example_ids: Number of each token's example in a packed row, int `(B, T)`, from 1; 0 for
-            padding. Tokens attend only to their own example.
-        position_ids: Row of the position embedding for each token, int `(B, T)`.
+        example_ids: Index of each token's example in a packed row, int `(B, T)`, from 1; 0 for
+            padding. Tokens attend only to tokens of the same example.
+        position_ids: Index of each token in the position embedding, int `(B, T)`.
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
 
     Returns:
         For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`; the MLM logits
-        `(B, P, V)` or `None`; and the NSP logits `(B, 2)`, whose column 1 is "is next", with
-        `cls_positions` `(B, E, 2)`, or `None` with `next_sentence=False`.
+        `(B, P, V)`, or `None` without `pred_positions`; and the NSP logits `(B, 2)`, or `(B, E, 2)`
+        with `cls_positions`, or `None` with `next_sentence=False`. Column 1 of the NSP logits is
+        "is next".
         For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`.
 
     Raises:
@@ -101,7 +102,7 @@ class BERTModel(BatchModel):
             *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),
             **options,
         )
-        # Lengths arrive as floats from the book's loader; autocast would round 257 to 256.
+        # Disable autocast: the book's loader yields float lengths, and bfloat16 rounds 257 to 256.
         super().__init__(autocast=False, **layer_options)
         self.bert_config = config
         policy = self.dtype_policy
@@ -120,12 +121,12 @@ class BERTModel(BatchModel):
             name="mlm",
         )
         self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
-        # All widths are known here: create the weights now, so that they can be counted or loaded.
+        # All widths are known, so create the weights now; they can then be counted or loaded.
         self.build({name: feature_shape(name) for name in FEATURES})
 
     @classmethod
     def from_bert_config(cls, config: BERTConfig, **options: Unpack[LayerOptions]) -> Self:
-        """Return a new model of the given architecture, with Keras's `name` and `dtype`."""
+        """Create a model from a `BERTConfig`, with Keras's `name` and `dtype` as options."""
         return cls(**config.to_dict(), **options)
 
     def call(
@@ -146,7 +147,7 @@ class BERTModel(BatchModel):
         if segments is None:
             raise ValueError(
                 "`segments` is missing: call the model with (tokens, segments, valid_lens, "
-                "pred_positions), or with one dictionary of these."
+                "pred_positions), or with a dictionary of these arguments."
             )
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
@@ -205,12 +206,12 @@ class BERTModel(BatchModel):
         """Configure training as `keras.Model.compile` does, with the correct losses by default.
 
         Without `loss`, the model minimizes the sum of the weighted MLM and NSP cross entropies.
-        Without metrics as well, it reports the cross entropy and the accuracy of both heads,
-        exact over the whole dataset.
+        If no metrics are given either, it reports the cross entropy and the accuracy of both
+        heads, computed exactly over the complete dataset.
         """
         if loss is None:
             heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
-            # Keras puts the head's name before the metric's, unless there is only one head.
+            # Keras prefixes metric names with the head's name, unless there is only one head.
             prefix = "mlm_" if self.nsp is None else ""
             metrics = {head: weighted_metrics(prefix) for head in heads}
             loss = {head: WeightedCrossEntropy() for head in heads}
@@ -230,11 +231,11 @@ class BERTModel(BatchModel):
 
 
 def _named(outputs: Outputs) -> dict[str, Tensor]:
-    """Return the logits by the names of their heads."""
+    """Return the logits as a dictionary with the heads' names as keys."""
     named = {name: x for name, x in zip(("mlm", "nsp"), outputs[1:], strict=True) if x is not None}
     if not named:
         raise ValueError(
             "`pred_positions` is missing, and a model with next_sentence=False has no other "
-            "output: put the positions to predict into the batch."
+            "output. Add the positions to predict to the batch."
         )
     return named

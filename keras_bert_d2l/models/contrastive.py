@@ -1,4 +1,4 @@
-"""ContrastiveLoss: trains vectors of the same group to be close to each other.
+"""ContrastiveLoss: pulls vectors of the same group together and pushes others apart.
 
 B batch, D width of the vectors.
 """
@@ -9,34 +9,35 @@ from keras import ops
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
 from keras_bert_d2l.types import ConfigDict, Tensor
 
-_EXCLUDED = -1e9  # logit of a vector with itself
+_EXCLUDED = -1e9  # added to the logit of a vector with itself
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class ContrastiveLoss(keras.losses.Loss):
-    """Cross entropy of finding a vector's group by its cosines with the other vectors.
+    """Supervised contrastive loss: softmax cross-entropy over cosine similarities.
 
-    All vectors of the batch outside a vector's group are its negatives. The logits are the cosines
-    divided by the temperature. The loss is averaged over those vectors of the global batch that
-    have another vector of their group in it, and is 0 if there are none. For pairs, that is, groups
-    of two, it is the symmetric in-batch-negatives loss of SimCSE and Sentence-BERT. Vectors are
-    compared only within a replica.
+    All vectors of the batch outside a vector's group are its negatives. The logits are the cosine
+    similarities divided by the temperature. The loss is averaged over the vectors of the global
+    batch that share their group with at least one other vector, and is 0 if there are none. For
+    groups of two (pairs), it is the symmetric in-batch-negatives loss of SimCSE and Sentence-BERT.
+    Vectors are compared only within a replica.
 
     Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2; for pairs, Chen et al.
-    2020 (SimCLR), section 2.1. The default temperature is that of Gao et al. 2021 (SimCSE).
+    2020 (SimCLR), section 2.1. The default temperature is from Gao et al. 2021 (SimCSE).
 
     Args:
-        temperature: Divisor of the cosines. Smaller values emphasize the nearest vectors.
+        temperature: Divisor of the cosine similarities. Smaller values emphasize the nearest
+            vectors.
         name: Name of the loss.
 
     Call arguments:
-        y_true: The group of each vector, int `(B,)`. A vector whose label is below 0 has no group
-            and is a negative of all others.
+        y_true: The group of each vector, int `(B,)`. A vector with a negative label has no group
+            and is a negative for all others.
         y_pred: Vectors, `(B, D)`.
         sample_weight: `(B,)`. `None`: ones.
 
     Raises:
-        ValueError: The temperature is not above 0.
+        ValueError: `temperature` is not positive.
 
     Example:
 
@@ -69,7 +70,7 @@ class ContrastiveLoss(keras.losses.Loss):
         return weighted_mean(self.call(groups, y_pred), weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each vector, float32 `(B,)`; 0 if it is alone in its group."""
+        """Return the loss of each vector, float32 `(B,)`; 0 if its group has no other vector."""
         partners = ops.cast(_partners(y_true), "float32")  # (B, B)
         vectors = ops.normalize(ops.cast(y_pred, "float32"), axis=-1)
         logits = ops.matmul(vectors, ops.transpose(vectors)) / self.temperature
@@ -84,6 +85,6 @@ class ContrastiveLoss(keras.losses.Loss):
 
 
 def _partners(groups: Tensor) -> Tensor:
-    """Return which two vectors belong to the same group but are not the same, bool `(B, B)`."""
+    """Return a mask `(B, B)` of the pairs of different vectors in the same group."""
     is_same = (groups[:, None] == groups[None, :]) & (groups >= 0)[:, None]
     return is_same & ~ops.cast(ops.eye(ops.shape(groups)[0]), "bool")

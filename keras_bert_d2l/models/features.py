@@ -1,4 +1,4 @@
-"""Batches as dictionaries: the shapes and keys of their features, and the models that take them.
+"""Base class of models with dictionary inputs, and the shapes and keys of these inputs.
 
 B batch, T tokens, P predicted positions.
 """
@@ -13,19 +13,19 @@ from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
 
 
 def feature_shape(feature: str) -> Shape:
-    """Return the shape of a feature, with unknown dimensions: `(B,)`, `(B, T)` or `(B, P)`."""
+    """Return the shape of a feature, `(B,)`, `(B, T)` or `(B, P)`, with `None` for every size."""
     return (None,) if feature == "valid_lens" else (None, None)
 
 
 def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
-    """Raise a `ValueError` if a batch has unknown keys, or lacks tokens or segments."""
+    """Raise `ValueError` if a batch has unknown keys, or no `tokens` or `segments`."""
     unknown = sorted(set(batch) - set(known))
     missing = [name for name in ("tokens", "segments") if name not in batch]
     if unknown or missing:
         wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(
-            f"A batch for this model has the keys {tuple(known)}; all but the first two are "
-            f"optional. Received {wrong} in {sorted(batch)}."
+            f"A batch for this model must have the keys {tuple(known)}; all but the first two are "
+            f"optional. Received: {wrong} in {sorted(batch)}."
         )
 
 
@@ -41,10 +41,11 @@ class BatchModel(keras.Model):
         format: str = "tf_saved_model",
         **options: Unpack[ExportOptions],
     ) -> None:
-        """Export as `keras.Model.export` does, from token ids to the outputs of the model.
+        """Export the model with token ids as inputs, as `keras.Model.export` does.
 
         Without an `input_signature`, the inputs are int32 and named as in a batch; Keras would
-        make them floats named `args_0`. `export_saved_model` writes a model that takes strings.
+        make them floats named `args_0`. To export a model that takes strings, use
+        `export_saved_model`.
         """
         if options.get("input_signature") is None:
             specs = {
@@ -55,7 +56,7 @@ class BatchModel(keras.Model):
         super().export(filepath, format, **options)
 
     def compile_from_config(self, config: ConfigDict) -> None:
-        # Keras skips this for models that override `compile`. Their arguments are Keras's own,
-        # so those that Keras saved can be passed on.
+        # Keras skips this step for models that override `compile`. These models take the same
+        # arguments as `keras.Model.compile`, so the saved arguments can be passed on.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)

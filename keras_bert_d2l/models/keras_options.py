@@ -1,4 +1,4 @@
-"""The keyword arguments of `keras.Model`'s methods that models of this package pass on."""
+"""Typed keyword arguments that the models pass on to the methods of `keras.Model`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
@@ -9,7 +9,7 @@ Optimizer: TypeAlias = str | keras.optimizers.Optimizer
 Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
 MetricsOfOutputs: TypeAlias = Metrics | Mapping[str, Metrics]
-Results: TypeAlias = Any  # of `evaluate`: a number, a list, or a dictionary with `return_dict`
+Results: TypeAlias = Any  # from `evaluate`: a number, a list, or a dictionary with `return_dict`
 
 
 class CompileOptions(TypedDict, total=False):
@@ -27,7 +27,7 @@ class CompileOptions(TypedDict, total=False):
 def with_default_metrics(
     options: CompileOptions, metrics: MetricsOfOutputs | None
 ) -> CompileOptions:
-    """Return the arguments of `compile` with default metrics, unless metrics are given."""
+    """Add default metrics to the arguments of `compile`, unless metrics are given."""
     if options.get("metrics") is None and options.get("weighted_metrics") is None:
         return {**options, "weighted_metrics": metrics}
     return options

@@ -1,4 +1,4 @@
-"""Losses that are averaged over the weights of the global batch.
+"""Losses that are weighted means over the global batch.
 
 B batch, C classes, K scores.
 """
@@ -12,17 +12,17 @@ from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
 
 def sum_over_replicas(x: Tensor) -> Tensor:
-    """Return the sum of a tensor over the replicas of a `tf.distribute` strategy.
+    """Sum a tensor over the replicas of a `tf.distribute` strategy.
 
-    Without a strategy it returns `x`, and under other backends too, because there the global batch
-    is one tensor.
+    Returns `x` unchanged without a strategy, and with other backends, where the global batch is
+    one tensor.
     """
     if keras.backend.backend() != "tensorflow":
         return x
     import tensorflow as tf
 
     replica = tf.distribute.get_replica_context()
-    # It is None in the cross-replica context, in which Keras builds a model symbolically.
+    # The cross-replica context, in which Keras builds a model symbolically, has no replica.
     if replica is None or replica.num_replicas_in_sync == 1:
         return x
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, x)
@@ -30,12 +30,12 @@ def sum_over_replicas(x: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Return the cross entropy of each prediction, in float32 for logits of any dtype.
+    """Return the cross entropy of each prediction, computed in float32.
 
     Args:
-        y_true: Labels, int `(...)` or `(..., 1)`. Labels below 0 are treated as class 0; the
-            caller gives them no weight.
-        y_pred: Logits, `(..., C)`.
+        y_true: Labels, int `(...)` or `(..., 1)`. Negative labels are treated as class 0; the
+            caller must give them the weight 0.
+        y_pred: Logits in any float dtype, `(..., C)`.
 
     Returns: float32 `(...)`.
     """
@@ -47,12 +47,12 @@ def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def binary_cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Return the cross entropy of each yes-or-no decision, in float32 for logits of any dtype.
+    """Return the binary cross entropy of each label, computed in float32.
 
     Args:
-        y_true: 1 (yes) or 0 (no), `(..., C)`, or `(...)` if C is 1. Labels below 0 are treated as
-            0; the caller gives them no weight.
-        y_pred: Logits, `(..., C)`.
+        y_true: 1 (yes) or 0 (no), `(..., C)`, or `(...)` if C is 1. Negative labels are treated as
+            0; the caller must give them the weight 0.
+        y_pred: Logits in any float dtype, `(..., C)`.
 
     Returns: float32 `(..., C)`.
     """
@@ -62,14 +62,14 @@ def binary_cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
 
 
 def labels_of(y_true: Tensor, shape: Shape) -> Tensor:
-    """Return labels in the shape of the predictions, adding or removing a last axis of size 1.
+    """Reshape labels to the shape of the predictions by adding or removing a last axis of size 1.
 
     Args:
         y_true: Labels.
         shape: Static shape of the predictions.
 
     Raises:
-        ValueError: The labels have another shape.
+        ValueError: The shapes of the labels and the predictions do not match.
     """
     labels = ops.convert_to_tensor(y_true)
     more = len(labels.shape) - len(shape)
@@ -82,23 +82,23 @@ def labels_of(y_true: Tensor, shape: Shape) -> Tensor:
         None not in pair and len(set(pair)) > 1 for pair in zip(received, wanted, strict=True)
     ):
         raise ValueError(
-            f"The labels must have the shape {wanted}, with classes as numbers. Received: labels "
+            f"The labels must have the shape {wanted}, with classes given as ids. Received: labels "
             f"of shape {tuple(y_true.shape)}."
         )
     return labels
 
 
 def label_weights(y_true: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-    """Return the weights of labels, which are 0 for labels below 0.
+    """Return the weight of each label: `sample_weight`, or 0 for negative labels.
 
     Args:
         y_true: Labels, `(...)`.
-        sample_weight: `(...)`, or `(B,)` or `(B, 1)` for weights of whole rows. `None`: ones.
+        sample_weight: `(...)`, or `(B,)` or `(B, 1)` for one weight per row. `None`: ones.
 
     Returns: float32 `(...)`.
 
     Raises:
-        ValueError: The shape of the weights does not fit the labels.
+        ValueError: The shape of the weights does not match the labels.
     """
     weights = ops.cast(ops.cast(y_true, "float32") >= 0, "float32")
     if sample_weight is None:
@@ -112,7 +112,7 @@ def label_weights(y_true: Tensor, sample_weight: Tensor | None = None) -> Tensor
 
 
 def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """Return the mean over the weights of the global batch, or 0 if all weights are 0."""
+    """Return the weighted mean over the global batch, or 0 if all weights are 0."""
     # Each replica returns its share of the global mean; Keras sums gradients and logs.
     return ops.divide_no_nan(ops.sum(losses * weights), sum_over_replicas(ops.sum(weights)))
 
@@ -130,7 +130,7 @@ def _check_shapes(labels: Tensor, sample_weight: Tensor) -> None:
 
 
 class _ClassWeightedLoss(keras.losses.Loss):
-    """A loss of labels, averaged over the weights of the global batch."""
+    """Base class of losses with class weights, averaged over the weights of the global batch."""
 
     def __init__(self, name: str, class_weights: Sequence[float] | None) -> None:
         super().__init__(name=name)
@@ -148,7 +148,7 @@ class _ClassWeightedLoss(keras.losses.Loss):
         return weighted_mean(losses, weights)
 
     def _class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
-        return of_classes  # every class has a column of the labels
+        return of_classes  # the labels have one column per class
 
     def get_config(self) -> ConfigDict:
         return {"name": self.name, "class_weights": self.class_weights}
@@ -163,17 +163,17 @@ class WeightedCrossEntropy(_ClassWeightedLoss):
     own reductions divide by the number of slots, or by each replica's own sum of weights, which
     gives too much influence to replicas with few predictions. The loss is 0 if all weights are 0.
 
-    A label below 0 (Hugging Face uses -100) has the weight 0, whatever its `sample_weight`.
+    A negative label (Hugging Face uses -100) has the weight 0, regardless of its `sample_weight`.
 
     Args:
         name: Name of the loss.
-        class_weights: One weight per class. It multiplies the weights of the labels of this class,
-            as in PyTorch's `CrossEntropyLoss`. `None`: ones.
+        class_weights: One weight per class, multiplied with the weight of every label of that
+            class, as in PyTorch's `CrossEntropyLoss`. `None`: ones.
 
     Call arguments:
         y_true: Labels, int `(...)` or `(..., 1)`.
         y_pred: Logits, `(..., C)`.
-        sample_weight: `(...)`, or `(B,)` for weights of whole rows. `None`: ones.
+        sample_weight: `(...)`, or `(B,)` for one weight per row. `None`: ones.
 
     Example:
 
@@ -204,9 +204,9 @@ class WeightedCrossEntropy(_ClassWeightedLoss):
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class WeightedBinaryCrossEntropy(_ClassWeightedLoss):
-    """Cross entropy of independent yes-or-no decisions, averaged as in `WeightedCrossEntropy`.
+    """Binary cross entropy of independent labels, averaged as in `WeightedCrossEntropy`.
 
-    Without weights, it equals PyTorch's `BCEWithLogitsLoss`. A label below 0 is unknown and has
+    Without weights, it equals PyTorch's `BCEWithLogitsLoss`. A negative label is unknown and has
     the weight 0.
 
     Args:

@@ -1,4 +1,4 @@
-"""Default metrics of `compile`, exact over a whole dataset."""
+"""Default metrics of `compile`, computed exactly over the complete dataset."""
 
 from collections.abc import Callable
 from typing import Self
@@ -18,11 +18,11 @@ from keras_bert_d2l.types import ConfigDict, Tensor
 def weighted_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
     """Return new cross-entropy and accuracy metrics for one head.
 
-    Pass them to `compile` as `weighted_metrics`: they sum over all weights, so the batch size does
-    not matter. With the names of outputs, the log reads `mlm_cross_entropy`, `nsp_accuracy`.
+    Pass them to `compile` as `weighted_metrics`. They sum over all weights, so the batch size does
+    not matter. Keras adds the output's name, as in `mlm_cross_entropy` and `nsp_accuracy`.
 
     Args:
-        prefix: Prefix of both names.
+        prefix: Prefix of both metric names.
     """
     return [
         # Keras's own metric would compute the softmax in the dtype of the logits.
@@ -34,12 +34,12 @@ def weighted_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
 
 
 def label_metrics() -> list[keras.metrics.Metric]:
-    """Return new metrics for one label per prediction; labels below 0 are ignored."""
+    """Return new metrics for one label per prediction; negative labels are ignored."""
     return [LabelMean(cross_entropy, "cross_entropy"), LabelMean(accuracy, "accuracy")]
 
 
 def binary_metrics() -> list[keras.metrics.Metric]:
-    """Return new metrics for independent yes-or-no labels."""
+    """Return new metrics for multi-label classification."""
     return [
         LabelMean(binary_cross_entropy, "cross_entropy"),
         LabelMean(binary_accuracy, "accuracy"),
@@ -47,7 +47,7 @@ def binary_metrics() -> list[keras.metrics.Metric]:
 
 
 def score_metrics() -> list[keras.metrics.Metric]:
-    """Return new metrics for scores."""
+    """Return new metrics for regression."""
     return [
         keras.metrics.MeanSquaredError("squared_error", dtype="float32"),
         keras.metrics.MeanAbsoluteError("absolute_error", dtype="float32"),
@@ -56,7 +56,7 @@ def score_metrics() -> list[keras.metrics.Metric]:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Return 1 if the largest logit of `(..., C)` is that of the label, else 0, float32 `(...)`."""
+    """Return 1 where the largest of C logits is that of the label, else 0, float32 `(...)`."""
     predicted = ops.cast(ops.argmax(y_pred, axis=-1), "int32")
     labels = labels_of(ops.cast(y_true, "int32"), predicted.shape)
     return ops.cast(labels == predicted, "float32")
@@ -64,14 +64,14 @@ def accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def binary_accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Return 1 if the sign of a logit agrees with its label, else 0, float32 `(...)`."""
+    """Return 1 where the sign of a logit matches its label, else 0, float32 `(...)`."""
     labels = labels_of(ops.cast(y_true, "float32"), y_pred.shape)
     return ops.cast((labels > 0.5) == (y_pred > 0), "float32")
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class LabelMean(keras.metrics.Mean):
-    """Mean of a function of labels and logits over all labels that are not below 0.
+    """Mean of a per-label function of labels and logits, ignoring negative labels.
 
     Every label counts equally. Keras's own mean would give every row the same weight, regardless
     of how many labels it has.

@@ -1,4 +1,4 @@
-"""A small model and batches for it, like those of the data pipeline."""
+"""A small model, and batches such as the data pipeline yields."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ VOCAB_SIZE, MAX_LEN = 60, 16
 
 @pytest.fixture
 def make_model():
-    """A function that builds the small model with options of `BERTModel`."""
+    """Return a function that builds the small model with options of `BERTModel`."""
 
     def make(dropout=0.0, **options):
         return BERTModel(VOCAB_SIZE, 32, 64, 2, 2, dropout, MAX_LEN, **options)
@@ -20,7 +20,7 @@ def make_model():
 
 @pytest.fixture
 def make_batch():
-    """A function that draws a batch: features, labels and weights with uneven mask counts."""
+    """Return a function that draws a batch: features, labels and weights, uneven mask counts."""
 
     def make(size=8, seed=0):
         rng = np.random.default_rng(seed)

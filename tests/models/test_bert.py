@@ -68,8 +68,8 @@ def test_weights_exist_before_the_first_call(make_model):
     )
 
 
-# google-research/bert, README (base and large in Devlin et al. 2019 as 110 M and 340 M); the
-# notebook's summary prints the sizes of its layers; this is their sum.
+# Sources: google-research/bert, README (110 M and 340 M in Devlin et al. 2019) for base and large;
+# for codertimo, the sum of the layer sizes in the notebook's summary.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "published"),
@@ -83,14 +83,14 @@ def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, publ
         encoder.build((None, None))
         return encoder.count_params()
 
-    one_block = count(2) - count(1)  # so that the large model need not be built (1.3 GB)
+    one_block = count(2) - count(1)  # avoids building the large model (1.3 GB)
     pooler = (config.num_hiddens**2 + config.num_hiddens) * config.pooler
     assert count(1) + (config.num_blks - 1) * one_block + pooler == published
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
-def test_the_loss_of_an_untrained_model_is_that_of_a_guess(make_batch, options):
+def test_the_loss_of_an_untrained_model_is_that_of_random_guessing(make_batch, options):
     model = BERTModel(60, 128, 128, 2, 2, 0.0, 16, **options)
     model.compile()
     features, labels, weights = make_batch(256)
@@ -116,7 +116,7 @@ def learn_by_heart(model, *batch):
     """Return the metrics of the first step and of the last 50 of 101 steps."""
     steps = tf.data.Dataset.from_tensors(batch)
     first = model.fit(steps, verbose=0, shuffle=False).history
-    # More steps instead of more epochs, because an epoch takes longer than its one step.
+    # Use more steps instead of more epochs, because each epoch adds overhead.
     last = model.fit(steps.repeat(50), epochs=2, verbose=0, shuffle=False).history
     return {name: [first[name][0], last[name][-1]] for name in first}
 
@@ -138,7 +138,9 @@ VARIANTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
-def test_every_variant_starts_with_a_guess_and_overfits_one_batch(make_model, make_batch, options):
+def test_every_variant_starts_at_random_guessing_and_overfits_one_batch(
+    make_model, make_batch, options
+):
     model = make_model(**options)
     features, labels, weights = make_batch()
     model.compile(BERTAdamW(3e-3))
@@ -149,7 +151,7 @@ def test_every_variant_starts_with_a_guess_and_overfits_one_batch(make_model, ma
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
-def test_every_variant_survives_the_keras_format(make_model, make_batch, tmp_path, options):
+def test_every_variant_is_restored_from_a_keras_file(make_model, make_batch, tmp_path, options):
     features, _, _ = make_batch()
     model = make_model(**options)
     model.save(tmp_path / "model.keras")
@@ -205,7 +207,7 @@ def test_packed_examples_get_the_same_logits_as_in_separate_rows(make_model):
     alone = [model(x, s, None, np.array([[1]])) for x, s in zip(rows, segments, strict=True)]
     starts = np.cumsum((0, *lengths[:-1]))
     packed = {
-        "tokens": np.concatenate([*rows, [[9]]], axis=1),  # the last one is padding
+        "tokens": np.concatenate([*rows, [[9]]], axis=1),  # the last token is padding
         "segments": np.concatenate([*segments, [[0]]], axis=1),
         "example_ids": np.array([[*np.repeat([1, 2, 3], lengths), 0]]),
         "position_ids": np.array([[*np.concatenate([np.arange(n) for n in lengths]), 0]]),
@@ -310,7 +312,9 @@ def test_mixed_precision_trains_with_float32_weights(make_model, make_batch, pol
 
 
 @pytest.mark.slow
-def test_the_training_step_compiles_with_xla_and_agrees_with_the_plain_one(make_model, make_batch):
+def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step(
+    make_model, make_batch
+):
     features, labels, weights = make_batch()
     losses = {}
     for jit_compile in (False, True):
@@ -335,7 +339,7 @@ def test_the_compiled_step_has_no_host_operations(make_model, make_batch):
     assert float(step(batch)["loss"]) > 0  # XLA raises if it cannot compile an operation
 
 
-def test_batch_size_and_length_may_be_unknown_when_traced(make_model, make_batch):
+def test_tracing_accepts_an_unknown_batch_size_and_length(make_model, make_batch):
     model = make_model()
     matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
     spec = {

@@ -27,7 +27,7 @@ def slow_loss(groups, vectors, temperature=0.05, weights=None):
 
 
 @pytest.mark.parametrize("groups", [[0, 0, 1, 1, 2, 2, 3, 3], [5, 1, 5, 5, 1, 9, -1, -1]])
-def test_the_loss_equals_the_formula_of_the_paper(groups):
+def test_the_loss_matches_the_formula_of_the_paper(groups):
     vectors, weights = make_vectors(), np.linspace(0, 2, 8).astype("float32")
     loss = ContrastiveLoss()(np.array(groups), vectors)
     assert float(loss) == pytest.approx(slow_loss(groups, vectors), rel=1e-5)
@@ -47,12 +47,12 @@ def test_for_pairs_the_loss_is_the_cross_entropy_with_in_batch_negatives():
     assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-5)
 
 
-def test_the_loss_is_0_if_no_vector_has_a_partner():
+def test_the_loss_is_zero_if_no_vector_has_a_partner():
     assert float(ContrastiveLoss()(np.array([0, 1, 2, -1]), make_vectors(4))) == 0
     assert float(ContrastiveLoss()(np.array([3]), make_vectors(1))) == 0
 
 
-def test_loss_survives_its_config():
+def test_loss_is_restored_from_its_config():
     loss = ContrastiveLoss(0.1, name="near")
     assert ContrastiveLoss.from_config(loss.get_config()).get_config() == loss.get_config()
     with pytest.raises(ValueError, match="temperature=0"):

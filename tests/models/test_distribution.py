@@ -1,4 +1,4 @@
-"""One device and two replicas take the same steps, even if their mask counts differ."""
+"""One device and two replicas take the same training steps, even with different mask counts."""
 
 import keras
 import numpy as np
@@ -16,16 +16,17 @@ STEPS, BATCH = 4, 8
     "optimizer",
     [
         lambda: keras.optimizers.SGD(0.1),
-        # Clipping acts on every step here; epsilon is large because the gradient of the
-        # attention's key biases is rounding noise, which Adam would blow up to whole steps.
+        # Gradients are clipped in every step. Epsilon is large because the gradient of the key
+        # biases is rounding noise, which Adam would otherwise scale up to full steps.
         lambda: BERTAdamW(1e-2, clip_norm=0.1, epsilon=1e-3),
     ],
     ids=["sgd", "clipped adamw"],
 )
-def test_two_replicas_train_like_one_device(make_model, make_batch, optimizer):
+def test_training_on_two_replicas_matches_one_device(make_model, make_batch, optimizer):
     batches = make_batch(STEPS * BATCH)
     counts = batches[2]["mlm"].sum(1).reshape(STEPS, 2, BATCH // 2).sum(-1)
-    assert (counts[:, 0] != counts[:, 1]).all()  # otherwise every kind of average would agree
+    # With equal counts, all ways of averaging would give the same result.
+    assert (counts[:, 0] != counts[:, 1]).all()
     data = tf.data.Dataset.from_tensor_slices(batches).batch(BATCH)
     weights, logs = [], []
     for strategy in (

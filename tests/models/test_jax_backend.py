@@ -1,4 +1,4 @@
-"""The same model under the JAX backend, in a process of its own."""
+"""The same model with the JAX backend, in a separate process."""
 
 import importlib.util
 
@@ -36,7 +36,7 @@ def batch(batch_size=4, num_tokens=12, num_predictions=3):
 
 @pytest.fixture
 def files(tmp_path):
-    """Config, weights, a batch, its outputs and the losses of three steps, from TensorFlow."""
+    """Write config, weights, a batch, its outputs and the losses of three TensorFlow steps."""
     config = BERTConfig.preset(
         "tiny", vocab_size=VOCAB_SIZE, max_len=16, dropout=0.0, embedding_dropout=0.0
     )
@@ -128,7 +128,7 @@ def test_inference_on_strings_and_task_training_work_under_jax(files, fresh_proc
     names = {"model": BERTModel.from_bert_config(BERTConfig.from_json(files / "config.json"))}
     names["model"].load_weights(files / "model.weights.h5")
     names["VOCAB_SIZE"] = VOCAB_SIZE
-    exec(IMPORTS + ASK, names)  # under TensorFlow
+    exec(IMPORTS + ASK, names)  # with TensorFlow
     np.savez(files / "answers.npz", **names["answers"])
     fresh_process(
         f"VOCAB_SIZE = {VOCAB_SIZE}"

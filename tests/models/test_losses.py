@@ -30,7 +30,7 @@ def test_without_weights_every_prediction_counts():
     assert float(got) == pytest.approx(cross_entropies(LABELS, LOGITS).mean(), rel=1e-6)
 
 
-def test_a_batch_without_predictions_has_loss_0():
+def test_a_batch_without_predictions_has_zero_loss():
     assert float(WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=0 * WEIGHTS)) == 0
 
 
@@ -43,21 +43,21 @@ def test_the_logits_of_padded_predictions_get_no_gradient():
 
 
 def test_the_loss_of_half_precision_logits_is_computed_in_float32():
-    # In bfloat16 the log of 1000 equal exponents would be off in the third digit.
+    # In bfloat16, the log-softmax of 1000 equal logits would be wrong in the third digit.
     loss = WeightedCrossEntropy()(np.array([0]), tf.zeros((1, 1000), tf.bfloat16))
     assert loss.dtype == tf.float32
     assert float(loss) == pytest.approx(math.log(1000), rel=1e-6)
 
 
 @pytest.mark.parametrize("labels", [LABELS.T, LABELS.ravel(), np.eye(5)[LABELS]])
-def test_labels_of_a_wrong_shape_raise(labels):
+def test_labels_with_the_wrong_shape_raise(labels):
     with pytest.raises(ValueError, match=r"must have the shape \(2, 3\).*of shape"):
         WeightedCrossEntropy()(labels, LOGITS)
     with pytest.raises(ValueError, match=r"must have the shape \(2, 3, 5\).*of shape \(2, 3\)"):
         WeightedBinaryCrossEntropy()(LABELS, LOGITS)
 
 
-def test_weights_of_a_wrong_shape_raise():
+def test_weights_with_the_wrong_shape_raise():
     with pytest.raises(ValueError, match=r"sample_weight.shape=\(3,\), labels' shape=\(2, 3\)"):
         WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=np.ones(3))
 
@@ -71,7 +71,7 @@ def test_row_weights_apply_to_all_labels_of_the_row():
 
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
 @pytest.mark.parametrize("class_weights", [None, [1, 2, 1, 1, 3]])
-def test_labels_may_be_a_column(weights, class_weights):
+def test_labels_may_have_a_trailing_axis_of_size_1(weights, class_weights):
     loss = WeightedCrossEntropy(class_weights=class_weights)
     logits, labels = LOGITS[:, 0], LABELS[:, 1]
     flat = None if weights is None else weights.ravel()
@@ -82,7 +82,7 @@ def test_labels_may_be_a_column(weights, class_weights):
 
 
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
-def test_labels_of_a_single_decision_may_omit_their_axis(weights):
+def test_labels_of_a_single_class_may_omit_the_last_axis(weights):
     logits, labels = LOGITS[:, 0, :1], np.array([1, 0])
     each = np.log1p(np.exp(logits[:, 0].astype("float64"))) - labels * logits[:, 0]
     expected = np.average(each, weights=None if weights is None else weights.ravel())
@@ -91,7 +91,7 @@ def test_labels_of_a_single_decision_may_omit_their_axis(weights):
         assert float(got) == pytest.approx(expected, rel=1e-6)
 
 
-def test_loss_survives_its_config():
+def test_loss_is_restored_from_its_config():
     loss = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(WeightedCrossEntropy(name="mlm"))
     )

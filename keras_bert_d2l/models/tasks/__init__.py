@@ -1,4 +1,4 @@
-"""Tasks: models that classify, score, tag, answer or embed texts, one module each."""
+"""Task models: classification, regression, tagging, question answering and embedding."""
 
 from keras_bert_d2l.models.tasks.answerer import QuestionAnswerer
 from keras_bert_d2l.models.tasks.classifier import SequenceClassifier

@@ -1,4 +1,4 @@
-"""Answers to questions, as the labels that a `QuestionAnswerer` learns.
+"""Conversion of answers to training labels of a `QuestionAnswerer`.
 
 B questions in a batch, W windows of their contexts, T tokens.
 """
@@ -11,23 +11,23 @@ import numpy as np
 from keras_bert_d2l.models.tasks.string_inputs import IGNORED, Batch
 from keras_bert_d2l.types import Tensor
 
-_ADDED = 3  # special tokens around a question and a context
+_ADDED = 3  # number of special tokens around a question and a context
 
 
 def answer_tensors(answers: object) -> Tensor:
-    """Return the answers to questions as tensors.
+    """Convert the answers to questions to tensors.
 
     Args:
         answers: A list with one entry per question: `{"text": str, "start": int}`, the answer and
-            its first character in the context, or an object with these attributes; or a list of
-            answers, whose first one is used; or `None` or an empty list for no answer.
-            Alternatively `{"text": ..., "start": ...}` with columns for all questions. Anything
-            else, for example positions of tokens, is returned unchanged.
+            the index of its first character in the context, or an object with these attributes;
+            or a list of answers, of which only the first is used; or `None` or an empty list for
+            no answer. Alternatively `{"text": ..., "start": ...}` with the texts and starts of
+            all questions. Anything else, for example token positions, is returned unchanged.
 
     Returns: `{"text": (B,), "start": (B,)}`, strings and int32; `""` and 0 for no answer.
 
     Raises:
-        ValueError: An answer lacks its text or its start.
+        ValueError: An answer has no text or no start.
     """
     import tensorflow as tf
 
@@ -42,23 +42,23 @@ def answer_tensors(answers: object) -> Tensor:
 
 
 def check_keys(texts: object) -> None:
-    """Raise a `ValueError` unless `texts` are questions and contexts."""
+    """Raise `ValueError` unless `texts` is a dictionary of questions and contexts."""
     if not isinstance(texts, Mapping) or texts.keys() != {"questions", "contexts"}:
         received = f"the keys {sorted(texts)}" if isinstance(texts, Mapping) else "no dictionary"
         raise ValueError(
-            'Strings for a QuestionAnswerer are {"questions": [...], "contexts": [...]}. '
+            'A QuestionAnswerer takes strings as {"questions": [...], "contexts": [...]}. '
             f"Received: {received}."
         )
 
 
 def check_examples(texts: Batch, answers: Tensor | None, lengths: Tensor, most: int) -> None:
-    """Raise a `ValueError` if examples in memory contradict each other.
+    """Raise `ValueError` if in-memory examples are inconsistent.
 
     Args:
         texts: Questions and contexts, as tensors.
-        answers: Their answers, as tensors, or `None`.
+        answers: The answers, as tensors, or `None`.
         lengths: Number of tokens in each question, int `(B,)`.
-        most: Largest number of tokens that a question may have.
+        most: Maximum number of tokens in a question.
     """
     parts = dict(texts)
     if answers is not None:
@@ -67,15 +67,15 @@ def check_examples(texts: Batch, answers: Tensor | None, lengths: Tensor, most: 
     sizes = {name: len(part) for name, part in parts.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(
-            "There must be one context per question, and for training one answer or None. "
-            f"Received: {', '.join(f'{size} {name}' for name, size in sizes.items())}."
+            "There must be one context per question and, for training, one answer or None per "
+            f"question. Received: {', '.join(f'{size} {name}' for name, size in sizes.items())}."
         )
     lengths = np.asarray(lengths)
     for number in np.flatnonzero(lengths > most)[:1]:
         raise ValueError(
-            f"A question must have at most {most} tokens, so that a window shows more of the "
-            f"context than it shares with the next. Received: {lengths[number]} tokens in question "
-            f"{number}; shorten or remove it."
+            f"A question must have at most {most} tokens, so that each window contains more of the "
+            f"context than its overlap with the next. Received: {lengths[number]} tokens in "
+            f"question {number}. Shorten or remove it."
         )
     if answers is None:
         return
@@ -85,15 +85,15 @@ def check_examples(texts: Batch, answers: Tensor | None, lengths: Tensor, most: 
         there = context[start : start + len(text)] if start >= 0 else ""
         raise ValueError(
             f"An answer must occur in its context. Received: {text!r:.60} at character {start} of "
-            f"context {number}, where the context has {there!r:.60}."
+            f"context {number}, but the context has {there!r:.60} there."
         )
 
 
 def character_spans(contexts: Tensor, answers: Batch) -> tuple[Tensor, Tensor]:
-    """Return where each answer starts and ends in its context, in characters.
+    """Return the start and the exclusive end of each answer, in characters of its context.
 
-    Both are int32 `(B,)`, the end is exclusive, and -1 stands for no answer. A TensorFlow
-    assertion fails if the context has no such text there.
+    Both are int32 `(B,)`, with -1 for no answer. A TensorFlow assertion fails if the context does
+    not contain the answer at its start.
     """
     import tensorflow as tf
 
@@ -110,13 +110,13 @@ def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tens
     """Return the labels of windows.
 
     Args:
-        spans: Positions of the answer's first and last token in each window, int32 `(W, 2)`; 0
-            and 0, the start token, if the window does not hold the whole answer.
-        rows: Number of each window's question, int32 `(W,)`.
-        starts: First character of each answer, int32 `(B,)`; -1 for no answer.
+        spans: Positions of the answer's first and last token in each window, int32 `(W, 2)`; both
+            0, the start token, if the window does not contain the complete answer.
+        rows: Index of each window's question, int32 `(W,)`.
+        starts: Index of each answer's first character, int32 `(B,)`; -1 for no answer.
 
     Returns: `{"start": (W,), "end": (W,)}`, int32. They are `IGNORED` if no window of the context
-        holds the whole answer, because such windows teach nothing about it.
+        contains the complete answer, because such windows say nothing about the answer.
     """
     import tensorflow as tf
 
@@ -127,24 +127,23 @@ def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tens
 
 
 def of_windows(values: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
-    """Return, for each window, the values of its question; `rows` holds the question's number."""
+    """Repeat values of questions for each window; `rows` contains the windows' question indices."""
     import tensorflow as tf
 
     return tuple(tf.gather(of_questions, rows) for of_questions in values)
 
 
 def longest_question(max_len: int, overlap: int) -> int:
-    """Return how many tokens a question may have, so that every window shows new context.
+    """Return the maximum question length for which every window contains new context.
 
     Raises:
-        ValueError: Not even a question of one token would fit.
+        ValueError: Even a one-token question does not fit.
     """
     most = max_len - _ADDED - overlap - 1
     if most < 1:
         raise ValueError(
-            "`overlap` must be short enough for a window to hold a question and more of the "
-            f"context than it shares with the next: below {max_len - _ADDED - 1} for "
-            f"max_len={max_len}. Received: overlap={overlap}."
+            "`overlap` must leave space in each window for a question and new context: it must be "
+            f"below {max_len - _ADDED - 1} for max_len={max_len}. Received: overlap={overlap}."
         )
     return most
 
@@ -153,18 +152,18 @@ def _check_answers(answers: object) -> None:
     if not isinstance(answers, Mapping) or answers.keys() != {"text", "start"}:
         received = f"the keys {sorted(answers)}" if isinstance(answers, Mapping) else repr(answers)
         raise ValueError(
-            "The answers to questions must be a list with "
-            '{"text": ..., "start": ...} or None for each question; in a dataset, a dictionary of '
-            f"two tensors with these names. Received: {received:.120}."
+            'The answers must be a list with one {"text": ..., "start": ...} or None per question, '
+            "or in a dataset a dictionary of two tensors with these keys. "
+            f"Received: {received:.120}."
         )
 
 
 def _occur_in(answers: Batch, contexts: Tensor) -> Tensor:
-    """Return whether each answer occurs at its place in its context, bool `(B,)`."""
+    """Return a mask `(B,)` of the answers that occur at their start in the context."""
     import tensorflow as tf
 
     starts = tf.cast(answers["start"], tf.int32)
-    # `substr` fails for a place past the end.
+    # `substr` fails for a position past the end.
     places = tf.clip_by_value(starts, 0, _length(contexts))
     lengths = _length(answers["text"])
     there = tf.strings.substr(contexts, places, lengths, unit="UTF8_CHAR")
@@ -189,7 +188,7 @@ def _plain(number: int, answer: object) -> tuple[str, int]:
     is_int = isinstance(start, int | np.integer) and not isinstance(start, bool)
     if not isinstance(text, str) or not text.strip() or not is_int:
         raise ValueError(
-            'An answer must have a "text" and its "start", the position of its first character in '
-            f"the context; None means no answer. Received: {first!r:.80} as number {number}."
+            'An answer must have a "text" and its "start", the index of its first character in the '
+            f"context; None means no answer. Received: {first!r:.80} as answer {number}."
         )
     return text, int(start)

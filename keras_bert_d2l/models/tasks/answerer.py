@@ -1,4 +1,4 @@
-"""QuestionAnswerer: the span of a context that answers a question.
+"""QuestionAnswerer: extractive question answering.
 
 B batch, T tokens.
 """
@@ -22,37 +22,37 @@ from keras_bert_d2l.models.tasks.task_model import (
 )
 from keras_bert_d2l.types import Tensor
 
-WINDOW_LEN = 384  # tokens of a question and its context: google-research/bert, run_squad.py
+WINDOW_LEN = 384  # tokens per window, as in google-research/bert, run_squad.py
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class QuestionAnswerer(TaskModel):
-    """Predicts where in a context the answer to a question begins and ends.
+    """Extractive question answering: predicts the span of a context that answers a question.
 
     `fit`, `evaluate` and `predict` also take strings. `x` is
-    `{"questions": [...], "contexts": [...]}`. `y` has for each question
-    `{"text": ..., "start": ...}`, the answer and its first character in the context, or an object
-    with these attributes; or a list of answers, whose first one is used; or `None` or an empty
-    list if the context has no answer. Both may also come as a dataset of batches, with the labels
-    `{"text": (B,), "start": (B,)}` and the text `""` for no answer.
+    `{"questions": [...], "contexts": [...]}`. `y` is a list with one entry per question:
+    `{"text": ..., "start": ...}`, the answer and the index of its first character in the context,
+    or an object with these attributes; or a list of answers, of which only the first is used; or
+    `None` or an empty list if the context has no answer. Both can also be given as a dataset of
+    batches, with the labels `{"text": (B,), "start": (B,)}` and the text `""` for no answer.
 
-    A long context becomes several rows, overlapping windows. `fit` and `evaluate` then see more
-    rows than questions, each with the weight of its question. Rows that do not hold the whole
-    answer are labeled as having none; if no row holds it, all rows of the question are ignored.
-    `predict` returns one row per window, in order;
-    `tokenizer.windows(questions, contexts, *model.window_sizes)["rows"]` holds the number of the
-    question of each row. Use `answer` to get answers as text.
+    A long context is split into overlapping windows, one per row. `fit` and `evaluate` then see
+    more rows than questions, each with the weight of its question. Rows that do not contain the
+    complete answer are labeled as having no answer; if no row contains it, all rows of the question
+    are ignored. `predict` returns one row per window, in order;
+    `tokenizer.windows(questions, contexts, *model.window_sizes)["rows"]` contains the index of each
+    row's question. Use `answer` to get answers as text.
 
     Source: Devlin et al. 2019, section 4.2; transformers, `BertForQuestionAnswering`.
 
     Args:
         bert: The pretrained model.
-        **options: `tokenizer`, which turns strings into batches, and `name`.
+        **options: `tokenizer`, which converts strings to batches, and `name`.
 
     Call arguments: As for `SequenceClassifier`.
 
     Returns: `{"start": (B, T), "end": (B, T)}`, logits of the answer's first and last token.
-        Labels are positions, `{"start": (B,), "end": (B,)}`; those below 0 are ignored.
+        Labels are token positions, `{"start": (B,), "end": (B,)}`; negative labels are ignored.
 
     Example:
 
@@ -88,7 +88,7 @@ class QuestionAnswerer(TaskModel):
 
     @property
     def window_sizes(self) -> tuple[int, int]:
-        """Number of tokens in a window, and how many of them the next window repeats."""
+        """Number of tokens in a window, and number of tokens shared with the next window."""
         max_len = min(WINDOW_LEN, self.bert_config.max_len)
         return max_len, max_len // 3
 

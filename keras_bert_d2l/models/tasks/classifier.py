@@ -1,4 +1,4 @@
-"""SequenceClassifier: labels for a text or a pair of texts.
+"""SequenceClassifier: classification of a text or a pair of texts.
 
 B batch, T tokens, C labels.
 """
@@ -23,31 +23,31 @@ from keras_bert_d2l.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class SequenceClassifier(LabeledTask):
-    """Predicts the label, or the labels, of a text or a pair of texts.
+    """Predicts one or more labels for a text or a pair of texts.
 
-    The logits come from the pooler's output, dropout and a dense layer.
+    Dropout and a dense layer compute the logits from the pooler's output.
 
     `fit`, `evaluate` and `predict` also take strings: `x` is a list of texts, or
     `{"texts": [...], "texts_b": [...]}` for pairs, or a dataset of such batches. Texts that are
-    too long for the model are truncated. `y` may hold names of labels, or lists of names if
+    too long for the model are truncated. `y` may contain label names, or lists of label names with
     `multi_label`.
 
     Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`.
 
     Args:
         bert: The pretrained model, with a pooler.
-        labels: Names of the labels, in the order of their ids.
+        labels: Label names, in the order of their ids.
         multi_label: Whether a text can have any number of the labels.
-        **options: `dropout`, the rate before the head (`None`: that of `bert`); `tokenizer`, which
-            turns strings into batches; and `name`.
+        **options: `dropout`, the dropout rate before the head (`None`: the rate of `bert`);
+            `tokenizer`, which converts strings to batches; and `name`.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
         segments: Segment ids, int `(B, T)`.
-        valid_lens: Number of tokens in each row that are not padding, `(B,)`. `None`: all.
+        valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         training: Whether to apply dropout.
 
-    Returns: logits `(B, C)`. Labels are int `(B,)`; with `multi_label`, 0 or 1, `(B, C)`.
+    Returns: Logits `(B, C)`. Labels are int `(B,)`; with `multi_label`, 0 or 1, `(B, C)`.
 
     Raises:
         ValueError: `bert` has no pooler, or there are fewer than two labels.

@@ -29,12 +29,12 @@ from keras_bert_d2l.types import Tensor
 class TextEmbedder(TaskModel):
     """Encodes texts as vectors that can be compared with each other.
 
-    `fit`, `evaluate` and `predict` also take a list of texts, as those of `SequenceClassifier` do,
-    but no pairs: every text has its own vector.
+    `fit`, `evaluate` and `predict` also take a list of texts, as in `SequenceClassifier`, but no
+    pairs: every text has its own vector.
 
     Training moves texts of the same group close together. The labels are the groups: ids, or
-    names in a list. For pairs of texts with the same meaning, number the pairs, and put both texts
-    of a pair into the same batch.
+    names in a list. For pairs of texts with the same meaning, use the index of the pair as the
+    label of both texts, and put both texts into the same batch.
 
     Source: Reimers and Gurevych 2019 (Sentence-BERT).
 
@@ -42,14 +42,14 @@ class TextEmbedder(TaskModel):
         bert: The pretrained model.
         pooling: `"cls"` (the encoded `[CLS]`), or `"mean"` or `"max"` over all tokens.
         normalize: Whether to scale vectors to length 1, so that their dot product is the cosine.
-        **options: `tokenizer`, which turns strings into batches, and `name`.
+        **options: `tokenizer`, which converts strings to batches, and `name`.
 
     Call arguments: As for `SequenceClassifier`.
 
-    Returns: vectors `(B, D)`. Labels are int `(B,)`; a text whose label is below 0 has no group.
+    Returns: Vectors `(B, D)`. Labels are int `(B,)`; a text with a negative label has no group.
 
     Raises:
-        ValueError: There is no such pooling.
+        ValueError: `pooling` is unknown.
 
     Example:
 
@@ -101,7 +101,7 @@ class TextEmbedder(TaskModel):
     def text_batch(self, texts: Texts) -> Batch:
         if isinstance(texts, Mapping) and "texts_b" in texts:
             raise ValueError(
-                "A TextEmbedder takes single texts. Received: pairs; put both texts of a pair in "
-                "the list, next to each other, with the same label."
+                "A TextEmbedder takes single texts. Received: pairs. Put both texts of a pair next "
+                "to each other in the list, with the same label."
             )
         return super().text_batch(texts)

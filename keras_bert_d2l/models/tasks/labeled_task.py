@@ -1,4 +1,4 @@
-"""Tasks with named labels, and the conversion of names to ids.
+"""Base class of tasks with named labels, and conversion of label names to ids.
 
 B batch, T tokens, C labels.
 """
@@ -21,13 +21,13 @@ class LabeledTaskOptions(TaskOptions, total=False):
 
 
 class LabeledTask(TaskModel):
-    """A task with one output for each of its labels.
+    """Base class of tasks with one output per label.
 
     Args:
         bert: The pretrained model.
-        labels: Names of the labels, in the order of their ids.
+        labels: Label names, in the order of their ids.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
-        **options: `tokenizer`, which turns strings into batches, and `name`.
+        **options: `tokenizer`, which converts strings to batches, and `name`.
 
     Raises:
         ValueError: The task cannot use `bert`, or there are fewer than `min_labels` labels.
@@ -52,7 +52,7 @@ class LabeledTask(TaskModel):
 
 
 def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
-    """Return the names of a task's labels, or raise a `ValueError` if they cannot be used."""
+    """Return the label names as a tuple; raise `ValueError` if they are invalid."""
     names = () if isinstance(labels, str) else tuple(labels)
     is_name = all(isinstance(name, str) and name for name in names)
     if not is_name or len(set(names)) < len(names) or len(names) < at_least:
@@ -63,14 +63,14 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
 
 
 def label_ids(y: object, labels: Sequence[str]) -> Tensor:
-    """Return the ids of labels, `(B,)`.
+    """Convert labels to ids, `(B,)`.
 
     Args:
-        y: Names or ids of labels. Tensors are returned unchanged.
+        y: Label names or ids. Tensors are returned unchanged.
         labels: Names of all labels.
 
     Raises:
-        ValueError: There is no such label.
+        ValueError: A label is unknown.
     """
     if not isinstance(y, list | tuple | np.ndarray):
         return y
@@ -80,22 +80,22 @@ def label_ids(y: object, labels: Sequence[str]) -> Tensor:
         return np.array([_id_of(name, ids) for name in y.tolist()], "int32")
     if y.size and y.max() >= len(labels):
         raise ValueError(
-            f"A label must be below {len(labels)}, because the model has {len(labels)} labels. "
+            f"A label id must be below {len(labels)}, because the model has {len(labels)} labels. "
             f"Received: {y.max()}."
         )
     return y
 
 
 def multi_hot(y: object, labels: Sequence[str]) -> Tensor:
-    """Return a 1 for each label that a text has, and 0 for the others, `(B, C)`.
+    """Convert lists of labels to multi-hot vectors, `(B, C)`.
 
     Args:
-        y: A list of names for each text; or the ones and zeros themselves. Tensors are returned
-            unchanged.
+        y: One list of label names per text, or the multi-hot vectors themselves. Tensors are
+            returned unchanged.
         labels: Names of all labels.
 
     Raises:
-        ValueError: There is no such label, or `y` holds neither names nor such numbers.
+        ValueError: A label is unknown, or `y` contains neither names nor multi-hot vectors.
     """
     if isinstance(y, np.ndarray) and y.dtype.kind in "USO":
         y = y.tolist()
@@ -109,15 +109,15 @@ def multi_hot(y: object, labels: Sequence[str]) -> Tensor:
 
 
 def word_label_ids(y: object, labels: Sequence[str]) -> Tensor:
-    """Return the ids of the labels of words, ragged `(B, None)`.
+    """Convert the labels of words to ids, ragged `(B, None)`.
 
     Args:
-        y: A list of names or ids for each text. Arrays and tensors, which hold the labels of
+        y: One list of label names or ids per text. Arrays and tensors, which contain the labels of
             tokens, are returned unchanged.
         labels: Names of all labels.
 
     Raises:
-        ValueError: There is no such label.
+        ValueError: A label is unknown.
     """
     if not isinstance(y, list | tuple):
         return label_ids(y, labels)
@@ -136,8 +136,9 @@ def _checked_hot(y: object, num_labels: int) -> np.ndarray:
         is_hot = False
     if not is_hot or hot.dtype.kind not in "biuf":
         raise ValueError(
-            "The labels of texts that can have several are a list of names for each text, or 0 "
-            f"and 1 for each text and each of the {num_labels} labels. Received: {y!r:.120}."
+            "Multi-label targets must be a list of label names for each text, or a row of 0 and 1 "
+            f"for each text with one column for each of the {num_labels} labels. "
+            f"Received: {y!r:.120}."
         )
     return hot
 

@@ -1,28 +1,28 @@
-"""Training only a part of an encoder: its upper blocks, or low-rank additions (LoRA)."""
+"""Partial training of an encoder: only its upper blocks, or only LoRA weights."""
 
 import keras
 
 from keras_bert_d2l.layers.encoder import BERTEncoder
 
 _LORA_TARGETS = ("W_q", "W_v")  # Hu et al. 2021, section 7.1
-_LORA_WEIGHTS = "lora_kernel"  # Keras's prefix for the names of the additions
+_LORA_WEIGHTS = "lora_kernel"  # prefix of the names that Keras gives to LoRA weights
 
 
 def freeze_lower_part(encoder: BERTEncoder, num_blks: int) -> None:
-    """Freeze the embeddings and the lowest blocks, and make the rest trainable.
+    """Freeze the embeddings and the lowest blocks, and make the remaining blocks trainable.
 
-    Freezing all blocks freezes the whole encoder. It sets every weight by itself, because the
-    position embedding belongs to the encoder, not to a layer inside it.
+    Freezing all blocks freezes the complete encoder. `trainable` is set on each weight, because
+    the position embedding belongs to the encoder itself, not to a layer inside it.
 
     Raises:
-        ValueError: The encoder has LoRA, which needs all other weights frozen.
+        ValueError: The encoder has LoRA, which requires all other weights to be frozen.
     """
     if any(weight.name.startswith(_LORA_WEIGHTS) for weight in encoder.weights):
         raise ValueError(
-            "An encoder with LoRA stays frozen as a whole: call `enable_lora` only once and "
-            "`freeze_encoder` not at all, or load the model again."
+            "An encoder with LoRA must stay completely frozen. Call `enable_lora` only once and do "
+            "not call `freeze_encoder` afterwards, or reload the model."
         )
-    encoder.trainable = True  # changes no weight if it is True already
+    encoder.trainable = True  # has no effect if it is already True
     trained = {id(weight) for layer in _upper_part(encoder, num_blks) for weight in layer.weights}
     for weight in encoder.weights:
         weight.trainable = id(weight) in trained
@@ -31,7 +31,7 @@ def freeze_lower_part(encoder: BERTEncoder, num_blks: int) -> None:
 def num_frozen_blks(encoder: BERTEncoder) -> int | None:
     """Return the number of frozen blocks, or `None` if the embeddings are trainable.
 
-    The additions of LoRA do not count as trainable here.
+    LoRA weights do not count as trainable here.
     """
     trained = {
         id(weight)
@@ -54,7 +54,7 @@ def _upper_part(encoder: BERTEncoder, num_blks: int) -> list[keras.layers.Layer]
 
 
 def add_lora(encoder: BERTEncoder, rank: int, lora_alpha: float | None) -> None:
-    """Add trainable low-rank products to the query and value projections of every block."""
+    """Add trainable LoRA weights to the query and value projections of every block."""
     for block in encoder.blks:
         for name in _LORA_TARGETS:
             getattr(block.attention, name).enable_lora(rank, lora_alpha)

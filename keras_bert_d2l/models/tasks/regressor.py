@@ -1,4 +1,4 @@
-"""SequenceRegressor: scores for a text or a pair of texts.
+"""SequenceRegressor: regression on a text or a pair of texts.
 
 B batch, C scores.
 """
@@ -19,9 +19,9 @@ from keras_bert_d2l.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class SequenceRegressor(LabeledTask):
-    """Predicts a score, or several, for a text or a pair of texts.
+    """Predicts one or more scores for a text or a pair of texts.
 
-    `fit`, `evaluate` and `predict` take strings as those of `SequenceClassifier` do.
+    `fit`, `evaluate` and `predict` also take strings, as in `SequenceClassifier`.
 
     Source: transformers, `BertForSequenceClassification` with `problem_type="regression"`.
 
@@ -32,10 +32,10 @@ class SequenceRegressor(LabeledTask):
 
     Call arguments: As for `SequenceClassifier`.
 
-    Returns: scores `(B, C)`. Labels are floats `(B, C)`, or `(B,)` for one score.
+    Returns: Scores `(B, C)`. Labels are floats `(B, C)`, or `(B,)` for one score.
 
     Raises:
-        ValueError: `bert` has no pooler, or there is no label.
+        ValueError: `bert` has no pooler, or `labels` is empty.
 
     Example:
 
@@ -63,7 +63,7 @@ class SequenceRegressor(LabeledTask):
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         if class_weights is not None:
-            raise ValueError("`class_weights` is for labels; a SequenceRegressor predicts scores.")
+            raise ValueError("`class_weights` needs classes; a SequenceRegressor predicts scores.")
         return Training(WeightedSquaredError(), score_metrics())
 
     def label_ids(self, y: object) -> Tensor:

@@ -1,4 +1,4 @@
-"""Strings, in memory or in a dataset, to batches of token ids by a given tokenizer.
+"""Conversion of strings, in memory or in a dataset, to batches of token ids.
 
 B batch, T tokens.
 """
@@ -14,7 +14,7 @@ from keras_bert_d2l.types import Tensor
 if TYPE_CHECKING:
     import tensorflow as tf
 
-IGNORED = -100  # label of tokens and rows that have none; any number below 0 would do
+IGNORED = -100  # label of tokens and rows without a label; any negative number would work
 Batch: TypeAlias = Mapping[str, Tensor]
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these
@@ -31,7 +31,7 @@ def holds_text(x: Texts) -> bool:
     """Return whether the features `x`, a list, array, tensor or dataset, are strings.
 
     Raises:
-        ValueError: A list is empty, so that its kind is unknown.
+        ValueError: A list is empty, so the type of its elements is unknown.
     """
     if is_dataset(x):
         import tensorflow as tf
@@ -45,7 +45,7 @@ def holds_text(x: Texts) -> bool:
         for value in x:
             if not isinstance(value, list | tuple) or value:  # a text may have no words
                 return holds_text(value)
-        raise ValueError(f"There must be one text or more, with a word in it. Received: {x!r:.80}.")
+        raise ValueError(f"There must be at least one text and one word. Received: {x!r:.80}.")
     if isinstance(x, str | bytes):
         return True
     if isinstance(x, np.ndarray):
@@ -54,7 +54,7 @@ def holds_text(x: Texts) -> bool:
 
 
 def as_tensors(x: Texts) -> Texts:
-    """Return strings as string tensors: ragged for lists of words, dense otherwise."""
+    """Convert strings to string tensors: ragged for lists of words, dense otherwise."""
     import tensorflow as tf
 
     if isinstance(x, Mapping):
@@ -69,7 +69,7 @@ def as_tensors(x: Texts) -> Texts:
 
 
 def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
-    """Raise a `ValueError` if a tokenizer has another vocabulary size than the model."""
+    """Raise `ValueError` if the tokenizer and the model have different vocabulary sizes."""
     expected, received = config.vocab_size, len(tokenizer.vocab)
     if received != expected:
         raise ValueError(
@@ -90,7 +90,7 @@ def batched(
     sizes = {_size(part) for part in tf.nest.flatten(parts)}
     if len(sizes) > 1:
         raise ValueError(
-            "There must be as many labels and weights as texts. Received different numbers: "
+            "There must be one label and one weight per text. Received: different numbers of them, "
             f"{sorted(sizes)}."
         )
     if isinstance(y, tf.RaggedTensor):
@@ -102,7 +102,7 @@ def batched(
 
 
 def traced(text_batch: Callable[[Texts], Batch]) -> Callable[[Texts], Batch]:
-    """Return a function that makes trimmed batches, traced only once, as tracing takes a second."""
+    """Return a graph function for trimmed batches, traced only once because that takes a second."""
     import tensorflow as tf
 
     return tf.function(
@@ -116,18 +116,18 @@ def tokenized(
     features: Sequence[str],
     text_targets: Callable[..., tuple[Tensor, ...]],
 ) -> "tf.data.Dataset":
-    """Return a dataset with the token ids of batches of strings.
+    """Convert a dataset of batches of strings to batches of token ids.
 
     Args:
         dataset: Batches of strings, alone or with labels and weights.
-        text_batch: Makes the features of the strings, and whatever else `text_targets` needs.
+        text_batch: Computes the features of the strings, and other values for `text_targets`.
         features: Names of the features that the model takes.
-        text_targets: Makes the labels, and the weights if any, from the strings, the output of
+        text_targets: Computes the labels, and the weights if any, from the strings, the output of
             `text_batch`, and the labels and weights of the strings.
     """
     import tensorflow as tf
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, and it takes seconds
+    @tf.autograph.experimental.do_not_convert  # conversion would only cost seconds
     def with_tokens(texts: Texts, *rest: Tensor) -> Tensor:
         batch = text_batch(texts)
         of_model = {name: batch[name] for name in features}
@@ -135,26 +135,26 @@ def tokenized(
 
     if isinstance(dataset.element_spec, tuple):
         mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
-    else:  # a dictionary is one argument
+    else:  # a dictionary is a single argument
         mapped = dataset.map(lambda texts: with_tokens(texts), num_parallel_calls=tf.data.AUTOTUNE)
     return mapped.prefetch(tf.data.AUTOTUNE)
 
 
 def trimmed(batch: Batch) -> Batch:
-    """Return a tokenizer's batch, truncated to its longest row."""
+    """Truncate a tokenizer's batch to its longest row."""
     import tensorflow as tf
 
-    # The 1 is for a batch without rows.
+    # The 1 covers a batch without rows.
     longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0))
     return {name: x[:, :longest] if x.shape.rank == 2 else x for name, x in batch.items()}
 
 
 def first_piece_labels(labels: Tensor, word_ids: Tensor) -> Tensor:
-    """Return the labels of tokens: the first token of a word gets the label of the word.
+    """Convert word labels to token labels: the first token of a word gets the label of the word.
 
     Args:
         labels: One label per word, int, ragged `(B, None)`.
-        word_ids: The word of each token, or -1 for none, int `(B, T)`.
+        word_ids: Index of each token's word, or -1 for no word, int `(B, T)`.
 
     Returns: int32 `(B, T)`; `IGNORED` for all other tokens.
     """
@@ -162,7 +162,7 @@ def first_piece_labels(labels: Tensor, word_ids: Tensor) -> Tensor:
 
     before = tf.pad(word_ids[:, :-1], [[0, 0], [1, 0]], constant_values=-1)
     is_first = (word_ids >= 0) & (word_ids != before)
-    # An additional column, so that a batch without words has something to gather.
+    # Add a column, so that gathering also works for a batch without words.
     dense = tf.pad(tf.cast(labels.to_tensor(IGNORED), tf.int32), [[0, 0], [0, 1]])
     by_token = tf.gather(dense, tf.maximum(word_ids, 0), batch_dims=1)
     return tf.where(is_first, by_token, IGNORED)
@@ -173,15 +173,15 @@ def _check_word_counts(words: Tensor, labels: Tensor) -> None:
 
     if words.shape.rank != 2:
         raise ValueError(
-            "Words must be a list of words for each text, or ragged strings (B, None). Received: "
-            f"{words.dtype.name} of shape {words.shape}."
+            "Texts must be given as a list of words for each text, or as ragged strings (B, None). "
+            f"Received: {words.dtype.name} of shape {words.shape}."
         )
     if not isinstance(words, tf.RaggedTensor):
         words = tf.RaggedTensor.from_tensor(words)
     of_words, of_labels = words.row_lengths().numpy(), labels.row_lengths().numpy()
     for row in np.flatnonzero(of_words != of_labels)[:1]:
         raise ValueError(
-            f"Every word needs a label. Received: {of_words[row]} words but {of_labels[row]} "
+            f"Every word must have one label. Received: {of_words[row]} words but {of_labels[row]} "
             f"labels in text {row}."
         )
 

@@ -1,4 +1,4 @@
-"""TokenClassifier: a label for every token.
+"""TokenClassifier: classification of every token.
 
 B batch, T tokens, C labels.
 """
@@ -20,24 +20,24 @@ from keras_bert_d2l.types import Tensor
 class TokenClassifier(LabeledTask):
     """Predicts a label for every token, for example parts of speech or named entities.
 
-    Losses and metrics ignore tokens whose label is below 0, for example -100.
+    Losses and metrics ignore tokens with a negative label, for example -100.
 
-    `fit`, `evaluate` and `predict` also take words: `x` holds the words of each text and `y` their
-    labels, as names or ids, in lists of lists or ragged tensors. The first token of a word gets
-    the label of the word; its other tokens are ignored.
+    `fit`, `evaluate` and `predict` also take words: `x` contains the words of each text and `y`
+    their labels (names or ids), as lists of lists or ragged tensors. The first token of a word
+    gets the label of the word; its other tokens are ignored.
 
     Source: Devlin et al. 2019, figure 4 (d); transformers, `BertForTokenClassification`.
 
     Args:
         bert: The pretrained model.
-        labels: Names of the labels, in the order of their ids.
+        labels: Label names, in the order of their ids.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
-        tokenizer: Turns words into batches.
+        tokenizer: Converts words to batches.
         name: Name of the model.
 
     Call arguments: As for `SequenceClassifier`.
 
-    Returns: logits `(B, T, C)`. Labels are int `(B, T)`.
+    Returns: Logits `(B, T, C)`. Labels are int `(B, T)`.
 
     Raises:
         ValueError: There are fewer than two labels.

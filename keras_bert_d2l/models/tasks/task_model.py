@@ -1,4 +1,4 @@
-"""TaskModel: what the task models have in common.
+"""TaskModel: base class of the task models.
 
 B batch, T tokens, D hidden width, C labels.
 """
@@ -52,7 +52,7 @@ class Training(NamedTuple):
 
 
 class TaskModel(BatchModel):
-    """A BERT with a head for one task.
+    """Base class of the task models: a BERT encoder with the head of a task.
 
     The model shares the encoder, and the pooler if the task needs it, with `bert`: training or
     freezing them here also trains or freezes them there. A batch is a dictionary of `tokens`,
@@ -63,24 +63,24 @@ class TaskModel(BatchModel):
         bert: The pretrained model.
         head: The layer that computes the outputs.
         dropout: Dropout rate before the head.
-        tokenizer: Turns strings into batches. Keras does not save it; `save_pretrained` does.
+        tokenizer: Converts strings to batches. Keras does not save it; `save_pretrained` does.
         name: Name of the model.
 
     Attributes:
         encoder: The encoder of `bert`.
         hidden: The pooler of `bert`, or `None`.
-        head: The layer of the task.
+        head: The output layer of the task.
         bert_config: The architecture of `bert`.
         tokenizer: The tokenizer, which can be set later.
 
     Raises:
-        ValueError: `bert` is not a `BERTModel`, or it lacks the pooler that the task needs.
+        ValueError: `bert` is not a `BERTModel`, or it has no pooler but the task needs one.
     """
 
     features = FEATURES
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
     gives_tokens = False  # whether there is an output for every token
-    has_pooler = False  # whether the head takes the output of the pooler
+    has_pooler = False  # whether the input of the head is the pooler's output
     has_head = True  # whether the head has weights
     tokenizer: TextTokenizer
 
@@ -93,7 +93,7 @@ class TaskModel(BatchModel):
         tokenizer: TextTokenizer = None,
         name: str | None = None,
     ) -> None:
-        # Lengths may come as floats; autocast to a half-precision one would round 257 to 256.
+        # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
         self.dropout_rate = dropout
@@ -137,7 +137,7 @@ class TaskModel(BatchModel):
         elif segments is None:
             raise ValueError(
                 "`segments` is missing: call the model with (tokens, segments, valid_lens), or "
-                "with one dictionary of these."
+                "with a dictionary of these arguments."
             )
         encoded_X = self.encoder(tokens, segments, valid_lens, training=training)  # (B, T, D)
         return self.answer(encoded_X, tokens, valid_lens)
@@ -164,16 +164,16 @@ class TaskModel(BatchModel):
         Args:
             optimizer: As in Keras.
             loss: As in Keras. `None`: the task's loss and, if no metrics are given, its metrics.
-            class_weights: Weights of labels in the task's loss; 1 for labels that are missing.
+            class_weights: Weight of each label in the task's loss; 1 for labels not listed.
             **options: Other keyword arguments of `keras.Model.compile`. `jit_compile` is `False`
-                by default, because XLA would recompile for every length of a batch.
+                by default, because XLA would recompile for every new batch length.
 
         Raises:
-            ValueError: `class_weights` names an unknown label, or comes with a loss or a task that
-                cannot use it.
+            ValueError: `class_weights` names an unknown label, or the loss or the task does not
+                support class weights.
         """
         if class_weights is not None and (loss is not None or not hasattr(self, "labels")):
-            raise ValueError("`class_weights` is for a task with labels and its default loss.")
+            raise ValueError("`class_weights` needs a task with labels and its default loss.")
         options.setdefault("jit_compile", False)
         if loss is None:
             weights = None if class_weights is None else self._class_weights(class_weights)
@@ -188,7 +188,7 @@ class TaskModel(BatchModel):
         unknown = sorted(set(by_label) - set(self.labels))
         if unknown or any(not weight >= 0 for weight in by_label.values()):
             raise ValueError(
-                f"`class_weights` must map labels of {self.labels} to numbers of at least 0. "
+                f"`class_weights` must map labels from {self.labels} to non-negative numbers. "
                 f"Received: {dict(by_label)}."
             )
         return [float(by_label.get(label, 1.0)) for label in self.labels]
@@ -205,7 +205,7 @@ class TaskModel(BatchModel):
         shuffle: bool = True,
         **options: Unpack[FitOptions],
     ) -> keras.callbacks.History:
-        """Train as `keras.Model.fit` does; `x` may hold strings and `y` the names of labels."""
+        """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names."""
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
         if validation_data is not None:
             size = options.get("validation_batch_size") or batch_size
@@ -225,13 +225,13 @@ class TaskModel(BatchModel):
         sample_weight: Tensor | None = None,
         **options: Unpack[EvaluateOptions],
     ) -> Results:
-        """Evaluate as `keras.Model.evaluate` does; `x` may hold strings, `y` names of labels."""
+        """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
         return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
 
     def predict(
         self, x: object, batch_size: int | None = None, **options: Unpack[PredictOptions]
     ) -> Tensor | dict[str, Tensor]:
-        """Return the outputs for all of `x` as `keras.Model.predict` does; `x` may hold strings."""
+        """Predict as `keras.Model.predict` does; `x` may contain strings."""
         if self.gives_tokens and string_inputs.holds_text(x):
             self._check_tokenizer()
             # Keras concatenates the outputs of all batches, so they must have the same length.
@@ -266,13 +266,13 @@ class TaskModel(BatchModel):
     def _check_tokenizer(self) -> None:
         if self.tokenizer is None:
             raise ValueError(
-                "Strings need a tokenizer. Received: a model without one; set "
+                "Strings need a tokenizer. Received: a model without one. Set "
                 "`model.tokenizer = Tokenizer(vocab)`, or pass batches of token ids."
             )
         string_inputs.check_vocab_size(self.tokenizer, self.bert_config)
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
-        """Return the validation data as Keras takes them."""
+        """Return the validation data in a format that Keras accepts."""
         if string_inputs.is_dataset(validation_data):
             return self._data(validation_data)["x"]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
@@ -282,11 +282,11 @@ class TaskModel(BatchModel):
         return data["x"], data["y"], data["sample_weight"]
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
-        """Return strings in memory as tensors; raise a `ValueError` if the task cannot use them."""
+        """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
         return string_inputs.as_tensors(x)
 
     def text_batch(self, texts: string_inputs.Texts) -> Batch:
-        """Return the features of a batch of strings, truncated to what the model can read."""
+        """Tokenize a batch of strings, truncated to the maximum length of the model."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
         return self.tokenizer(**texts, max_len=self.bert_config.max_len)
@@ -294,11 +294,11 @@ class TaskModel(BatchModel):
     def text_targets(
         self, texts: string_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return the labels, and the weights if any, for strings and their `text_batch`."""
+        """Return the labels, and the weights if any, that belong to `batch`."""
         return labels, *weights
 
     def label_ids(self, y: object) -> Tensor:
-        """Return labels as the loss takes them, for names of labels too."""
+        """Convert labels or label names to the ids the loss expects."""
         return y
 
     @property
@@ -307,17 +307,17 @@ class TaskModel(BatchModel):
         return num_frozen_blks(self.encoder)
 
     def freeze_encoder(self, num_blks: int | None = None) -> None:
-        """Exclude the encoder, or its lower part, from training.
+        """Freeze the encoder, or its lower part.
 
-        Call it before `compile`. It makes the head, the pooler and the blocks above trainable,
+        Call it before `compile`. It makes the head, the pooler and the remaining blocks trainable,
         even if they were frozen before.
 
         Args:
-            num_blks: Number of blocks to freeze, from the lowest, in addition to the embeddings.
-                `None`: the whole encoder.
+            num_blks: Number of blocks to freeze, starting with the lowest, in addition to the
+                embeddings. `None`: the complete encoder.
 
         Raises:
-            ValueError: There are fewer blocks, or the encoder has LoRA.
+            ValueError: `num_blks` is out of range, or the encoder has LoRA.
         """
         total = self.bert_config.num_blks
         frozen = total if num_blks is None else num_blks
@@ -326,31 +326,30 @@ class TaskModel(BatchModel):
         freeze_lower_part(self.encoder, frozen)
 
     def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
-        """Train low-rank additions to the query and value projections instead of the encoder.
+        """Freeze the encoder and train LoRA weights for its query and value projections.
 
         It calls `freeze_encoder()`, then `keras.layers.Dense.enable_lora` on `W_q` and `W_v` of
         every block; the head and the pooler remain trainable. Call it once, before `compile`.
 
-        A saved model has the additions merged into its kernels. It loads, from a `save_pretrained`
-        folder or a `.keras` file, as a model without LoRA that has the same outputs and is not
-        compiled.
+        Saving merges the LoRA weights into the kernels. The model loaded from a `save_pretrained`
+        folder or a `.keras` file has the same outputs, has no LoRA and is not compiled.
 
         Source: Hu et al. 2021 (LoRA).
 
         Args:
-            rank: Rank of the additions.
-            lora_alpha: The additions are scaled by `lora_alpha / rank`. `None`: by 1.
+            rank: Rank of the LoRA weights.
+            lora_alpha: The LoRA term is scaled by `lora_alpha / rank`. `None`: by 1.
         """
         self.freeze_encoder()
         add_lora(self.encoder, rank, lora_alpha)
         self.has_lora = True
 
     def get_compile_config(self) -> ConfigDict | None:
-        # A file has no LoRA, so its model has other trainable variables than the optimizer.
+        # A saved model has no LoRA, so its trainable variables differ from the optimizer's.
         return None if self.has_lora else super().get_compile_config()
 
     def task_config(self) -> ConfigDict:
-        """Return the arguments besides `bert` that define the model, as plain JSON values."""
+        """Return the arguments, besides `bert`, that define the model, as plain JSON values."""
         values = {
             name: self.dropout_rate if name == "dropout" else getattr(self, name)
             for name in self.fields
@@ -379,7 +378,7 @@ class TaskModel(BatchModel):
 
 
 def dense_head(bert: BERTModel, num_outputs: int) -> keras.layers.Dense:
-    """Return a new head whose first predictions are guesses."""
+    """Return a randomly initialized output layer."""
     return keras.layers.Dense(
         num_outputs,
         kernel_initializer=output_initializer(),
@@ -395,11 +394,11 @@ def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
 
 
 def check_bert(bert: object, task: type[TaskModel]) -> None:
-    """Raise a `ValueError` if a task cannot use `bert`."""
+    """Raise `ValueError` if a task cannot use `bert`."""
     if not isinstance(bert, BERTModel):
         raise ValueError(f"`bert` must be a BERTModel. Received: {bert!r:.80}.")
     if task.has_pooler and bert.hidden is None:
         raise ValueError(
-            f"A {task.__name__} needs the pooler of its BERT. Received: a model with "
-            "pooler=False; use one with a pooler, or a TextEmbedder, which needs none."
+            f"A {task.__name__} needs a BERT with a pooler. Received: a model with pooler=False. "
+            "Use a model with a pooler, or a TextEmbedder, which needs none."
         )

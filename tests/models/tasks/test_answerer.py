@@ -16,7 +16,7 @@ from keras_bert_d2l.models.tasks.answer_labels import (
 from keras_bert_d2l.text.tokenizer.windows import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()
-MAX_LEN, OVERLAP = 16, 5  # so that a question has at most 7 tokens
+MAX_LEN, OVERLAP = 16, 5  # limits questions to 7 tokens
 LONG = "é it is a good film a film is a film it is good in films what ada wrote in 1843"
 QUESTIONS = ["who wrote it", "what is it", "who is good", "what in 1843"]
 CONTEXTS = ["ada wrote it in 1843", "it is a good film", "é is it", LONG]
@@ -37,7 +37,7 @@ def tokenizer():
 
 @pytest.fixture
 def make_answerer(tokenizer):
-    """A function that makes a small model without graphs, because tracing them takes long."""
+    """Return a function that builds a small eager model, because tracing takes long."""
 
     def make(run_eagerly=True):
         bert = BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN)
@@ -79,7 +79,7 @@ def test_a_model_learns_questions_given_as_strings(make_answerer, windows):
     model = make_answerer(run_eagerly=False)
     labels = as_labels(spans_by_characters(windows, ANSWERS))
     before = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)["loss"]
-    # Many questions in one epoch, because every epoch restarts the tokenizer's pipeline.
+    # Use many questions in one epoch, because every epoch restarts the tokenizer's pipeline.
     many = {name: texts * 100 for name, texts in X.items()}
     held_out = (X, ANSWERS)
     log = model.fit(many, ANSWERS * 100, 8, validation_data=held_out, verbose=0).history
@@ -109,14 +109,14 @@ def test_predictions_have_one_row_per_window_in_order(make_answerer, tokenizer, 
     model = make_answerer()
     assert model.window_sizes == (MAX_LEN, OVERLAP)
     expected = model.predict(of_model(windows), verbose=0)
-    dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)  # of different lengths
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)  # batches of different lengths
     arrays = {name: np.array(texts) for name, texts in X.items()}
     for x in (X, arrays, {name: tf.constant(texts) for name, texts in X.items()}, dataset):
         logits = model.predict(x, batch_size=4, verbose=0)
         for side in ("start", "end"):
             np.testing.assert_allclose(logits[side], expected[side], atol=1e-5)
     one = {"questions": QUESTIONS[2:3], "contexts": CONTEXTS[2:3]}
-    assert model.predict(one, verbose=0)["start"].shape == (1, 9)  # as long as the longest
+    assert model.predict(one, verbose=0)["start"].shape == (1, 9)  # padded to the longest row
 
 
 @pytest.mark.slow
@@ -132,14 +132,14 @@ def test_a_dataset_of_strings_gives_the_same_results(make_answerer, windows):
         model.evaluate(wrong, verbose=0)
 
 
-def test_answers_may_come_as_columns():
+def test_answers_can_be_given_as_columns():
     answers = answer_tensors(ANSWERS)
     columns = {name: column.numpy().tolist() for name, column in answers.items()}
     for name, column in answer_tensors(columns).items():
         np.testing.assert_array_equal(column, answers[name])
 
 
-def test_windows_get_the_same_labels_as_examples_from_files(tokenizer):
+def test_windows_get_the_same_labels_as_examples_read_from_files(tokenizer):
     rng = np.random.default_rng(0)
     letters = LONG + " "
     questions, contexts, answers = [], [], []
@@ -176,10 +176,10 @@ def right(text="ada", start=0):
 BAD = {
     "elsewhere": ({}, right(start=1), r"'ada' at character 1 of context 0.*has 'da '"),
     "below 0": ({}, right(start=-20), "at character -20"),
-    "behind the end": ({}, right(start=900), "at character 900"),
-    "blank": ({}, right(text=" "), 'must have a "text" and its "start".*as number 0'),
-    "no start": ({}, [{"text": "ada"}, *ANSWERS[1:]], "as number 0"),
-    "a string": ({}, ["ada", *ANSWERS[1:]], "Received: 'ada' as number 0"),
+    "after the end": ({}, right(start=900), "at character 900"),
+    "blank": ({}, right(text=" "), 'must have a "text" and its "start".*as answer 0'),
+    "no start": ({}, [{"text": "ada"}, *ANSWERS[1:]], "as answer 0"),
+    "a string": ({}, ["ada", *ANSWERS[1:]], "Received: 'ada' as answer 0"),
     "positions": ({}, {"start": [1] * 4, "end": [2] * 4}, "Received: the keys .'end', 'start'"),
     "too few answers": ({}, ANSWERS[:3], "4 questions, 4 contexts, 3 answers"),
     "too few contexts": ({"contexts": CONTEXTS[:1]}, ANSWERS, "4 questions, 1 contexts"),
@@ -212,7 +212,7 @@ def test_invalid_questions_raise(make_answerer):
         model.predict(tf.data.Dataset.from_tensor_slices(pairs).batch(4), verbose=0)
 
 
-def test_an_overlap_that_leaves_no_room_raises():
+def test_an_overlap_that_is_too_large_raises():
     assert longest_question(16, 11) == 1
     with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
         longest_question(16, 12)

@@ -40,7 +40,7 @@ def make_batch(size=SIZE):
 
 
 def make_task(kind, bert=None, **options):
-    """Return a model without graphs, because tracing them would take longer than computing."""
+    """Return an eager model, because tracing would take longer than computing."""
     labels = {} if kind in ("QuestionAnswerer", "TextEmbedder") else {"labels": ["a", "b", "c"]}
     model = TASKS[kind](bert or make_bert(), **{**labels, **options})
     model.run_eagerly = True
@@ -91,7 +91,7 @@ def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
-def test_the_default_loss_fits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
+def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(), make_labels(kind)
     model.compile(BERTAdamW(1e-2))
     log = model.fit(batch, labels, epochs=25, verbose=0).history
@@ -131,7 +131,7 @@ def test_a_new_process_loads_the_keras_file_and_continues_training(tmp_path, fre
     )
 
 
-def test_configs_are_plain_json():
+def test_configs_are_json_serializable():
     for kind in TASKS:
         config = make_task(kind).get_config()
         assert json.loads(json.dumps(config)) == config
@@ -155,7 +155,7 @@ def test_mixed_precision_trains(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier"])
-def test_the_training_step_compiles_with_xla_and_agrees_with_the_plain_one(kind):
+def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step(kind):
     losses = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(0)
@@ -184,7 +184,7 @@ def test_loss_and_metrics_skip_ignored_tokens():
     assert metrics[0]["accuracy"] == pytest.approx(right)
 
 
-def test_tagging_metrics_weigh_labels_equally_for_any_batch_size():
+def test_tagging_metrics_weight_all_labels_equally_for_any_batch_size():
     model, batch, labels = (
         make_task("TokenClassifier"),
         make_batch(),
@@ -202,7 +202,7 @@ def test_tagging_metrics_weigh_labels_equally_for_any_batch_size():
 
 
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier", "QuestionAnswerer"])
-def test_a_batch_with_only_ignored_labels_has_loss_0_and_changes_no_weight(kind):
+def test_a_batch_with_only_ignored_labels_has_zero_loss_and_changes_no_weights(kind):
     model, batch = make_task(kind), make_batch()
     compile_eagerly(model)
     before = [weight.numpy() for weight in model.weights]
@@ -213,7 +213,7 @@ def test_a_batch_with_only_ignored_labels_has_loss_0_and_changes_no_weight(kind)
         np.testing.assert_array_equal(weight, value)
 
 
-def test_class_weights_act_like_sample_weights():
+def test_class_weights_have_the_same_effect_as_sample_weights():
     model, batch = make_task("SequenceClassifier"), make_batch()
     labels = np.array([0, 1, 2, 0, 1, 2])
     compile_eagerly(model, class_weights={"b": 3.0})
@@ -224,7 +224,7 @@ def test_class_weights_act_like_sample_weights():
     assert loss == pytest.approx(expected["loss"], rel=1e-6)
 
 
-def test_multi_label_treats_labels_as_independent_decisions():
+def test_multi_label_treats_labels_as_independent():
     model, batch = make_task("SequenceClassifier", multi_label=True), make_batch()
     names = [["a", "c"], [], ["b"], ["a"], ["a", "b", "c"], ["c"]]
     hot = np.array([[name in row for name in "abc"] for row in names], "float32")
@@ -241,7 +241,7 @@ def test_multi_label_treats_labels_as_independent_decisions():
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 0, 2, 1, 3, 1])])
-def test_labels_may_be_a_column(weights):
+def test_labels_may_have_a_trailing_axis_of_size_1(weights):
     batch, labels = make_batch(), make_labels("SequenceClassifier")
     model = make_task("SequenceClassifier")
     compile_eagerly(model)
@@ -252,7 +252,7 @@ def test_labels_may_be_a_column(weights):
     assert column == pytest.approx(flat, rel=1e-6)
 
 
-def test_labels_of_a_single_score_may_omit_their_axis():
+def test_labels_of_a_single_score_may_omit_the_last_axis():
     model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
     compile_eagerly(model)
     labels = np.arange(SIZE, dtype="float32")
@@ -275,7 +275,9 @@ def test_tasks_share_the_encoder_with_their_bert():
 @pytest.mark.parametrize(
     ("num_blks", "is_trained"), [(None, (0, 0, 0)), (0, (0, 1, 1)), (1, (0, 0, 1))]
 )
-def test_frozen_weights_do_not_change_and_stay_frozen_in_the_file(num_blks, is_trained, tmp_path):
+def test_frozen_weights_do_not_change_and_stay_frozen_after_saving_and_loading(
+    num_blks, is_trained, tmp_path
+):
     model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
     model.freeze_encoder(num_blks)
     compile_eagerly(model)
@@ -293,21 +295,21 @@ def test_frozen_weights_do_not_change_and_stay_frozen_in_the_file(num_blks, is_t
     assert len(loaded.trainable_variables) == len(model.trainable_variables)
 
 
-def test_frozen_blocks_can_be_unfrozen_and_other_tasks_of_the_bert_agree(tmp_path):
+def test_frozen_blocks_can_be_unfrozen_also_in_other_tasks_of_the_same_bert(tmp_path):
     bert = make_bert(2)
     model, other = make_task("SequenceClassifier", bert), make_task("SequenceClassifier", bert)
     everything = len(model.trainable_variables)
     assert model.frozen_blks is None
     model.freeze_encoder(2)
     assert (model.frozen_blks, other.frozen_blks) == (2, 2)
-    assert len(other.trainable_variables) == 4  # of the pooler and the head
+    assert len(other.trainable_variables) == 4  # pooler and head
     other.save(tmp_path / "task.keras")
     loaded = keras.models.load_model(tmp_path / "task.keras")
     assert len(loaded.trainable_variables) == 4
     model.freeze_encoder(0)
     assert other.frozen_blks == 0
     assert 4 < len(model.trainable_variables) < everything
-    bert.encoder.trainable = False  # as Keras does it
+    bert.encoder.trainable = False  # the standard Keras way
     assert model.frozen_blks == 2
     model.freeze_encoder(1)
     assert model.frozen_blks == 1
@@ -321,12 +323,12 @@ def test_the_encoder_stays_frozen_with_lora():
     model.enable_lora(2)
     assert model.frozen_blks == 1
     for call in (model.freeze_encoder, functools.partial(model.enable_lora, 2)):
-        with pytest.raises(ValueError, match="with LoRA stays frozen"):
+        with pytest.raises(ValueError, match="with LoRA must stay completely frozen"):
             call()
 
 
 @pytest.mark.slow
-def test_lora_trains_additions_and_head_and_is_merged_into_the_file(tmp_path):
+def test_lora_trains_its_weights_and_the_head_and_is_merged_on_saving(tmp_path):
     model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
     before = model.predict(batch, verbose=0)
     model.enable_lora(2, lora_alpha=4)
@@ -363,7 +365,7 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
         for x, y in ((TEXTS, labels), (tokenizer(TEXTS), np.asarray(ids)))
     ]
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
-    # Many texts in one epoch, because every epoch restarts the tokenizer's pipeline.
+    # Use many texts in one epoch, because every epoch restarts the tokenizer's pipeline.
     held_out = (TEXTS, labels)
     log = model.fit(TEXTS * 20, labels * 20, 6, validation_data=held_out, verbose=0).history
     assert log["val_loss"][-1] < 0.5 * metrics[0]["loss"]
@@ -480,14 +482,14 @@ def test_invalid_arguments_raise(call, message):
         call()
 
 
-def test_multi_labels_that_are_neither_names_nor_numbers_raise(tokenizer):
+def test_multi_labels_that_are_neither_names_nor_multi_hot_raise(tokenizer):
     model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
     objects = np.array([["a"], ["b", "c"], []], dtype=object)
     np.testing.assert_array_equal(model.label_ids(objects), [[1, 0, 0], [0, 1, 1], [0, 0, 0]])
     compile_eagerly(model)
     for labels in (["a", "b"], [0, 1], [[0], [1, 2]], [{"a"}, {"b"}], np.eye(2)):
         with pytest.raises(
-            ValueError, match=r"a list of names for each text, or 0 and 1.*Received"
+            ValueError, match=r"a list of label names for each text, or a row of 0 and 1.*Received"
         ):
             model.fit(TEXTS[:2], labels)
     single = make_task("SequenceClassifier", labels=["a"], multi_label=True)
@@ -495,7 +497,7 @@ def test_multi_labels_that_are_neither_names_nor_numbers_raise(tokenizer):
 
 
 @pytest.mark.slow
-def test_weights_of_texts_may_be_a_list(tokenizer):
+def test_sample_weights_of_texts_may_be_a_list(tokenizer):
     model = make_task("SequenceClassifier", labels=["bad", "good"], tokenizer=tokenizer)
     compile_eagerly(model)
     weights = [1.0, 2.0, 0.0, 1.0, 1.0, 3.0]
@@ -508,16 +510,16 @@ def test_weights_of_texts_may_be_a_list(tokenizer):
     assert log["val_loss"][0] > 0
 
 
-def test_strings_that_a_model_cannot_use_raise(tokenizer):
+def test_invalid_strings_raise(tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(model)
     for call in (model.predict, model.evaluate, model.fit):
-        with pytest.raises(ValueError, match=r"one text or more, with a word.*Received: \[\]"):
+        with pytest.raises(ValueError, match=r"at least one text and one word.*Received: \[\]"):
             call([])
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     compile_eagerly(tagger)
     for texts in ([], [[], []]):
-        with pytest.raises(ValueError, match="one text or more"):
+        with pytest.raises(ValueError, match="at least one text"):
             tagger.predict(texts)
     assert tagger.predict([[], ["good"]], verbose=0).shape[0] == 2
     with pytest.raises(ValueError, match=r"a list of words for each text.*string of shape \(2,\)"):
@@ -528,14 +530,14 @@ def test_strings_that_a_model_cannot_use_raise(tokenizer):
             call(TEXTS)
 
 
-def test_wrong_labels_raise_with_their_name(tokenizer):
+def test_invalid_labels_are_named_in_the_error(tokenizer):
     classifier = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(classifier)
     with pytest.raises(ValueError, match=r"\['a', 'b', 'c'\].*'x'"):
         classifier.fit(TEXTS[:2], ["a", "x"])
     with pytest.raises(ValueError, match="must be below 3"):
         classifier.fit(TEXTS[:2], [0, 3])
-    with pytest.raises(ValueError, match="as many labels and weights as texts"):
+    with pytest.raises(ValueError, match="one label and one weight per text"):
         classifier.fit(TEXTS[:2], ["a"])
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
