@@ -1,8 +1,8 @@
-"""Hooks that run when TensorFlow and Keras are imported, whoever imports them.
+"""Hooks that run when any code imports TensorFlow or Keras.
 
-- TensorFlow is imported without its start-up messages.
-- Keras learns this package's classes, so that `keras.saving.load_model` finds them although
-  `import keras_bert_d2l` itself imports none of them.
+- TensorFlow's start-up messages are hidden.
+- This package's classes are registered with Keras, so that `keras.saving.load_model` finds them
+  even though `import keras_bert_d2l` itself does not import them.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _REGISTERING = ("models.tasks", "models.contrastive", "training.optimizers")
 
 
 def install() -> None:
-    """Install the hooks, or register the classes at once if Keras is imported already."""
+    """Install the hooks, or register the classes immediately if Keras is already imported."""
     if "keras" in sys.modules:
         _register_classes()
     else:
@@ -30,7 +30,7 @@ def install() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow and Keras as Python does, and runs a hook around their import."""
+    """Import finder that runs a hook around the import of TensorFlow and of Keras."""
 
     def find_spec(
         self,
@@ -60,10 +60,10 @@ def _silently() -> Iterator[None]:
         return
     os.environ[_LEVEL] = "3"  # Python exceptions still report every error
     try:
-        with _stderr_hidden():  # its libraries write some lines before they read the level
+        with _stderr_hidden():  # some lines are written before TensorFlow reads the level
             yield
     finally:
-        del os.environ[_LEVEL]  # has been read; other programs shall not inherit it
+        del os.environ[_LEVEL]  # already read; child processes should not inherit it
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def _register_classes() -> None:
 
 @contextlib.contextmanager
 def _stderr_hidden() -> Iterator[None]:
-    """Hold back what Python and C++ write to stderr, and show it if an exception follows."""
+    """Hide what Python and C++ write to stderr, but show it if an exception is raised."""
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as hidden:

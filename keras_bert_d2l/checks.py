@@ -1,4 +1,4 @@
-"""Checks of arguments that several rooms share."""
+"""Argument checks shared by several subpackages."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> Non
     Args:
         name: Name of the argument, for the message.
         value: What the caller passed.
-        least: Smallest value that is accepted.
+        least: Smallest accepted value.
         reason: Explains `least` in the message. It follows the number directly.
     """
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""BERTConfig: every choice of a BERT's architecture in one flat, checked, serializable record.
+"""`BERTConfig`: all options of a BERT architecture in one flat, validated, serializable record.
 
 Constructor arguments, `get_config()` and `config.json` use these field names and defaults. The
 defaults describe the model of *Dive into Deep Learning*, section 15.8 (d2l.ai), in its TensorFlow
@@ -25,7 +25,7 @@ _Value = TypeVar("_Value", str, float)
 
 
 class BlockOptions(LayerOptions, total=False):
-    """Keyword arguments of a Transformer block: fields of `BERTConfig`, and those of any layer."""
+    """Keyword arguments of a Transformer block: `BERTConfig` fields and general layer options."""
 
     attention_dropout: float | None
     ffn_dropout: float
@@ -38,7 +38,7 @@ class BlockOptions(LayerOptions, total=False):
 
 
 class BERTOptions(BlockOptions, total=False):
-    """Keyword arguments of an encoder or a BERT: fields of `BERTConfig`, and those of any layer."""
+    """Keyword arguments of an encoder or a BERT: `BERTConfig` fields and general layer options."""
 
     embedding_dropout: float
     num_segments: int
@@ -56,7 +56,7 @@ _HEAD_WIDTH = 64
 
 
 def _size(num_blks: int, num_hiddens: int) -> dict[str, int]:
-    """Return a size in google's proportions: heads 64 wide, feed-forward layers 4 D wide."""
+    """Return sizes in google's proportions: heads of width 64, feed-forward layers of width 4 D."""
     return {
         "num_hiddens": num_hiddens,
         "ffn_num_hiddens": 4 * num_hiddens,
@@ -65,7 +65,7 @@ def _size(num_blks: int, num_hiddens: int) -> dict[str, int]:
     }
 
 
-# github.com/google-research/bert, README: the names, and the grid of the "smaller BERTs".
+# Names and the grid of "smaller BERTs" from the README of github.com/google-research/bert.
 _SIZES = {
     "tiny": _size(2, 128),
     "mini": _size(4, 256),
@@ -102,7 +102,7 @@ _D2L = {
     "dropout": 0.2,
 }
 
-# Models whose padding is token 0 and whose segments are 1 and 2, with 0 for padding.
+# For models that pad with token 0 and use the segments 1 and 2, with 0 for padding.
 _PADDED_BY_ZERO: ConfigDict = {
     "num_segments": 3,
     "mask_from": "tokens",
@@ -113,7 +113,7 @@ _PADDED_BY_ZERO: ConfigDict = {
 _PRESETS: dict[str, ConfigDict] = {
     "d2l": _D2L,
     "d2l-torch": {**_D2L, "layer_norm_epsilon": 1e-5},
-    # blog.iks-ran.com, 2023-07-26. It names no sizes: those of BERT base.
+    # blog.iks-ran.com, 2023-07-26. It gives no sizes, so these are the sizes of BERT base.
     "iksran": {
         "vocab_size": 30522,
         **_SIZES["base"],
@@ -124,7 +124,7 @@ _PRESETS: dict[str, ConfigDict] = {
         "activation": "gelu",
     },
     "google": {**_GOOGLE, **_SIZES["base"]},
-    # github.com/codertimo/BERT-pytorch, in the sizes of the notebook.
+    # github.com/codertimo/BERT-pytorch, with the sizes of the notebook.
     "codertimo": {
         "vocab_size": 30000,
         **_SIZES["base"],
@@ -146,13 +146,13 @@ _PRESETS: dict[str, ConfigDict] = {
 
 
 def check_field(name: str, value: _Value) -> _Value:
-    """Return a value for a field of `BERTConfig`, or raise a `ValueError` if it is invalid."""
+    """Return `value`, or raise a `ValueError` if it is invalid for the field `name`."""
     _check_value(name, BERTConfig.__dataclass_fields__[name].type, value)
     return value
 
 
 def check_heads(num_hiddens: int, num_heads: int) -> None:
-    """Raise a `ValueError` unless the heads share the width equally."""
+    """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
     if num_hiddens % num_heads:
         raise ValueError(
             "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
@@ -161,7 +161,7 @@ def check_heads(num_hiddens: int, num_heads: int) -> None:
 
 
 def _check_value(name: str, kind: object, value: object) -> None:
-    """Raise a `ValueError` unless a value suits the type of its field."""
+    """Raise a `ValueError` unless the value is valid for its field, which has the type `kind`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     number = cast(float, value) if is_number else -1.0  # -1 is outside every range
     if typing.get_origin(kind) is Literal:
@@ -180,7 +180,7 @@ def _check_value(name: str, kind: object, value: object) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _BlockFields:
-    """The options that a block shares with a whole BERT, and the methods of both records."""
+    """Fields and methods that `BlockConfig` and `BERTConfig` share."""
 
     attention_dropout: float | None = None
     ffn_dropout: float = 0.0
@@ -197,9 +197,9 @@ class _BlockFields:
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
-        """Return the configuration that a layer's arguments describe, and the remaining arguments.
+        """Split a layer's arguments into a configuration and the remaining keyword arguments.
 
-        The remaining ones are for Keras, which raises an error for those that it does not know.
+        The remaining arguments go to Keras, which raises an error for unknown ones.
         """
         make: Callable[..., Self] = cls
         own = {name: options.pop(name) for name in [*options] if name in cls.__dataclass_fields__}
@@ -248,8 +248,8 @@ class BERTConfig(_BlockFields):
             the notebook, none in the book).
         ffn_dropout: Dropout rate between the two feed-forward layers (0.1 in the notebook).
         block_dropout: Dropout rate at the end of each block (0.1 in the notebook).
-        num_segments: Rows of the segment embedding (3 in the blog and the notebook, which use 0
-            for padding).
+        num_segments: Number of segments, which are rows of the segment embedding (3 in the
+            blog and the notebook, which use 0 for padding).
         positions: `"learned"`, or `"sinusoidal"`, which is not trained (the notebook).
         embedding_norm: Whether to layer-normalize the summed embeddings (google, Hugging Face).
         norm_first: Whether each sublayer normalizes its input (the notebook) instead of the sum
@@ -263,18 +263,18 @@ class BERTConfig(_BlockFields):
         activation: Activation of the feed-forward layers and the MLM head: `"relu"` (the book),
             `"gelu"` (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (google's
             approximation, also the notebook's).
-        mask_from: Which tokens are padding: `"valid_lens"`, those past the valid length; or
-            `"tokens"`, also every token with the id 0 (the blog and the notebook).
-        pooler: Whether a tanh layer stands between `[CLS]` and the NSP head (not in the blog and
-            the notebook).
+        mask_from: Which tokens count as padding: `"valid_lens"`: tokens past the valid length;
+            `"tokens"`: also every token with id 0 (the blog and the notebook).
+        pooler: Whether there is a tanh layer between `[CLS]` and the NSP head (not in the blog
+            and the notebook).
         next_sentence: Whether the model has an NSP head.
         mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
             logits only (the blog and the notebook).
         tie_embeddings: Whether the MLM logits use the transposed token embedding and a bias
             (google, Hugging Face) instead of a dense layer (all others).
         initializer: `"book"`: Keras's defaults, positions from N(0, 0.05), and small last layers
-            in the heads, so that the first loss is that of a guess; `"truncated_normal"`:
-            standard deviation 0.02 everywhere (google).
+            in the heads, so that the initial loss is that of a uniform guess;
+            `"truncated_normal"`: standard deviation 0.02 everywhere (google).
 
     Raises:
         ValueError: A field is out of range, or two fields contradict each other.
@@ -315,8 +315,8 @@ class BERTConfig(_BlockFields):
         BlockConfig(**self.of_block())
         if self.positions == "sinusoidal" and self.num_hiddens % 2:
             raise ValueError(
-                "`num_hiddens` must be even with positions='sinusoidal', a sine and a cosine for "
-                f"each frequency. Received: num_hiddens={self.num_hiddens}."
+                "`num_hiddens` must be even with positions='sinusoidal', which uses a sine and "
+                f"a cosine per frequency. Received: num_hiddens={self.num_hiddens}."
             )
         if self.final_norm and not self.norm_first:
             raise ValueError(
@@ -326,14 +326,14 @@ class BERTConfig(_BlockFields):
 
     @classmethod
     def preset(cls, name: str, **overrides: object) -> Self:
-        """Return a named architecture.
+        """Return the configuration of a named architecture.
 
         Args:
-            name: A system: `"d2l"` (the book's section 15.10 in TensorFlow), `"d2l-torch"`,
-                `"iksran"` (a blog), `"google"`, `"codertimo"` (a notebook), `"huggingface"`; or a
-                size of google's architecture: `"tiny"`, `"mini"`, `"small"`, `"medium"`, `"base"`,
-                `"large"`, or `"L-2_H-128"` and so on, with 2, 4, 6, 8, 10 or 12 blocks of
-                width 128, 256, 512 or 768.
+            name: A reference implementation: `"d2l"` (the book's section 15.10 in TensorFlow),
+                `"d2l-torch"`, `"iksran"` (a blog), `"google"`, `"codertimo"` (a notebook),
+                `"huggingface"`; or a size of google's architecture: `"tiny"`, `"mini"`,
+                `"small"`, `"medium"`, `"base"`, `"large"`, or `"L-2_H-128"` and so on, with
+                2, 4, 6, 8, 10 or 12 blocks of width 128, 256, 512 or 768.
             **overrides: Fields with other values, for example `vocab_size=8000`.
 
         Raises:
@@ -358,10 +358,10 @@ class BERTConfig(_BlockFields):
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - set(known))
         if unknown:
-            raise ValueError(f"Unknown field {unknown[0]!r} in a BERTConfig; it has {[*known]}.")
+            raise ValueError(f"Unknown field {unknown[0]!r} for a BERTConfig. Known: {[*known]}.")
         for name, field in known.items():
             if field.default is dataclasses.MISSING and name not in fields:
-                raise ValueError(f"A BERTConfig needs the field {name!r}; received {[*fields]}.")
+                raise ValueError(f"A BERTConfig needs the field {name!r}. Received: {[*fields]}.")
         make: Callable[..., Self] = cls
         return make(**fields)
 

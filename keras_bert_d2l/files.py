@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders (temporary file, fsync, rename), and reading of JSON."""
+"""Write files and folders atomically (temporary file, fsync, rename), and read JSON."""
 
 import contextlib
 import json
@@ -87,5 +87,7 @@ def read_json_object(path: PathLike) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
     if not isinstance(fields, dict):
-        raise ValueError(f"{os.fspath(path)!r} must hold a JSON object. Received: {fields!r:.80}.")
+        raise ValueError(
+            f"{os.fspath(path)!r} must contain a JSON object. Received: {fields!r:.80}."
+        )
     return fields

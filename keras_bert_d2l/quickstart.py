@@ -1,4 +1,4 @@
-"""The whole way in minutes, from raw text to a model that answers strings: `make demo`."""
+"""Run the whole workflow in minutes, from raw text to a served model: `make demo`."""
 
 import os
 import pathlib
@@ -31,9 +31,9 @@ _FEWEST_STEPS, _MOST_STEPS = 50, 10_000
 _BFLOAT16_FLAGS = {
     "avx512_bf16",
     "amx_bf16",
-}  # others emulate it, which is slow
+}  # other CPUs emulate it, which is slow
 
-# Runs in another process, which does not import this package.
+# Runs in a separate process that does not import this package.
 _ASK = """
 import sys
 import tensorflow as tf
@@ -48,7 +48,7 @@ for text, tokens, scores in zip(sys.argv[2:], answer["tokens"].numpy(), answer["
 
 
 class _Steps:
-    """Prints the title of each step and the time since the start."""
+    """Progress messages: the title of each step and the time since the start."""
 
     def __init__(self, total: int) -> None:
         self._total, self._number, self._start = total, 0, time.perf_counter()
@@ -70,16 +70,16 @@ def run(
     out: PathLike = SAVED_MODELS,
     questions: Sequence[str] = QUESTIONS,
 ) -> pathlib.Path:
-    """Learn a vocabulary from docstrings, pretrain a model, export it and ask it.
+    """Learn a vocabulary from docstrings, pretrain a model, export it and query it.
 
     A second call reuses the vocabulary, and adds a run and an exported version.
 
     Args:
-        minutes: Minutes to train. The number of steps is chosen after timing a few of them.
+        minutes: Training time in minutes. The number of steps is chosen after timing a few of them.
         steps: Train for this many steps instead.
-        run_dir: Folder of `vocab.txt` and of the numbered runs.
-        out: Folder of the numbered versions of the exported model.
-        questions: Texts with masks for the exported model.
+        run_dir: Folder for `vocab.txt` and the numbered runs.
+        out: Folder for the numbered versions of the exported model.
+        questions: Texts with `[MASK]` tokens, which the exported model fills in.
 
     Returns:
         The folder of the exported version.
@@ -111,19 +111,19 @@ def run(
         precision=precision,
         evaluate_every=max(1, steps // 10),
     )
-    announce.next("Exporting a SavedModel that takes strings")
+    announce.next("Exporting a SavedModel that accepts strings")
     model, tokenizer, _ = kb.load_pretrained(checkpoint_folder(folder), verbose=False)
     version = kb.export_saved_model(model, out, tokenizer, run_dir=folder)
     print(f"Exported to {version}")
-    announce.next("Asking the exported model, in a process without this package")
+    announce.next("Querying the exported model in a process without this package")
     print(ask(version, questions), end="")
-    print(f"\nDone after {announce.elapsed()}. More: keras-bert-d2l fill-mask, or your own text:")
+    print(f"\nDone after {announce.elapsed()}. Next: keras-bert-d2l fill-mask, or your own text:")
     print("keras-bert-d2l pretrain --help")
     return version
 
 
 def ask(version: PathLike, questions: Sequence[str]) -> str:
-    """Return the answers of an exported model, from a process that imports only TensorFlow.
+    """Query an exported model in a process that imports only TensorFlow; return what it prints.
 
     Raises:
         RuntimeError: The process failed.
@@ -135,12 +135,12 @@ def ask(version: PathLike, questions: Sequence[str]) -> str:
         check=False,
     )
     if result.returncode:
-        raise RuntimeError(f"The exported model did not answer: {result.stderr}")
+        raise RuntimeError(f"Querying the exported model failed: {result.stderr}")
     return result.stdout
 
 
 def newest_run() -> pathlib.Path:
-    """Return the folder of the newest run of `quickstart` below the working directory.
+    """Return the folder of the newest run of `quickstart` in the working directory.
 
     Raises:
         FileNotFoundError: There is no such run.
@@ -148,7 +148,7 @@ def newest_run() -> pathlib.Path:
     number = _last_number(RUNS)
     if not number:
         raise FileNotFoundError(
-            "There is no model yet: name one with --model, or train one with `keras-bert-d2l "
+            "There is no model yet. Choose one with --model, or train one with `keras-bert-d2l "
             "quickstart`."
         )
     return RUNS / str(number)
@@ -160,7 +160,7 @@ def _last_number(runs: pathlib.Path) -> int:
 
 def _vocab(corpus: "kb.Corpus", path: pathlib.Path) -> "kb.Vocab":
     if path.exists():
-        print(f"Learned before: {path}")
+        print(f"Reusing the vocabulary: {path}")
         return kb.Vocab.from_file(path)
     vocab = kb.learn_vocab(corpus, _VOCAB_SIZE)
     vocab.to_file(path)
@@ -183,7 +183,7 @@ def _affordable_steps(
     precision: Precision,
     seconds: float,
 ) -> int:
-    """Time some steps of a model that is then discarded."""
+    """Return the number of training steps that fit into `seconds`, after timing a few of them."""
     from keras_bert_d2l.training.callbacks import Progress, Throughput
 
     model = kb.BERTModel.from_bert_config(config, dtype=precision)

@@ -1,4 +1,4 @@
-"""Type aliases shared by all rooms."""
+"""Type aliases shared by all subpackages."""
 
 import os
 from typing import Any, TypeAlias, TypedDict
@@ -13,11 +13,11 @@ Shape: TypeAlias = tuple[int | None, ...]
 """The static shape of a tensor. `None` marks a dimension that varies."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
-"""A path of the file system."""
+"""A file system path."""
 
 
 ConfigDict: TypeAlias = dict[str, Any]
-"""A configuration as JSON holds it, for example what `get_config` returns."""
+"""A JSON-serializable configuration, such as the result of `get_config`."""
 
 
 class LayerOptions(TypedDict, total=False):

@@ -1,6 +1,6 @@
 """Fixtures and settings for all tests.
 
-Fixtures that only one room needs are in the `conftest.py` of its folder.
+Fixtures for a single folder of tests are in the `conftest.py` of that folder.
 """
 
 import gc
@@ -33,7 +33,7 @@ FRESH_PROCESS_SECONDS = 300
 
 
 def pytest_collection_finish():
-    """Exclude imported objects from garbage collection, which saves a twelfth of the time."""
+    """Exclude imported objects from garbage collection, which saves a twelfth of the run time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -61,7 +61,7 @@ def test_all_24_smaller_berts_are_presets_and_include_the_named_sizes():
         assert BERTConfig.preset(name) == grid[place]
 
 
-def test_presets_of_systems_differ_exactly_where_the_systems_do():
+def test_presets_differ_exactly_where_the_reference_implementations_do():
     def differences(one, other):
         one, other = (BERTConfig.preset(name).to_dict() for name in (one, other))
         return {name: other[name] for name in one if one[name] != other[name]}
@@ -112,7 +112,7 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
     ],
 )
-def test_a_field_out_of_range_raises_with_its_name(fields, message):
+def test_the_error_for_a_field_out_of_range_names_the_field(fields, message):
     with pytest.raises(ValueError, match=message):
         make_config(**fields)
 
@@ -130,10 +130,10 @@ def test_json_keeps_every_field(tmp_path):
         (json.dumps({**SIZES, "dropout": 0.1, "num_layers": 2}), "config.json.*'num_layers'"),
         (json.dumps(SIZES), "config.json.*needs the field 'dropout'"),
         ("{", "config.json.*not a JSON file"),
-        ("[1]", "config.json.*must hold a JSON object"),
+        ("[1]", "config.json.*must contain a JSON object"),
     ],
 )
-def test_an_invalid_file_raises_with_its_name(tmp_path, text, message):
+def test_the_error_for_an_invalid_file_names_the_file(tmp_path, text, message):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):

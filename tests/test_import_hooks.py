@@ -1,4 +1,4 @@
-"""What `import keras_bert_d2l` does, and what happens when TensorFlow and Keras are imported."""
+"""Effects of `import keras_bert_d2l`, and the hooks on importing TensorFlow and Keras."""
 
 import importlib.util
 import json
@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 
 
 def in_a_process(code, *arguments, **environment):
-    """Runs Python code without the variables that this process sets for TensorFlow and Keras."""
+    """Run Python code without the variables that this process sets for TensorFlow and Keras."""
     unset = ("TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND")
     own = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
@@ -65,7 +65,7 @@ def test_tensorflow_starts_silently_and_every_name_can_be_imported():
 
 
 @pytest.mark.slow
-def test_a_failed_import_of_tensorflow_shows_what_it_printed(tmp_path):
+def test_a_failed_import_of_tensorflow_shows_its_messages(tmp_path):
     (tmp_path / "tensorflow.py").write_text(
         "import os\nos.write(2, b'a library is missing')\nraise ImportError('no TensorFlow')\n"
     )
@@ -84,7 +84,7 @@ def test_a_failed_import_of_tensorflow_shows_what_it_printed(tmp_path):
         "import keras_bert_d2l, tensorflow, keras",
     ],
 )
-def test_importing_the_package_is_enough_to_load_a_keras_file_of_the_first_version(imports):
+def test_importing_the_package_is_enough_to_load_a_keras_file_saved_by_the_first_version(imports):
     result = in_a_process(
         f"""
         {imports}

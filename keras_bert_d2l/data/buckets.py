@@ -1,12 +1,12 @@
-"""Buckets: put examples of similar length into one batch, so that batches need little padding."""
+"""Group examples of similar length into batches, which reduces padding."""
 
 import numpy as np
 
-_SORTED_BATCHES = 64  # batches whose examples are sorted together
+_SORTED_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def bucket(lengths: np.ndarray, *, batch_size: int, random: np.random.Generator) -> np.ndarray:
-    """Order examples so that each batch holds examples of similar length.
+    """Order examples so that each batch contains examples of similar length.
 
     The examples of 64 successive batches are sorted by length and divided into batches again.
     These batches are then shuffled.

@@ -2,7 +2,7 @@
 
 - `corpus` streams documents, each a list of sentences, from files, folders and the docstrings of
   installed packages.
-- `vocab` holds the tokens and their ids. It learns a vocabulary from a corpus, or extends one.
+- `vocab` maps tokens to ids, and learns or extends a vocabulary from a corpus.
 - `tokenizer` turns strings into token ids inside the TensorFlow graph, so the same code runs in a
   `tf.data` pipeline and in a served model.
 

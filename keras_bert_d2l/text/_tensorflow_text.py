@@ -1,4 +1,4 @@
-"""The only module that imports tensorflow-text, so that token ids work where it is missing."""
+"""The only module that imports tensorflow-text, so that code for token ids runs without it."""
 
 import contextlib
 import types
@@ -33,7 +33,7 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:  # mismatched minor versions raise NotFoundError
         raise ImportError(
-            "Turning strings into tokens needs tensorflow-text of the same minor version as "
+            "Tokenizing strings requires tensorflow-text with the same minor version as "
             "tensorflow: `pip install --upgrade tensorflow tensorflow-text`. It has wheels for "
             "Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13. On other "
             "platforms, including Windows, use token ids instead of strings. "

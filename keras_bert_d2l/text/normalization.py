@@ -1,7 +1,7 @@
 """Text normalization before tokenization, as TensorFlow ops.
 
 The rules are those of `BasicTokenizer` in google-research/bert's `tokenization.py`, or of
-`BertNormalizer` in Hugging Face's tokenizers. Tokenizer and vocabulary learning share them.
+`BertNormalizer` in Hugging Face's tokenizers. The tokenizer and vocabulary learning share them.
 B: texts in the batch.
 """
 
@@ -16,15 +16,15 @@ from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.unicode_gaps import SIGMA, lookalikes, replacements
 
 COMPATIBLE = ("google", "huggingface")
-CORPUS_UNKNOWN = "[UNK]"  # as corpora spell it, whatever the spelling of the vocabulary
+CORPUS_UNKNOWN = "[UNK]"  # spelling in corpora, independent of the vocabulary
 MARK = "\x01"  # a control character, which normalized text does not contain otherwise
 _UNMARKED = "\x02"  # replaces MARK in the original text; removed with other control characters
 _NO_CHARACTER = 0x10FFFF  # replaces bytes that are not UTF-8; no vocabulary contains it
 
 # Unicode categories Cc and Cf and the replacement character, except tab, line ends and MARK.
 _REMOVED = r"[\x{00}\x02-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]+"
-# Texts of these characters only need ASCII lowercasing: ASCII, symbols and punctuation of Latin-1,
-# dashes, quotation marks, currency signs and the minus sign.
+# Texts with only these characters need no more than ASCII lowercasing: ASCII, symbols and
+# punctuation of Latin-1, dashes, quotation marks, currency signs and the minus sign.
 _PLAIN = (
     r"[\t\n\r -~\x{a1}-\x{ac}\x{ae}-\x{bf}\x{d7}\x{f7}"
     r"\x{2010}-\x{2027}\x{2030}-\x{2038}\x{20a0}-\x{20bf}\x{2212}]*"
@@ -36,9 +36,9 @@ _CHINESE = (
     r"\x{2b740}-\x{2b81f}\x{2b820}-\x{2ceaf}\x{2f800}-\x{2fa1f}"
 )
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
-# Some locales lowercase these capitals to several characters. "a" is a cased letter like them.
+# Some locales lowercase these capitals to several characters. "a", also cased, replaces them.
 _LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
-# Without the plain space: rewriting each one would take nine times as long.
+# The plain space is excluded, because replacing every space would take nine times as long.
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 
 
@@ -53,11 +53,11 @@ class Normalization:
     Args:
         special_tokens: Padding, unknown, start, separator and mask token of the vocabulary.
         lowercase: Whether to lowercase and to strip accents.
-        compat: Whose rules to follow, `"google"` or `"huggingface"`.
+        compat: Which tokenizer's rules to follow, `"google"` or `"huggingface"`.
         split_special_tokens: Whether to treat special tokens in a text as ordinary text.
 
     Raises:
-        ValueError: If `compat` is neither of the two.
+        ValueError: If `compat` has an invalid value.
     """
 
     special_tokens: Sequence[str]
@@ -74,7 +74,7 @@ class Normalization:
 
     @property
     def markers(self) -> list[str]:
-        """The words that replace `special_tokens` in a normalized text, in this order."""
+        """The words that replace `special_tokens` in a normalized text, in the same order."""
         names = [token[1:-1] for token in self.special_tokens]
         return [f"{MARK}{name.lower() if self.lowercase else name}{MARK}" for name in names]
 
@@ -125,7 +125,7 @@ class Normalization:
         return tf.strings.regex_replace(texts, _ACCENTS, "")
 
     def _replace(self, texts: tf.Tensor) -> tf.Tensor:
-        """Replace characters that `mark` and `clean` would handle wrongly. Few texts have any."""
+        """Replace characters that `mark` and `clean` would handle incorrectly. They are rare."""
         new = {ord(MARK): ord(_UNMARKED)} | replacements(self.compat, self.lowercase)
         similar = lookalikes(self.compat, self.lowercase)
         private = _PRIVATE if self.compat == "huggingface" else ""
@@ -179,7 +179,7 @@ def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:
 def _lower_sigmas(
     codes: tf.RaggedTensor, translated: tf.Tensor, similar: Mapping[int, int]
 ) -> tf.Tensor:
-    """Lowercase capital sigmas as if they stood next to older characters."""
+    """Lowercase capital sigmas as if the adjacent characters were older."""
     older = _translate(codes.flat_values, {**similar, **_LONGER_IN_A_LOCALE})
     lowered = tf.strings.lower(encode(codes.with_flat_values(older)), encoding="utf-8")
     return tf.where(codes.flat_values == SIGMA, decode(lowered).flat_values, translated)

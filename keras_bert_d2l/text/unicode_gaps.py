@@ -1,9 +1,10 @@
 """Replacements for code points that TensorFlow's ops handle differently from the tokenizers.
 
-All use different versions of Unicode: google's tokenizer that of Python, TensorFlow's lowercasing
-Unicode 13, TensorFlow's other ops newer versions, and Hugging Face's tokenizer (tokenizers 0.23.3)
-a newer version for lowercasing and Unicode 8 for categories. The maps in this module go from code
-point to code point. A private-use code point stands for a letter that no op changes.
+Each uses a different version of Unicode. Google's tokenizer uses the version of Python. TensorFlow
+uses Unicode 13 for lowercasing and newer versions in its other ops. Hugging Face's tokenizer
+(tokenizers 0.23.3) uses a newer version for lowercasing and Unicode 8 for categories. The maps in
+this module go from code point to code point. A private-use code point represents a letter that no
+op changes.
 
 One difference from Hugging Face remains: the order of two adjacent combining marks that are newer
 than Unicode 8 and not in canonical order.
@@ -48,8 +49,9 @@ _IGNORED = """
 1CF30-1CF46 1E2AE
 """
 _NEITHER = "1734"
-# Plain letters to Hugging Face. In newer tables they are punctuation, Chinese characters, accents,
-# format characters, or letters that decompose or are reordered.
+# Characters that Hugging Face treats as plain letters. In newer versions of Unicode they are
+# punctuation, Chinese characters, accents, format characters, or letters that decompose or are
+# reordered.
 _HUGGING_FACE_LETTERS = """
 61D 7FD 890-891 898-89F 8CA-8E2 9FD-9FE A76 AFA-AFF B55 C04 C3C C77 C84 D00 D3B-D3C D81 EBA ECE
 1715 180F 1885-1886 1ABF-1ACE 1B4E-1B4F 1B7D-1B7F 1DF6-1DFB 2E43-2E4F 2E52-2E5D A82C A8C5 A8FF
@@ -66,8 +68,8 @@ A9BD 105C9 105E4 10D24-10D27 10D6E 10EAB-10EAD 10EFD-10EFF 10F46-10F50 10F55-10F
 1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E5FF 1E944-1E94A 1E95E-1E95F
 2B820-2B91F
 """
-# Punctuation to Hugging Face only. The replacements are Chinese characters to TensorFlow's ops and
-# letters to Hugging Face.
+# Characters that only Hugging Face treats as punctuation. TensorFlow's ops treat the replacements
+# as Chinese characters, and Hugging Face treats them as letters.
 _HUGGING_FACE_PUNCTUATION = {0x166D: 0x2B820, 0x111C9: 0x2B821}
 _HUGGING_FACE_ACCENT = 0x1734
 _SMALL_SIGMA = 0x3C3  # Hugging Face has no final sigma
@@ -97,7 +99,7 @@ def replacements(compat: str, lowercase: bool) -> dict[int, int]:
 
 
 def lookalikes(compat: str, lowercase: bool) -> dict[int, int]:
-    """Return older characters that affect a capital sigma in the same way as newer ones."""
+    """Map newer characters to older ones that affect a capital sigma in the same way."""
     if compat != "google" or not lowercase:
         return {}
     kinds = ((_CASED, "a"), (_IGNORED, "\u0301"), (_NEITHER, "\u4e00"))

@@ -244,6 +244,6 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
         out = run("quickstart", *(("--steps", 1) if version == 1 else ())).stdout
         assert (folder / f"saved_models/demo/{version}/saved_model.pb").exists()
         assert all(out.count(question) == 1 for question in quickstart.QUESTIONS)
-        assert ("Learned before" in out) == (version == 2)
+        assert ("Reusing the vocabulary" in out) == (version == 2)
         assert ("steps per second on this machine" in out) == (version == 2)
     assert quickstart.newest_run() == quickstart.RUNS / "2"

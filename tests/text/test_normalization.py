@@ -27,7 +27,7 @@ def stable_characters() -> list[str]:
 
 
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_characters_are_handled_as_by_google(lowercase, google):
+def test_characters_are_normalized_as_in_googles_code(lowercase, google):
     # Texts of plain characters take a shorter path, which an added accent avoids.
     texts = [f"a{c}b I{c}{x} {c}.{c}" for c in stable_characters() for x in ("", "\u0307")]
     expected = [google.words(text, lowercase) for text in texts]
@@ -74,7 +74,7 @@ def test_removing_characters_does_not_create_special_tokens(lowercase):
         assert b"\x01" not in normalize(texts, lowercase=lowercase, compat=compat).numpy()[0]
 
 
-def test_special_tokens_may_be_ordinary_text():
+def test_special_tokens_can_be_treated_as_ordinary_text():
     texts = ["a[MASK] \x01MASK\x01"]
     assert normalize(texts, split_special_tokens=True).numpy().tolist() == [b"a[mask] mask"]
 
@@ -101,7 +101,7 @@ def test_unk_of_a_corpus_becomes_the_unknown_token(specials):
 
 
 @pytest.mark.slow
-def test_the_locale_of_the_process_changes_nothing(fresh_process):
+def test_the_locale_of_the_process_does_not_matter(fresh_process):
     texts = ["TITLE Iİıi I\u0307 Ì", "[MASK] İSTANBUL"]
     code = """
         import sys

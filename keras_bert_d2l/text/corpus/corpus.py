@@ -17,7 +17,7 @@ from keras_bert_d2l.types import PathLike
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
-_TOKEN_STORE = ("manifest.json", "tokens.bin")  # files of a folder that `build_store` wrote
+_TOKEN_STORE = ("manifest.json", "tokens.bin")  # files in a folder that `build_store` wrote
 _RULES = "2"  # increase when the rules that split text into documents change
 
 
@@ -34,8 +34,8 @@ class Piece:
 class Corpus:
     r"""Text as a stream of documents, each a list of sentences.
 
-    `for document in corpus` reads from the beginning, as often as you like. Only one document is
-    in memory at a time. A document has 1 to 1000 sentences; longer ones are split.
+    Each loop `for document in corpus` reads from the beginning. Only one document is in memory at
+    a time. A document has 1 to 1000 sentences; longer ones are split.
 
     Create a corpus with `Corpus.open`.
 
@@ -117,10 +117,10 @@ class Corpus:
             )
 
     def pieces(self) -> Iterator[Piece]:
-        """Split the corpus into pieces of 8 to 16 MB, which several processes can read at once.
+        """Split the corpus into pieces of 8 to 16 MB, which several processes can read in parallel.
 
-        Together, the pieces have the documents of the corpus in the same order. Where they begin
-        depends only on the files. A compressed file is never split.
+        Together, the pieces contain the documents of the corpus in the same order. Their boundaries
+        depend only on the files. A compressed file is never split.
         """
         gathered: list[sections.Section | Docstrings] = []
         num_bytes = 0
@@ -136,7 +136,7 @@ class Corpus:
 
     @property
     def description(self) -> str:
-        """A one-line description of the corpus for people."""
+        """A one-line, human-readable description of the corpus."""
         files = [part for part in self._parts if isinstance(part, _TextFile)]
         shown = [part.description for part in self._parts if not isinstance(part, _TextFile)]
         if len(files) > 2:
@@ -152,7 +152,7 @@ class Corpus:
         """Return 64 hexadecimal digits that change whenever the documents may have changed.
 
         They depend on the names, sizes, modification times and order of the files, the layout,
-        the versions of packages whose docstrings are read, and the rules that find sentences.
+        the versions of packages whose docstrings are read, and the rules for splitting sentences.
         """
         version = importlib.metadata.version("sentencex")
         rules = ("rules", _RULES, version, str(sections.SECTION_BYTES))
@@ -199,7 +199,7 @@ def _names(source: object) -> list[str]:
             )
         names.append(os.fspath(name))
     if not names:
-        raise ValueError("`source` must name at least one text. Received: an empty list.")
+        raise ValueError("`source` must name at least one text source. Received: an empty list.")
     return names
 
 
@@ -230,12 +230,12 @@ def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
         if all((parent / name).is_file() for name in _TOKEN_STORE):
             raise ValueError(
-                f"A corpus is made of text. Received: {os.fspath(parent)!r}, a token store, whose "
-                "text is already tokenized. Open it with `TokenStore.open`, or pass the text."
+                f"A corpus consists of text files. Received: {os.fspath(parent)!r}, a token store, "
+                "whose text is already tokenized. Open it with `TokenStore.open`, or pass the text."
             )
     if not found:
         raise ValueError(
-            f"The folder {os.fspath(folder)!r} has no text file, which is one whose name ends in "
+            f"The folder {os.fspath(folder)!r} has no text file, that is, no file name ending in "
             f"{', '.join(_SUFFIXES)}. Pass files with other names one by one or as a pattern."
         )
     return found

@@ -1,7 +1,7 @@
-"""A corpus without a download: the English prose in the docstrings of installed packages.
+"""A corpus that needs no download: the English prose in the docstrings of installed packages.
 
-Files are parsed, never imported. A docstring is split into paragraphs and sentences. A sentence is
-kept if it looks like English; code, tables and parameter lists do not.
+Files are parsed, never imported. A docstring is split into paragraphs and sentences.
+Sentences that look like English are kept; code, tables and parameter lists are dropped.
 """
 
 import ast
@@ -29,7 +29,7 @@ _NUMPY_EXAMPLES = re.compile(
 _UNDERLINE = re.compile(r"([-=~^*])\1{2,}$")
 _SECTION = re.compile(r"[A-Z][\w /-]{0,40}:$")
 _NAME = r"[*`'\"]*[\w.]+[`'\"]*"
-# The beginning of a list entry, before its words: a bullet or a number; a parameter in google's
+# The label at the start of a list entry: a bullet or a number; a parameter in google's
 # style, `name:` or `name (type):`; or a parameter in NumPy's style, `name : type` on its own line.
 _LABEL = re.compile(
     r"(?:[-*+•] +|\(?\d{1,2}[.)] +|\([a-z]\) +)?"
@@ -47,7 +47,7 @@ _WORD = re.compile(
     r"[\"'“‘(]*[A-Za-z]+(?:['’/-][A-Za-z]+)*[\"'”’).,;:!?]*|\(?\d+(?:[.,]\d+)*[%).,;:]*"
 )
 _MIN_WORDS, _MAX_WORDS = 5, 100
-_SHARE_OF_WORDS = 0.8  # the rest may be names such as `batch_size` or tf.data.Dataset
+_SHARE_OF_WORDS = 0.8  # the other words may be names such as `batch_size` or tf.data.Dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Docstrings:
     """
 
     packages: tuple[str, ...] = PACKAGES
-    num_bytes: ClassVar[int] = 4_000_000  # of text, approximately
+    num_bytes: ClassVar[int] = 4_000_000  # approximate size of the text
 
     def __post_init__(self) -> None:
         for package in self.packages:
@@ -70,7 +70,7 @@ class Docstrings:
 
     @property
     def description(self) -> str:
-        """The packages and their versions, for people."""
+        """A human-readable list of the packages and their versions."""
         versions = [f"{package} {_version(package)}" for package in self.packages]
         return f"docstrings of {', '.join(versions)}"
 
@@ -79,13 +79,13 @@ class Docstrings:
         return "docstrings", *(f"{package} {_version(package)}" for package in self.packages)
 
     def sections(self) -> Iterator["Docstrings"]:
-        """Yield itself. Duplicates are skipped over all files, so one process must read them."""
+        """Yield itself: duplicates are skipped across all files, so one process must read them."""
         yield self
 
     def documents(self) -> Iterator[list[str]]:
         """Yield one document for each class, and one for each module without its classes.
 
-        Files are read in alphabetical order. A sentence that has occurred before is skipped.
+        Files are read in alphabetical order. Repeated sentences are skipped.
         """
         seen: set[str] = set()
         for package in self.packages:
@@ -138,7 +138,7 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
         docstring = ast.get_docstring(node)
         if docstring:
             yield docstring
-    # Visiting statements only, not expressions, is ten times faster.
+    # Visiting only statements, not expressions, is ten times faster.
     for field in ("body", "orelse", "handlers", "finalbody"):
         for child in getattr(node, field, ()):
             yield from _docstrings(child)

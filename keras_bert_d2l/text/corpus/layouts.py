@@ -14,7 +14,7 @@ _HEAD_LINES, _HEAD_CHARACTERS = 1000, 1 << 17  # the part of a file that "auto" 
 _WIKITEXT_HEADING = re.compile(r"= .*=$")
 _WIKITEXT_TITLE = re.compile(r"= (?!= ).+ =$")
 _WIKITEXT_ESCAPE = re.compile(r" ?@([-,.])@ ?")
-_WIKITEXT_UNKNOWN, _UNKNOWN = "<unk>", "[UNK]"  # the unknown word, as WikiText and as BERT spell it
+_WIKITEXT_UNKNOWN, _UNKNOWN = "<unk>", "[UNK]"  # the unknown word in WikiText and BERT
 
 _ENDS_A_SENTENCE = re.compile(r"[.!?…:;][\"'”’)\]]*$")
 
@@ -68,7 +68,7 @@ def head(lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
 
 
 def _is_wrapped(blocks: Sequence[Sequence[str]]) -> bool:
-    """Return whether most lines end where the next line's first word would not have fitted."""
+    """Return whether most lines end where the next line's first word would not have fit."""
     pairs = [pair for block in blocks for pair in itertools.pairwise(block)]
     lengths = sorted(len(line) for block in blocks for line in block)
     width = lengths[len(lengths) * 9 // 10]  # the 90th percentile ignores stray long lines

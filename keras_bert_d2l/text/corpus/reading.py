@@ -1,4 +1,4 @@
-"""Lines of text files, decompressed and decoded block by block."""
+"""Read the lines of text files, decompressing and decoding block by block."""
 
 import codecs
 import gzip
@@ -17,24 +17,24 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def is_packed(path: pathlib.Path) -> bool:
-    """Return whether a file is compressed, so it can only be read from its beginning."""
+    """Return whether a file is compressed and can therefore only be read from its start."""
     return path.suffix.lower() in _PACKED
 
 
 def bare_suffix(path: pathlib.Path) -> str:
-    """Return the lowercase suffix of a file name before `.gz` or `.xz`: `".csv"` of `A.CSV.gz`."""
+    """Return the lowercase file suffix before `.gz` or `.xz`: `".csv"` for `A.CSV.gz`."""
     return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
 
 
 def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Yield the lines of a UTF-8 text file, decompressing `.gz` and `.xz`.
 
-    Lines come without the newline character. A line of over 65,536 characters is split at spaces.
+    Newline characters are removed. Lines longer than 65,536 characters are split at spaces.
 
     Args:
         path: The file.
         start: Offset in bytes of the first line to read; 0 for a compressed file.
-        stop: Offset in bytes at which to stop; None reads to the end, as a compressed file needs.
+        stop: Offset in bytes at which to stop; None (for compressed files) reads to the end.
 
     Raises:
         ValueError: If the file is damaged, is not text, or is not UTF-8.
@@ -112,7 +112,7 @@ def _not_utf8(
     if not is_ascii:  # converting the whole file would damage the part that is UTF-8
         remedy = (
             "The text before it is UTF-8, so the file mixes encodings or is damaged. Repair it, or "
-            "drop such bytes with `iconv -c -f UTF-8 -t UTF-8`"
+            "drop the invalid bytes with `iconv -c -f UTF-8 -t UTF-8`"
         )
     return (
         f"{os.fspath(path)!r} must be UTF-8. Received: byte {offset} is 0x{byte:02x} "

@@ -1,6 +1,6 @@
-"""Sections of a text file, which several processes can read at once.
+"""Sections of a text file that several processes can read in parallel.
 
-Where a section ends depends only on the bytes of the file.
+The section boundaries depend only on the bytes of the file.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ _BEFORE_TITLE = re.compile(rb"\n[ \t\r]*\n(?=[ \t]*= (?!= )[^\n]+ =[ \t\r]*\n[ \
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a text file that consists of whole documents.
+    """A part of a text file that consists of complete documents.
 
     Attributes:
         path: The file.
-        layout: How it is split into sentences and documents; see `Corpus.open`.
+        layout: How the file is split into sentences and documents; see `Corpus.open`.
         start: Offset of the first byte.
         stop: Offset after the last byte; None reads to the end.
         num_bytes: Size on disk in bytes.
@@ -46,8 +46,8 @@ class Section:
 def sections(path: pathlib.Path, layout: str) -> Iterator[Section]:
     """Split a text file into sections of about 8 MB. A compressed file is one section.
 
-    A section ends with a document: at an empty line, or before a title in WikiText. If no document
-    ends within a megabyte, the section ends with a line, which splits the document.
+    A section ends where a document ends: at an empty line or, in WikiText, before a title. If no
+    document ends within a megabyte, the section ends after a line, which splits the document.
     """
     size = path.stat().st_size
     if is_packed(path) or size <= SECTION_BYTES:
@@ -65,7 +65,7 @@ def sections(path: pathlib.Path, layout: str) -> Iterator[Section]:
 
 
 def _cut(file: BinaryIO, start: int, pattern: re.Pattern[bytes]) -> int:
-    """Return the offset at which the section ends that begins at `start`."""
+    """Return the end offset of the section that starts at `start`."""
     at = file.seek(start + SECTION_BYTES)
     while window := file.read(_WINDOW_BYTES):
         end = pattern.search(window)

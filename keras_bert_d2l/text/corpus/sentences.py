@@ -1,12 +1,12 @@
-"""Splitting prose into sentences, and grouping sentences into documents of bounded length."""
+"""Split prose into sentences, and group sentences into documents of bounded length."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import sentencex
 
-LONG_ENOUGH = 100  # sentences, after which a document of prose may end
-_MAX_SENTENCES, _MAX_CHARACTERS = 1000, 1 << 18  # of a document, which is held in memory
+LONG_ENOUGH = 100  # number of sentences after which a document of prose may end
+_MAX_SENTENCES, _MAX_CHARACTERS = 1000, 1 << 18  # per document, to bound memory
 
 
 def split_sentences(paragraph: str) -> list[str]:
@@ -16,11 +16,11 @@ def split_sentences(paragraph: str) -> list[str]:
     sentence. Runs of white space, including line ends, become one space. Pieces without a letter
     or digit, such as a row of asterisks, are dropped.
     """
-    # Before splitting, because the splitter panics at an initial followed by a no-break space.
+    # Normalize spaces first: the splitter panics at an initial followed by a no-break space.
     text = " ".join(paragraph.split())
     sentences: list[str] = []
     for piece in sentencex.segment("en", text):
-        if sentences and sentences[-1][-1] in ".!?":  # no space between: the dot of a dotted name
+        if sentences and sentences[-1][-1] in ".!?":  # no space follows: the dot is part of a name
             sentences[-1] += piece
         else:
             sentences.append(piece)
@@ -34,8 +34,8 @@ def gather_documents(
 
     Args:
         paragraphs: The sentences of each paragraph, and None where a document ends.
-        long_enough: If a document has this many sentences, it ends with the current paragraph.
-            None continues to the end of the document.
+        long_enough: A document that has this many sentences ends with the current paragraph.
+            None: a document ends only where `paragraphs` has None.
     """
     document: list[str] = []
     num_characters = 0

@@ -1,1 +1,1 @@
-"""Tokenization: from strings to rows of token ids, and back."""
+"""Tokenization: convert strings to rows of token ids, and back."""

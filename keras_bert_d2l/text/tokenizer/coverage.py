@@ -11,7 +11,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.counting import batches, most_common, without_rare
 
 _NUM_EXAMPLES = 10
-_MAX_COUNTED = 100_000  # different unknown words
+_MAX_COUNTED = 100_000  # different unknown words in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Coverage:
 
     Attributes:
         num_words: Number of words and punctuation marks, without special tokens in the text.
-        num_pieces: Number of tokens they were split into.
+        num_pieces: Number of tokens that they were split into.
         num_unknown: Number of words that became the unknown token.
         most_frequent_unknown: The most frequent unknown words with their counts.
 
@@ -94,14 +94,14 @@ def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> C
         unknown.update(words)
         unknown = without_rare(unknown, _MAX_COUNTED)
     if not num_words:
-        raise ValueError("Coverage is measured on text. Received: no word in `corpus`.")
+        raise ValueError("`corpus` must contain words to measure coverage on. Received: no words.")
     return Coverage(num_words, num_pieces, num_unknown, tuple(most_common(unknown, _NUM_EXAMPLES)))
 
 
 def _texts_of(
     pieces: dict[str, tf.RaggedTensor], chosen: np.ndarray, sentences: Sequence[str]
 ) -> list[str]:
-    """Return the parts of the sentences from which the chosen pieces come."""
+    """Return the original text of each chosen piece."""
     rows = pieces["tokens"].value_rowids()
     places = (rows, pieces["starts"].flat_values, pieces["ends"].flat_values)
     return [

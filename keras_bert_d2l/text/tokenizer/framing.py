@@ -1,6 +1,6 @@
-"""Rows for the model, made of token ids: truncated, framed by special tokens and padded.
+"""Build model inputs from token ids: truncate texts, add special tokens, and pad.
 
-Nothing here needs tensorflow-text. B: rows, T: tokens in a row.
+This module does not need tensorflow-text. B: rows, T: tokens in a row.
 """
 
 import tensorflow as tf
@@ -21,12 +21,12 @@ def frame(
     max_len: int | None = None,
     truncation: str = "longest_first",
 ) -> dict[str, tf.Tensor]:
-    """Make rows `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of token ids, and pad them.
+    """Build padded rows `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` from token ids.
 
     Args:
         tokens_a: Ids of the first texts without special tokens, int `(B, None)`, ragged or nested
             lists.
-        tokens_b: Ids of the second texts, with as many rows, or None.
+        tokens_b: Ids of the second texts, with the same number of rows, or None.
         vocab: The `Vocab`, for its special tokens.
         max_len: Length T of every row, or None to pad to the longest row.
         truncation: Which text of a pair to truncate, as in `Tokenizer`.
@@ -60,7 +60,7 @@ def frame(
 def frame_values(
     values_a: tf.RaggedTensor, values_b: tf.RaggedTensor | None, outside: int, max_len: int | None
 ) -> tf.Tensor:
-    """Align values of tokens with the rows of `frame`, `(B, T)`.
+    """Arrange one value per token into rows `(B, T)` that match those of `frame`.
 
     `outside` fills the positions of special tokens and padding.
     """
@@ -100,7 +100,7 @@ def truncate(
 
 
 def as_rows(ids: Tensor) -> tf.RaggedTensor:
-    """Return ids as ragged int32 `(B, None)`: from nested lists, a tensor or one row `(T,)`."""
+    """Convert nested lists, a tensor or one row `(T,)` of ids to ragged int32 `(B, None)`."""
     expected = "Ids must be integers (B, T), dense or ragged, or one row (T,)."
     try:
         if isinstance(ids, list | tuple) and any(isinstance(row, list | tuple) for row in ids):
@@ -137,10 +137,10 @@ def check_same_number(tokens_a: tf.RaggedTensor, tokens_b: tf.RaggedTensor) -> N
 
 
 def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
-    """Check that `condition` (bool, any shape) holds everywhere.
+    """Check that `condition` (bool, any shape) is true everywhere.
 
-    Eagerly, this raises a `ValueError` with the message. In a graph it returns an assertion, to be
-    used as a control dependency.
+    In eager mode, raise a `ValueError` with the message. In a graph, return an assertion to use as
+    a control dependency.
     """
     holds = tf.reduce_all(condition)
     if not tf.executing_eagerly():
@@ -166,7 +166,7 @@ def _longest_first(
 def _what_is_left(lengths: tf.Tensor, room: tf.Tensor, max_len: int) -> tf.Tensor:
     kept = tf.minimum(lengths, room)
     message = (
-        f"Nothing is left of one text, because the other one alone is too long for "
+        f"Truncation would remove one text, because the other text alone is too long for "
         f"max_len={max_len}. Increase `max_len`, or use truncation='longest_first'."
     )
     with tf.control_dependencies(require((kept == lengths) | (kept > 0), message)):
@@ -181,7 +181,7 @@ def _first(rows: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
 def _framed(
     values_a: tf.RaggedTensor, values_b: tf.RaggedTensor | None, start: int, end: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Return the part of each row that belongs to the first text, and the whole row."""
+    """Return the part of each row up to the end of the first text, and the complete row."""
     num_rows, dtype = values_a.nrows(), values_a.dtype
     start, end = (tf.fill([num_rows, 1], tf.constant(value, dtype)) for value in (start, end))
     first = tf.concat([start, values_a, end], axis=1)

@@ -1,7 +1,7 @@
-"""Offsets: which characters of the original text each token comes from.
+"""Offsets: the characters of the original text that each token comes from.
 
 B: texts in the batch, T: tokens in a row. Offsets count characters (code points, as in Python
-strings) of the original text. An end is the last character plus one.
+strings) of the original text. An end offset is the last character plus one.
 """
 
 import unicodedata
@@ -18,9 +18,10 @@ def pieces_with_offsets(
 ) -> Pieces:
     """Split texts into pieces and locate each piece in the original text.
 
-    Each character is also normalized alone. The number of bytes it contributes to the normalized
-    text maps the bytes of a piece back to characters. A character that contributes nothing does
-    not belong to a piece: the piece `e` of `e` and a combining accent ends before the accent.
+    Each character is also normalized on its own. The number of bytes it contributes to the
+    normalized text maps the bytes of a piece back to characters. A character that contributes
+    nothing does not belong to any piece: the piece `e` of `e` and a combining accent ends before
+    the accent.
 
     Args:
         texts: Strings `(B,)`.
@@ -28,8 +29,8 @@ def pieces_with_offsets(
         word_pieces: How to split the normalized texts.
 
     Returns:
-        Three ragged tensors `(B, None)`: the ids, int32, and the characters at which each piece
-        starts and ends.
+        Three ragged tensors `(B, None)`: the ids, int32, and the character offsets at which each
+        piece starts and ends.
     """
     codes = decode(normalization.mark(texts))
     ids, starts, ends = word_pieces(normalization.clean(encode(codes)))
@@ -60,14 +61,14 @@ def token_spans(starts: Tensor, ends: Tensor, first: Tensor, end: Tensor) -> tf.
 
     Args:
         starts: Start of each token, int `(B, T)`, dense or ragged.
-        ends: End of each token; equal to the start where a position is not part of the text.
+        ends: End of each token; equal to the start for positions outside the text.
         first: First character of the range in each text, int `(B,)`.
         end: Last character of the range plus one, int `(B,)`.
 
     Returns:
-        The positions of the first and the last token that have a character of the range, int32
-        `(B, 2)`. Both are -1 if no token does: white space, a control character, a combining
-        accent, or truncated text.
+        The positions of the first and the last token that overlap the range, int32 `(B, 2)`. Both
+        are -1 if no token does, as for white space, control characters, combining accents and
+        truncated text.
     """
     starts, ends = _dense(starts), _dense(ends)
     first, end = (tf.convert_to_tensor(x, tf.int32)[:, tf.newaxis] for x in (first, end))
@@ -81,9 +82,9 @@ def token_spans(starts: Tensor, ends: Tensor, first: Tensor, end: Tensor) -> tf.
 
 
 def behind_accents(text: str, end: int) -> int:
-    """Move the end of a range of characters behind the combining accents that follow it.
+    """Extend the end of a character range past the combining accents that follow.
 
-    Normalization may remove accents, so no token has them; they belong to the letter before.
+    Normalization may remove accents, so no token contains them. They belong to the letter before.
 
     Args:
         text: The text.
@@ -95,7 +96,7 @@ def behind_accents(text: str, end: int) -> int:
 
 
 def _is_of_the_text(codes: tf.Tensor) -> tf.Tensor:
-    """Return 0 for the spaces that `Normalization.mark` added around special tokens, else 1."""
+    """Return 0 for spaces that `Normalization.mark` added around special tokens, else 1."""
     is_mark = codes == ord(MARK)
     is_left = is_mark & (tf.cumsum(tf.cast(is_mark, tf.int32)) % 2 == 1)
     is_right = is_mark & ~is_left

@@ -1,6 +1,6 @@
-"""Tokenizer: strings to token ids and back, inside the TensorFlow graph.
+"""`Tokenizer`: convert strings to token ids and back, inside the TensorFlow graph.
 
-B: texts in the batch, T: tokens in a row, W: windows of all texts.
+B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _NO_WORD = -1
 
 
 class TokenizerOptions(TypedDict, total=False):
-    """Keyword arguments of `Tokenizer`, next to the vocabulary."""
+    """Keyword arguments of `Tokenizer`, apart from the vocabulary."""
 
     lowercase: bool
     compat: str
@@ -45,10 +45,10 @@ class TokenizerOptions(TypedDict, total=False):
 
 
 class Tokenizer(tf.Module):
-    """Turns texts into the token ids of a WordPiece vocabulary, inside the TensorFlow graph.
+    """WordPiece tokenizer that runs inside the TensorFlow graph.
 
     Texts are cleaned, lowercased and stripped of accents (if `lowercase`), split at white space
-    and punctuation, and then split into the longest pieces that the vocabulary has. With
+    and punctuation, and then split into the longest pieces in the vocabulary. With
     `compat="google"`, the ids equal those of google-research/bert's `tokenization.py` for all
     characters of Unicode 14; with `compat="huggingface"`, those of `BertTokenizer` (tokenizers
     0.23.3). The two differ for words of 101 to 200 characters, private-use characters, the final
@@ -56,7 +56,7 @@ class Tokenizer(tf.Module):
     UTF-8 becomes the unknown token.
 
     A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, is kept
-    whole, as Hugging Face does and google does not.
+    whole, as in Hugging Face but not in google.
 
     A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel,
     which needs `tensorflow` and `tensorflow_text` to load. In a dataset, map after batching: one
@@ -65,17 +65,18 @@ class Tokenizer(tf.Module):
     Args:
         vocab: The `Vocab`.
         lowercase: Whether the vocabulary is "uncased": lowercase and without accents.
-        compat: Whose ids to produce, `"google"` or `"huggingface"`.
+        compat: Which tokenizer to match, `"google"` or `"huggingface"`.
         split_special_tokens: Whether to treat special tokens in a text as ordinary text.
 
     Call arguments:
         texts: A string, a list of strings, or a string tensor `(B,)`. For a single string, B = 1.
         texts_b: The second text of each pair, like `texts`; None for single texts.
-        max_len: Length T of every row, or None to pad to the longest row. Longer texts lose their
-            last tokens.
+        max_len: Length T of every row, or None to pad to the longest row. Longer texts are
+            truncated at the end.
         truncation: Which text of a pair to truncate. `"longest_first"` truncates the longer text
-            until both have the same length, and then both; an odd token stays with the text that
-            was longer, or with `texts_b`. `"only_first"` and `"only_second"` truncate that text.
+            until both have the same length, and then both. An odd token stays with the text that
+            was longer, or with `texts_b` if the lengths were equal. `"only_first"` and
+            `"only_second"` truncate only that text.
 
     Returns:
         A dictionary of int32 tensors: `tokens` `(B, T)`, which are `[CLS] a [SEP]` or
@@ -123,7 +124,7 @@ class Tokenizer(tf.Module):
 
     @property
     def options(self) -> TokenizerOptions:
-        """The options with which `Tokenizer(vocab, **options)` creates the same tokenizer."""
+        """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
         return {
             "lowercase": self.lowercase,
             "compat": self.compat,
@@ -154,7 +155,7 @@ class Tokenizer(tf.Module):
         return self._word_pieces.ids(self._normalize(_as_texts(texts)))
 
     def with_offsets(self, texts: Texts) -> dict[str, tf.RaggedTensor]:
-        """Return the token ids of texts, and where in the text each token is.
+        """Return the token ids of texts, and the position of each token in its text.
 
         Token t of a text comes from `text[starts[t]:ends[t]]`. Offsets count characters (code
         points, as in Python strings) of the original text.
@@ -177,24 +178,24 @@ class Tokenizer(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """Combine each question with every part of its context, in rows of `max_len` tokens.
 
-        The parts are as long as possible and overlap by `overlap` tokens. A context that fits is
-        one window.
+        The parts are as long as possible and overlap by `overlap` tokens. A context that fits
+        into one row gives one window.
 
         Args:
             questions: The first text of each pair, as in a call. Questions are never truncated.
             contexts: The second text of each pair.
             max_len: Length T of every row.
-            overlap: Number of tokens that a window shares with the one before.
+            overlap: Number of tokens that a window shares with the previous window.
 
         Returns:
             A dictionary of int32 tensors. `tokens`, `segments` and `valid_lens` are as in a call,
-            with W rows. `starts` and `ends` `(W, T)` are the characters of the question or context
-            from which a token comes, 0 for special tokens and padding. `rows` `(W,)` is the pair
-            of each window. `answer_spans` finds answers in the windows.
+            with W rows. `starts` and `ends` `(W, T)` are the character offsets of each token in
+            its question or context, 0 for special tokens and padding. `rows` `(W,)` is the index
+            of the pair that each window comes from. `answer_spans` finds answers in the windows.
 
         Raises:
-            ValueError: If a question leaves no room (in a graph, an `InvalidArgumentError`), or an
-                argument is invalid.
+            ValueError: If a question leaves no room for its context (in a graph, an
+                `InvalidArgumentError`), or an argument is invalid.
         """
         pieces_a, pieces_b = self._with_offsets(questions), self._with_offsets(contexts)
         check_same_number(pieces_a[0], pieces_b[0])
@@ -209,7 +210,7 @@ class Tokenizer(tf.Module):
     def from_words(
         self, words: Sequence[Sequence[str]] | Tensor, max_len: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Make a batch from texts that are already split into words.
+        """Build a batch from texts that are already split into words.
 
         Args:
             words: The words of each text, ragged strings `(B, None)` or lists of lists. A word may
@@ -240,8 +241,8 @@ class Tokenizer(tf.Module):
         """Turn token ids into readable texts.
 
         Padding, start and separator tokens are dropped; other special tokens are kept. Pieces are
-        joined to words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or within
-        contractions such as "don't". Case, accents and other spaces of the original text are lost.
+        joined into words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or within
+        contractions such as "don't". The original case, accents and spacing are lost.
 
         Args:
             ids: int `(B, T)`, dense, ragged or nested lists; or one row `(T,)`, which gives B = 1.
@@ -250,8 +251,8 @@ class Tokenizer(tf.Module):
             Strings `(B,)`.
 
         Raises:
-            ValueError: If the ids are not integers, have another number of dimensions, or are not
-                in the vocabulary (checked only eagerly).
+            ValueError: If the ids are not integers, have the wrong number of dimensions, or are not
+                in the vocabulary (checked only in eager mode).
         """
         ids = as_rows(ids)
         _check_ids(ids, len(self.vocab))

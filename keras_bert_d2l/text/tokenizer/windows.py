@@ -1,4 +1,4 @@
-"""Sliding windows: rows that each hold a short text and a part of a long one.
+"""Sliding windows: rows with a short text and one part of a long text.
 
 W: windows of all B pairs of texts, T: tokens in a row.
 """
@@ -23,7 +23,7 @@ def sliding_windows(
     context_lengths = contexts[0].row_lengths()
     room = tf.constant(max_len - ADDED_TO_PAIR, tf.int64) - question_lengths
     message = (
-        f"A question leaves no more than overlap={overlap} tokens of max_len={max_len} to its "
+        f"A question leaves no more than overlap={overlap} tokens of max_len={max_len} for its "
         "context. Increase `max_len`, decrease `overlap`, or shorten the question."
     )
     with tf.control_dependencies(require(room > overlap, message)):
@@ -49,7 +49,7 @@ def sliding_windows(
 
 
 def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
-    """Find the tokens of answers in windows. The answers are given as characters of the contexts.
+    """Find the tokens of answers in windows. Answers are given as character ranges of the contexts.
 
     Args:
         windows: The complete output of `Tokenizer.windows`.
@@ -58,7 +58,7 @@ def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf
 
     Returns:
         The positions of the first and the last token of the answer in each window, int32 `(W, 2)`.
-        Both are 0, the start token, if the window does not contain the whole answer.
+        Both are 0, the start token, if the window does not contain the complete answer.
 
     Example:
         >>> import keras_bert_d2l as kb

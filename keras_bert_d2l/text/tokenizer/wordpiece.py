@@ -1,4 +1,4 @@
-"""WordPiece: splitting normalized texts into the pieces of a vocabulary.
+"""WordPiece: split normalized texts into the pieces of a vocabulary.
 
 B: texts in the batch.
 """
@@ -20,7 +20,7 @@ _SUFFIX = "##"
 
 
 class WordPieces(tf.Module):
-    """Splits texts into words, and words into the longest pieces that the vocabulary has.
+    """Splits texts into words, and words into the longest pieces in the vocabulary.
 
     Args:
         vocab: The `Vocab`.
@@ -30,8 +30,9 @@ class WordPieces(tf.Module):
         normalized: Output of `normalization`, strings `(B,)`.
 
     Returns:
-        Three ragged tensors `(B, None)`: the ids, int32, and the bytes of the normalized text at
-        which each piece starts and ends, int64. A special token or an unknown word is one piece.
+        Three ragged tensors `(B, None)`: the ids, int32, and the byte offsets in the normalized
+        text at which each piece starts and ends, int64. A special token or an
+        unknown word is one piece.
     """
 
     def __init__(self, vocab: Vocab, normalization: Normalization) -> None:
@@ -40,7 +41,7 @@ class WordPieces(tf.Module):
         self._max_characters = MAX_WORD_CHARACTERS[normalization.compat]
         self._unk_id = vocab.unk_id
         self._is_suffix = np.array([token.startswith(_SUFFIX) for token in tokens])
-        # A word of too many bytes has at least this many pieces after the first.
+        # A word with too many bytes has at least this many pieces after the first.
         self._many_suffixes = self._max_characters // max(len(token.encode()) for token in tokens)
         self._kernel = tensorflow_text().FastWordpieceTokenizer(
             tokens,
@@ -71,7 +72,7 @@ class WordPieces(tf.Module):
     def _without_long_words(
         self, normalized: tf.Tensor, pieces: Pieces, is_suffix: tf.Tensor
     ) -> Pieces:
-        """Replace words of too many characters, which the kernel split, by the unknown token."""
+        """Replace words of too many characters, which the kernel split, with the unknown token."""
         ids, starts, ends = pieces
         first_pieces = tf.where(~is_suffix)[:, 0]
         next_words = tf.concat([first_pieces, [tf.size(is_suffix, tf.int64)]], axis=0)[1:]
@@ -99,7 +100,7 @@ class WordPieces(tf.Module):
 
 
 def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
-    """Return whether as many consecutive flags are set as the largest power of 2 up to `length`."""
+    """Return whether n consecutive flags are set; n is the largest power of 2 up to `length`."""
     step = 1
     while 2 * step <= length:
         flags = flags[step:] & flags[:-step]

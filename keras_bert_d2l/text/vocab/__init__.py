@@ -1,1 +1,1 @@
-"""Vocabularies: reading, learning and extending a `vocab.txt`."""
+"""Read, learn and extend vocabularies (`vocab.txt`)."""

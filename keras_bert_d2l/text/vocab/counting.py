@@ -1,4 +1,4 @@
-"""Word counts of a corpus, in bounded memory."""
+"""Count the words of a corpus in bounded memory."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import Normalization, split_words
 
-_BATCH_CHARACTERS = 1 << 20  # normalized in one call
+_BATCH_CHARACTERS = 1 << 20  # number of characters per normalization call
 _MAX_COUNTED_WORDS = 1_000_000
 
 Word = TypeVar("Word", bound=Hashable)
@@ -19,7 +19,8 @@ def count_words(
 ) -> Counter[str]:
     """Count the words of a corpus, without the special tokens.
 
-    Only a million different words are held in memory: beyond, the rarer half is dropped.
+    Memory is bounded: whenever there are more than a million different words, only the 500,000
+    most frequent are kept.
     """
     normalize = Normalization(special_tokens, lowercase)
     counts: Counter[bytes] = Counter()
@@ -36,7 +37,7 @@ def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences of a corpus in lists of about a million characters.
 
     Raises:
-        ValueError: If a document is a string, not a list of sentences.
+        ValueError: If a document is a string instead of a list of sentences.
     """
     sentences: list[str] = []
     num_characters = 0

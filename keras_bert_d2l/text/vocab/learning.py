@@ -1,4 +1,4 @@
-"""Learning WordPiece vocabularies from text, and extending them."""
+"""Learn WordPiece vocabularies from text, and extend them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ from keras_bert_d2l.text._tensorflow_text import wordpiece_learner
 from keras_bert_d2l.text.vocab.counting import count_words, most_common
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
-_MAX_WORDS = 100_000  # different words to learn from
+_MAX_WORDS = 100_000  # maximum number of different words to learn from
 _MAX_WORD_CHARACTERS = 50
 _MAX_ALPHABET = 1000
-_LEAST_COUNT = 2  # what occurs once is not a pattern
+_LEAST_COUNT = 2  # pieces that occur only once are ignored
 _NUM_ITERATIONS = 4  # the learner's own default
 _SURPLUS = 0.1  # share of surplus pieces that ends the search for a threshold
 
@@ -23,14 +23,14 @@ def learn_vocab(
 ) -> Vocab:
     """Learn a WordPiece vocabulary from text.
 
-    The words are normalized as the `Tokenizer` does and counted. Then tensorflow-text's learner
+    The words are normalized as in the `Tokenizer` and counted. Then tensorflow-text's learner
     finds frequent pieces of words. It works top down: occurrences inside a longer piece of the
     vocabulary do not count for a shorter one.
 
     `[PAD] [UNK] [CLS] [SEP] [MASK]` get the ids 0 to 4. Single characters follow, then longer
     pieces, most frequent first. The result is deterministic and does not depend on the order of
-    the documents. Memory is bounded: the rarest words are dropped when there are over a million
-    different ones, and only the 100,000 most frequent are learned from.
+    the documents. Memory is bounded: the rarest words are dropped when there are more than a
+    million different words, and only the 100,000 most frequent words are used for learning.
 
     Args:
         corpus: A `Corpus`, or any iterable of documents, each a list of sentences.
@@ -53,11 +53,11 @@ def learn_vocab(
         (True, True)
     """
     least = 2 * len(GOOGLE_SPECIALS)
-    check_integer("size", size, least, ": the special tokens and some characters")
+    check_integer("size", size, least, " to fit the special tokens and some characters")
     counts = count_words(corpus, GOOGLE_SPECIALS, lowercase)
     if not counts:
-        raise ValueError("A vocabulary needs text to learn from. Received: no word in `corpus`.")
-    # A character may take two tokens: alone, and as a continuation.
+        raise ValueError("`corpus` must contain words to learn from. Received: no words.")
+    # A character may need two tokens: one on its own and one as a continuation.
     alphabet = _frequent_characters(counts, min(_MAX_ALPHABET, size // 3))
     words = _learnable_words(counts, alphabet)
     tokens = [*GOOGLE_SPECIALS, *_character_tokens(words, alphabet)]
@@ -67,10 +67,10 @@ def learn_vocab(
 def extend_vocab(
     vocab: Vocab, corpus: Iterable[Sequence[str]], size: int, lowercase: bool = True
 ) -> Vocab:
-    """Add tokens to a vocabulary, learned from text it covers badly.
+    """Extend a vocabulary with tokens learned from text that it covers poorly.
 
     Existing tokens keep their ids. New tokens are learned as in `learn_vocab`, from the words
-    that the vocabulary splits into several pieces or does not know: missing characters first,
+    that the vocabulary splits into several pieces or does not cover: missing characters first,
     then pieces, most frequent first. The result is deterministic. Use `add_tokens` to enlarge the
     token embedding of a model to match.
 
@@ -95,7 +95,7 @@ def extend_vocab(
         >>> larger.tokens[: len(vocab)] == vocab.tokens
         True
     """
-    check_integer("size", size, len(vocab), ", the number of tokens the vocabulary has")
+    check_integer("size", size, len(vocab), ", the size of the vocabulary")
     counts = count_words(corpus, vocab.special_tokens, lowercase)
     alphabet = _frequent_characters(counts, _MAX_ALPHABET)
     words = [item for item in _learnable_words(counts, alphabet) if item[0] not in vocab]
@@ -105,7 +105,7 @@ def extend_vocab(
 
 
 def _frequent_characters(counts: Counter[str], size: int) -> set[str]:
-    """Return the `size` most frequent characters of words, without those that occur once."""
+    """Return the `size` most frequent characters of words that occur at least twice."""
     characters: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
@@ -114,7 +114,7 @@ def _frequent_characters(counts: Counter[str], size: int) -> set[str]:
 
 
 def _learnable_words(counts: Counter[str], alphabet: set[str]) -> _Words:
-    """Return the most frequent words that are short enough and written in the alphabet."""
+    """Return the most frequent words that are short enough and only use the alphabet."""
     return [
         (word, count)
         for word, count in most_common(counts, _MAX_WORDS)
@@ -123,7 +123,7 @@ def _learnable_words(counts: Counter[str], alphabet: set[str]) -> _Words:
 
 
 def _character_tokens(words: _Words, alphabet: set[str]) -> list[str]:
-    """Return a token for each character, and a second one where it continues a word."""
+    """Return a token per character, and a `##` token for each one that continues a word."""
     inner = {character for word, _ in words for character in word[1:]}
     return [*sorted(alphabet), *(f"##{character}" for character in sorted(inner))]
 
@@ -142,7 +142,7 @@ def _new_pieces(words: _Words, vocab: Vocab, number: int) -> list[str]:
 def _frequent_pieces(words: _Words, number: int) -> list[str]:
     """Return `number` pieces or a few more, most frequent first, or all that exist.
 
-    The learner takes the least count of a piece, not the number of pieces. The two are about
+    The learner expects a minimum count per piece, not a number of pieces. The two are roughly
     inversely proportional, which guides the search for the right count.
     """
     if number <= 0 or not words:
@@ -179,5 +179,5 @@ def _pieces_with_count(words: _Words, least_count: int) -> list[str]:
         reserved_tokens=[],
     )
     pieces = learner.learn_with_thresh(words, least_count, parameters)
-    # The learner adds every character also as a continuation, even one such as `##,` that never is.
+    # The learner also adds every character as a continuation, even `##,`, which never occurs.
     return [piece for piece in pieces if len(piece.removeprefix("##")) > 1 and piece != "##"]

@@ -12,7 +12,7 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.reading import read_lines
 from keras_bert_d2l.types import PathLike, Tensor
 
-# Padding, unknown, start, separator, mask, as google-research/bert and as the book spell them.
+# Padding, unknown, start, separator and mask token, as spelled by google and by the book.
 GOOGLE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 
@@ -40,8 +40,8 @@ class Vocab:
         unk_id: Id of the unknown token, which replaces words that cannot be split into pieces.
         cls_id: Id of the token that starts a sequence.
         sep_id: Id of the token that ends each text.
-        mask_id: Id of the token that hides another token.
-        fingerprint: SHA-256 of the content of the `vocab.txt`, 64 hexadecimal digits.
+        mask_id: Id of the token that replaces masked tokens.
+        fingerprint: SHA-256 of the contents of `vocab.txt`, 64 hexadecimal digits.
 
     Raises:
         ValueError: If a token is not a string, is empty, has a line break or occurs twice, or if
@@ -100,7 +100,7 @@ class Vocab:
         write_text(path, self._text())
 
     def with_tokens(self, tokens: Iterable[str]) -> "Vocab":
-        """Return a vocabulary with more tokens, which get the ids from V on.
+        """Return a vocabulary with more tokens, whose ids start at V.
 
         Raises:
             ValueError: If a token is invalid, is already in the vocabulary, or occurs twice.
@@ -110,7 +110,7 @@ class Vocab:
     def without_tokens(self, tokens: Iterable[str]) -> "Vocab":
         """Return a vocabulary without the given tokens. The others keep their order.
 
-        The five special tokens always stay.
+        The five special tokens are always kept.
 
         Raises:
             ValueError: If a token is not in the vocabulary.
@@ -119,7 +119,7 @@ class Vocab:
         unknown = sorted(token for token in dropped if token not in self)
         if unknown:
             raise ValueError(
-                f"`tokens` must be in the vocabulary. Received: {unknown[0]!r}, which is not."
+                f"`tokens` must be in the vocabulary. Received: {unknown[0]!r}, which is not in it."
             )
         dropped -= set(self.special_tokens)
         return Vocab([token for token in self.tokens if token not in dropped])
@@ -197,7 +197,7 @@ def _check_token(token: object, position: int) -> None:
         raise ValueError(f"Tokens must be strings. Received: {token!r:.80} {where}.")
     if not token:
         raise ValueError(
-            f"Tokens must not be empty. Received: an empty one {where}. Replace it with a name "
+            f"Tokens must not be empty. Received: an empty token {where}. Replace it with a name "
             "that no text contains, such as [unused1], so that the other ids stay the same."
         )
     if "\n" in token or "\r" in token:

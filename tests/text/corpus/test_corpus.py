@@ -124,7 +124,7 @@ def test_a_byte_order_mark_is_skipped(write):
     assert list(Corpus.open(write("text.txt", b"\xef\xbb\xbfThe cat."))) == [["The cat."]]
 
 
-def test_a_folder_means_its_text_files_in_order(write, tmp_path):
+def test_a_folder_is_read_as_its_text_files_in_alphabetical_order(write, tmp_path):
     for name in ("b.txt", "a/z.text", "a/y.txt.gz", "c.tokens.xz"):
         pack = {"gz": gzip.compress, "xz": lzma.compress}.get(name[-2:], bytes)
         write(name, pack(f"Words of {name[0]}."[:11].encode()))
@@ -150,7 +150,7 @@ def test_an_existing_file_is_not_treated_as_a_pattern(write):
     assert list(Corpus.open(write("text[1].txt", "The cat."))) == [["The cat."]]
 
 
-def test_long_prose_becomes_several_documents_and_loses_nothing(write):
+def test_long_prose_becomes_several_documents_without_losing_text(write):
     paragraphs = [f"The {i} cats sleep here.\nThe {i} dogs do not." for i in range(250)]
     path = write("text.txt", "\n\n".join(paragraphs))
     documents = list(Corpus.open(path, layout="prose"))
@@ -225,7 +225,7 @@ def test_a_file_that_is_not_utf8_is_rejected_with_the_offset(write, offset):
 
 
 @pytest.mark.parametrize("offset", [4, 300_000])
-def test_the_advice_for_mixed_encodings_is_not_to_convert_the_whole_file(write, offset):
+def test_the_error_for_mixed_encodings_does_not_suggest_converting_the_file(write, offset):
     path = write("mixed.txt", ("é" * (offset // 2)).encode() + b"caf\xe9 x")
     with pytest.raises(
         ValueError,
@@ -239,7 +239,7 @@ def test_an_incomplete_character_at_the_end_is_rejected(write):
         list(Corpus.open(write("text.txt", b"The \xc3")))
 
 
-def test_the_error_for_utf16_names_it(write):
+def test_the_error_for_utf16_names_the_encoding(write):
     with pytest.raises(ValueError, match=r"byte 0 is 0xff.*iconv -f UTF-16"):
         list(Corpus.open(write("text.txt", "The cat.".encode("utf-16"))))
 
@@ -273,7 +273,7 @@ def test_a_line_of_ten_million_bytes_is_split_and_complete(write):
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 @pytest.mark.parametrize("damage", ["cut", "not packed", "changed"])
-def test_the_error_for_a_damaged_file_names_it(write, suffix, pack, damage):
+def test_the_error_for_a_damaged_file_names_the_file(write, suffix, pack, damage):
     packed = pack((LINES * 100).encode())
     middle = len(packed) // 2
     content = {

@@ -1,4 +1,4 @@
-"""Sections: together, the sections of a file have the documents of the file."""
+"""Sections: together, the sections of a file contain exactly its documents."""
 
 import gzip
 import itertools
@@ -57,7 +57,7 @@ def test_no_document_is_split_between_sections(write, monkeypatch, layout, asked
     assert list(Corpus.open(path, layout=asked)) == whole
 
 
-def test_prose_is_split_between_paragraphs_and_loses_nothing(write, small_sections):
+def test_prose_is_split_between_paragraphs_without_losing_text(write, small_sections):
     parts = pieces(write(PROSE))
     sentences = [s for part in parts for document in part for s in document]
     assert len(parts) > 3
@@ -98,7 +98,9 @@ def test_a_document_that_never_ends_is_split_at_a_line(write, small_sections):
     assert sum(len(document) for part in parts for document in part) == 200
 
 
-def test_small_files_are_grouped_and_compressed_files_stay_whole(write, tmp_path, small_sections):
+def test_small_files_are_grouped_and_compressed_files_are_not_split(
+    write, tmp_path, small_sections
+):
     for number in range(9):
         write(f"This is text {number}. " * 10 + "\n", f"{number}.txt")
     write(gzip.compress(LINES.encode()), "x.txt.gz")

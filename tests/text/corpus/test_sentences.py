@@ -1,4 +1,4 @@
-"""Sentences: where they end, and how they are grouped into documents of bounded length."""
+"""Sentences: splitting, and grouping into documents of bounded length."""
 
 import random
 
@@ -23,7 +23,7 @@ def test_not_every_full_stop_ends_a_sentence(sentence):
     assert split_sentences(f"{sentence} Then she left.") == [sentence, "Then she left."]
 
 
-def test_quotations_are_split_where_a_reader_would():
+def test_quotations_are_split_where_a_reader_would_split_them():
     assert split_sentences('"Stop!" cried Tom. “Who goes there?” No answer came.') == [
         '"Stop!" cried Tom.',
         "“Who goes there?”",

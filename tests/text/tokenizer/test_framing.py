@@ -1,4 +1,4 @@
-"""Framing: rows made of ids, without tensorflow-text."""
+"""Framing: model inputs built from ids, without tensorflow-text."""
 
 import numpy as np
 import pytest
@@ -48,18 +48,18 @@ def test_only_one_text_is_truncated(truncation):
     assert lengths(2, 4, 10) == (2, 4)
     assert lengths(0, 7, 10) == (0, 7)
     for cut, whole in ((9, 7), (1, 7), (1, 20)):
-        with pytest.raises(ValueError, match=r"Nothing is left.*max_len=10"):
+        with pytest.raises(ValueError, match=r"would remove one text.*max_len=10"):
             lengths(cut, whole, 10)
 
 
 @pytest.mark.slow
-def test_truncating_a_whole_text_in_a_graph_raises_an_error_of_tensorflow():
+def test_removing_a_complete_text_in_a_graph_raises_a_tensorflow_error():
     @tf.function
     def framed(a, b):
         return frame(a, b, vocab=VOCAB, max_len=8, truncation="only_first")["tokens"]
 
     assert framed(tf.fill([1, 9], 5), tf.fill([1, 4], 6)).shape == (1, 8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Nothing is left"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="would remove one text"):
         framed(tf.fill([1, 9], 5), tf.fill([1, 5], 6))
 
 

@@ -1,4 +1,4 @@
-"""Tokenizer: ids that match google's, in every mode of TensorFlow, and back to text."""
+"""Tokenizer: ids that match google's, eager and graph execution, and detokenization."""
 
 import json
 import random
@@ -51,7 +51,7 @@ def test_a_word_that_is_not_utf8_is_unknown(tokenizer):
 
 @pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_special_tokens_in_the_text_stay_whole(specials, lowercase):
+def test_special_tokens_in_the_text_are_not_split(specials, lowercase):
     tokenizer = Tokenizer(Vocab([*PIECES, *specials]), lowercase)
     pad, unk, cls, sep, mask = tokenizer.vocab.special_ids
     text = f"{specials[2]} the{specials[4]}cat {specials[1]}{specials[0]}. {specials[3]}"
@@ -64,7 +64,7 @@ def test_unk_in_a_text_is_unknown_in_either_spelling():
         assert tokenizer.tokenize("the[UNK]sat").to_list() == [[10, UNK, 12]]
 
 
-def test_special_tokens_in_the_text_may_be_split():
+def test_special_tokens_in_the_text_can_be_split_on_request():
     vocab = Vocab([*GOOGLE_SPECIALS, "[", "]", "mask"])
     assert Tokenizer(vocab).tokenize("[MASK]").to_list() == [[MASK]]
     tokenizer = Tokenizer(vocab, split_special_tokens=True)
@@ -73,7 +73,7 @@ def test_special_tokens_in_the_text_may_be_split():
 
 @pytest.mark.parametrize(("compat", "most"), [("google", 200), ("huggingface", 100)])
 @pytest.mark.parametrize("letter", ["a", "é", "𝒜"])
-def test_a_longer_word_is_unknown(compat, most, letter):
+def test_a_word_over_the_length_limit_is_unknown(compat, most, letter):
     vocab = Vocab([*GOOGLE_SPECIALS, letter, f"##{letter}", f"##{letter * 3}", "x", "-"])
     tokenizer = Tokenizer(vocab, lowercase=False, compat=compat)
     text = f"x {letter * most}-{letter * (most + 1)}- x"
@@ -96,7 +96,7 @@ def test_options_create_the_same_tokenizer(tokenizer):
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second"])
-def test_only_one_text_of_a_pair_may_be_truncated(tokenizer, truncation):
+def test_truncation_can_be_limited_to_one_text_of_a_pair(tokenizer, truncation):
     texts = ("the cat sat", "cat the cat")
     batch = tokenizer(*(texts[:: 1 if truncation == "only_first" else -1]), 8, truncation)
     row = [CLS, 10, 11, SEP, 11, 10, 11, SEP]
@@ -144,7 +144,7 @@ def random_lines(number, seed):
 
 @pytest.mark.parametrize("number", [300, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_random_lines_are_tokenized_as_by_google(google, lowercase, number):
+def test_random_lines_are_tokenized_as_in_googles_code(google, lowercase, number):
     letters = "abcdeABCDEαβσςжийßΑΣ한한½²東ñ[]().,é"
     pieces = [f"{start}{c}" for c in letters for start in ("", "##")]
     vocab = Vocab([*GOOGLE_SPECIALS, *pieces, "abc", "##cde", "ab", "##e."])
@@ -255,7 +255,7 @@ def test_eager_graph_and_dataset_give_the_same_result(tokenizer):
             np.testing.assert_array_equal(batch[name], tensor)
 
 
-def test_texts_may_be_mapped_one_by_one(tokenizer):
+def test_a_dataset_can_map_texts_one_by_one(tokenizer):
     dataset = tf.data.Dataset.from_tensor_slices(["the cat", "sat"]).map(tokenizer)
     rows = [batch["tokens"].numpy().tolist() for batch in dataset]
     assert rows == [[[CLS, 10, 11, SEP]], [[CLS, 12, SEP]]]
@@ -344,7 +344,7 @@ def test_invalid_texts_are_rejected(tokenizer, texts):
 
 
 @pytest.mark.parametrize("max_len", [2, 0, -1, 8.0, True, "8"])
-def test_a_max_len_without_room_is_rejected(tokenizer, max_len):
+def test_a_max_len_that_is_too_small_is_rejected(tokenizer, max_len):
     with pytest.raises(ValueError, match="at least 3"):
         tokenizer("the", max_len=max_len)
 
@@ -393,7 +393,7 @@ def bert_base(request, data_dir):
 
 
 @pytest.mark.parametrize("compat", ["google", "huggingface"])
-def test_tricky_lines_are_tokenized_as_by_the_originals(bert_base, data_dir, compat):
+def test_tricky_lines_are_tokenized_as_in_the_reference_tokenizers(bert_base, data_dir, compat):
     """Google splits special tokens in a text, Hugging Face does not."""
     name, tokenizer = bert_base
     tokenizer = Tokenizer(
@@ -410,7 +410,7 @@ def test_tricky_lines_are_tokenized_as_by_the_originals(bert_base, data_dir, com
     assert len(texts) == 100
 
 
-def test_words_are_aligned_as_by_hugging_face(bert_base, data_dir):
+def test_words_are_aligned_as_in_hugging_face(bert_base, data_dir):
     name, tokenizer = bert_base
     if name == "uncased":
         pytest.skip("the expected ids are those of the cased vocabulary")
@@ -428,7 +428,7 @@ def test_truncated_pairs_match_hugging_face(bert_base, data_dir):
     name, tokenizer = bert_base
     key = {"uncased": "input_ids", "cased": "input_ids_cased"}[name]
     for line in json_lines(data_dir / "golden" / "tokenization" / "pairs_truncated.jsonl"):
-        # For a single pair (not a batch), Hugging Face treats an empty second text as none.
+        # For a single pair (not a batch), Hugging Face treats an empty second text as missing.
         batch = tokenizer(line["text_a"], line["text_b"] or None, max_len=line["max_length"])
         assert batch["tokens"][0].numpy().tolist() == line[key]
         if name == "uncased":

@@ -1,4 +1,4 @@
-"""Windows: a question with each part of a long context, and the tokens of the answer."""
+"""Windows: questions with each part of a long context, and the tokens of answers."""
 
 import itertools
 import json
@@ -64,7 +64,7 @@ def test_an_answer_is_found_in_windows_that_contain_all_of_it(tokenizer):
 
 
 @pytest.mark.parametrize("tail", ["\u0301", " ", "\u200b", " \u0301 "], ids=ascii)
-def test_an_answer_may_begin_and_end_with_characters_of_no_token(tail, tokenizer):
+def test_an_answer_may_start_and_end_with_characters_outside_all_tokens(tail, tokenizer):
     context = tail + " ".join(WORDS[:8]) + tail
     windows = tokenizer.windows(["a"] * 3, [context] * 3, max_len=8, overlap=2)
     last = len(context) - len(tail) - 1
@@ -101,7 +101,9 @@ def test_a_graph_gives_the_same_result(tokenizer):
         ("a", 8, 1.0, "`overlap` must be an integer"),
     ],
 )
-def test_windows_without_room_are_rejected(tokenizer, question, max_len, overlap, message):
+def test_windows_without_room_for_the_context_are_rejected(
+    tokenizer, question, max_len, overlap, message
+):
     with pytest.raises(ValueError, match=message):
         tokenizer.windows(question, "a b c", max_len, overlap)
 

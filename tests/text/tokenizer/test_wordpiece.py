@@ -1,4 +1,4 @@
-"""WordPieces: every character of a Unicode version, and tokens that are hard to reach."""
+"""WordPieces: all characters of Unicode 14, and tokens that are hard to reach."""
 
 import unicodedata
 
@@ -31,11 +31,11 @@ def words_of(texts, **options):
     "step", [37, pytest.param(1, marks=pytest.mark.slow)], ids=["sample", "all"]
 )
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
-def test_characters_of_unicode_14_are_split_as_by_google(google, lowercase, step):
+def test_characters_of_unicode_14_are_split_as_in_googles_code(google, lowercase, step):
     if unicodedata.unidata_version != "14.0.0":
         pytest.skip(f"Unicode 14 is that of Python 3.11; here is {unicodedata.unidata_version}")
     codes = [c for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
-    assert len(codes) == 282_229  # of which 137,468 are for private use
+    assert len(codes) == 282_229  # including 137,468 private-use characters
     texts = [f"a{chr(code)}b" for code in codes[::step]]
     different = []
     for i in range(0, len(texts), 40_000):
@@ -46,7 +46,7 @@ def test_characters_of_unicode_14_are_split_as_by_google(google, lowercase, step
     assert different == []
 
 
-def test_each_piece_has_its_bytes():
+def test_each_piece_has_its_byte_offsets():
     _, ids, starts, ends = cut(["un\u00e9s [MASK]x"], ["un", "##e", "##s"])
     assert ids.to_list() == [[5, 6, 7, 4, UNK]]
     assert starts.to_list() == [[0, 2, 3, 6, 13]]
@@ -55,14 +55,14 @@ def test_each_piece_has_its_bytes():
 
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("character", ["\u2e43", "\u061d", "\U0002b820", "\U0001e944"])
-def test_characters_newer_than_unicode_8_are_letters_to_hugging_face(character, lowercase):
+def test_hugging_face_treats_characters_newer_than_unicode_8_as_letters(character, lowercase):
     text = f"a{character}b"
     tokens = ["a", f"##{character}", "##b", character]
     _, ids, _, _ = cut([text], tokens, lowercase=lowercase, compat="huggingface")
     assert ids.to_list() == [[5, 6, 7]]
 
 
-def test_punctuation_of_unicode_8_is_a_separate_word_to_hugging_face():
+def test_hugging_face_treats_punctuation_of_unicode_8_as_separate_words():
     text = "a\u166db\U000111c9"
     tokens = ["a", "\u166d", "b", "\U000111c9"]
     assert cut([text], tokens, compat="huggingface")[1].to_list() == [[5, 6, 7, 8]]

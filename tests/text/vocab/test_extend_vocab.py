@@ -1,4 +1,4 @@
-"""extend_vocab: adds tokens for new text and keeps the ids of the old ones."""
+"""extend_vocab: adds tokens for new text and keeps the ids of the existing ones."""
 
 import pytest
 

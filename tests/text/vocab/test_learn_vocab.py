@@ -105,7 +105,7 @@ def test_another_process_learns_the_same_bytes(tmp_path, fresh_process):
 
 
 @pytest.mark.parametrize("size", [9, 0, -1, 8000.0, True, "8000", None])
-def test_a_size_without_room_is_rejected(size):
+def test_a_size_that_is_too_small_is_rejected(size):
     with pytest.raises(ValueError, match="integer of at least 10"):
         learn_vocab(documents(), size)
 

@@ -120,7 +120,7 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
         ([*BOOK_SPECIALS[:-1], *WORDS], "Missing: <mask>"),
         ([], "special tokens"),
         ([*GOOGLE_SPECIALS, "cat", "dog", "cat"], r"'cat' as the ids 5 and 7"),
-        ([*GOOGLE_SPECIALS, ""], r"an empty one as id 5 \(line 6"),
+        ([*GOOGLE_SPECIALS, ""], r"an empty token as id 5 \(line 6"),
         ([*GOOGLE_SPECIALS, "a\nb"], "line breaks"),
         ([*GOOGLE_SPECIALS, 7], "must be strings. Received: 7"),
         ("cat", "one string"),
@@ -141,7 +141,7 @@ def test_invalid_tokens_are_rejected(tokens, message):
         (b"[PAD]\n\n[UNK]\n", r"as id 1 \(line 2"),
     ],
 )
-def test_the_error_for_an_invalid_file_names_it(tmp_path, content, message):
+def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         Vocab.from_file(tmp_path / "vocab.txt")
