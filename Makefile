@@ -1,6 +1,6 @@
 # `make` lists the targets. Each target creates the environment it needs and updates it when the
-# dependencies change: .venv for everyday work, .venv-peers with the programs we compare with
-# (PyTorch, Transformers, KerasHub, JAX), .venv-tf212 with the TensorFlow of TF Serving's binary.
+# dependencies change: .venv for everyday work, .venv-peers with the libraries we compare with
+# (PyTorch, Transformers, KerasHub, JAX), .venv-tf212 with the TensorFlow version of TF Serving.
 
 PYTHON ?= python3
 BENCH ?= --size mini
@@ -22,10 +22,10 @@ help: ## list the targets
 demo: $(VENV)/installed ## train, export and query a small BERT, in a few minutes
 	$(VENV)/bin/keras-bert-d2l quickstart
 
-check: lint ## run before each commit: lint and the fast tests
+check: lint ## lint and run the fast tests; use it before each commit
 	$(PYTEST) -m 'not slow'
 
-lint: $(VENV)/installed ## check style, formatting, types and the order of imports
+lint: $(VENV)/installed ## check style, formatting, types and imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

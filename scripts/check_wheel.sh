@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Build a wheel, check its files, install it in an empty environment, and run it from there.
-# Usage: scripts/check_wheel.sh [PYTHON], an interpreter that has the package `build`.
+# Usage: scripts/check_wheel.sh [PYTHON]. The interpreter needs the package `build`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +8,7 @@ python=${1:-python3}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-rm -rf build # files of earlier builds would end up in the wheel
+rm -rf build # files from earlier builds would end up in the wheel
 "$python" -m build --wheel --outdir "$scratch"
 wheel=$(echo "$scratch"/*.whl)
 
@@ -28,6 +28,6 @@ PYTHON
 
 "$python" -m venv "$scratch/venv"
 "$scratch/venv/bin/pip" install --quiet "$wheel"
-cd "$scratch" # where Python does not find the source tree
+cd "$scratch" # so that Python does not import from the source tree
 venv/bin/python -c 'import keras_bert_d2l as kb; print(kb.__file__, kb.__version__, kb.Tokenizer)'
 venv/bin/keras-bert-d2l --help

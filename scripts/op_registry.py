@@ -1,4 +1,4 @@
-"""Write the allow-list of the audit: `keras_bert_d2l/serving/export/known_ops.txt`.
+"""Write the audit's list of allowed ops: `keras_bert_d2l/serving/export/known_ops.txt`.
 
 TF Serving's binary supports the ops of its TensorFlow release and of tensorflow-text 2.12.1. The
 audit therefore allows the ops that both TensorFlow 2.12.1 and the installed release have, and the
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _registry(python: str) -> list[tuple[str, set[str]]]:
-    """Return the releases of TensorFlow and tensorflow-text of an interpreter with their ops."""
+    """Return the TensorFlow and tensorflow-text releases of an interpreter, with their ops."""
     result = subprocess.run([python, "-c", _LIST], stdout=subprocess.PIPE, check=True)
     return [(release, set(ops)) for release, ops in json.loads(result.stdout).items()]
 

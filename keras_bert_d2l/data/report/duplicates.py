@@ -8,17 +8,17 @@ import numpy as np
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 _SENTENCES_AT_ONCE = 1 << 16
-_COMPARED = 1 << 22  # hashes in memory; of more, those that are multiples of some number
+_COMPARED = 1 << 22  # hashes in memory; of more hashes, only a sample is compared
 _NUM_REPEATED = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Copies:
-    """How many items of a sequence are duplicates.
+    """Statistics on the duplicate items of a sequence.
 
     Attributes:
         share: Share of items that are copies of an earlier one.
-        sampled: One of this many items was compared; 1: all of them.
+        sampled: One in this many items was compared; 1 means all of them.
         most_repeated: Index of the first occurrence and count of the most repeated items.
     """
 
@@ -28,9 +28,9 @@ class Copies:
 
 
 def find_copies(hashes: Iterable[np.ndarray], count: int) -> Copies:
-    """Find equal items by their hashes, or estimate their share from a sample of very many.
+    """Find duplicates by their hashes. For very many items, estimate the share from a sample.
 
-    The sample holds all copies of an item or none, so it has the same share of duplicates.
+    The sample contains all copies of an item or none, so it has the same share of duplicates.
 
     Args:
         hashes: Blocks of uint64 hashes.
@@ -55,7 +55,7 @@ def find_copies(hashes: Iterable[np.ndarray], count: int) -> Copies:
 
 
 def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
-    """Yield uint64 hashes of the ids of each sentence, a bounded number at a time."""
+    """Yield blocks of uint64 hashes, one hash of the ids per sentence."""
     for first in range(0, store.num_sentences, _SENTENCES_AT_ONCE):
         offsets = np.asarray(store.sentence_offsets[first : first + _SENTENCES_AT_ONCE + 1])
         starts = offsets[:-1] - offsets[0]
@@ -66,7 +66,7 @@ def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return the finalizer of SplitMix64: every bit depends on every bit."""
+    """Apply the finalizer of SplitMix64: every output bit depends on every input bit."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)

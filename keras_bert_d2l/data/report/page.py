@@ -1,4 +1,4 @@
-"""Show a `DataReport` as a self-contained HTML page."""
+"""Render a `DataReport` as a self-contained HTML page."""
 
 import jinja2
 
@@ -10,7 +10,7 @@ _TEMPLATE = "report.html.jinja"
 
 
 def report_page(report: DataReport) -> str:
-    """Return the page: one file without scripts and external resources, with escaped text."""
+    """Return the page as HTML without scripts or external resources. All text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("keras_bert_d2l.data.report", "."),
         autoescape=True,
@@ -23,12 +23,12 @@ def report_page(report: DataReport) -> str:
 
 
 def write_page(report: DataReport, path: PathLike) -> None:
-    """Write the page to a file, completely or not at all."""
+    """Write the page to a file atomically."""
     write_text(path, report_page(report))
 
 
 def _bars(histogram: Histogram) -> list[tuple[str, int, float]]:
-    """Return for each bar its lengths as text, its count, and its height in percent."""
+    """Return the label, the count, and the height in percent of each bar."""
     highest = max(histogram.counts)
     bars = []
     for number, count in enumerate(histogram.counts):
@@ -36,7 +36,7 @@ def _bars(histogram: Histogram) -> list[tuple[str, int, float]]:
         is_last = number == len(histogram.counts) - 1
         last = first + histogram.width - 1
         name = (
-            f"{first} and more" if is_last else f"{first} to {last}" if last > first else f"{first}"
+            f"{first} or more" if is_last else f"{first} to {last}" if last > first else f"{first}"
         )
         bars.append((name, count, 100 * count / highest))
     return bars

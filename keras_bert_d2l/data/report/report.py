@@ -1,7 +1,7 @@
-"""`data_report`: measure what a model will see of a text.
+"""`data_report`: statistics of a text and of the pretraining examples made from it.
 
-Everything is measured: on the whole store, and on examples made from it as for training. Memory
-does not grow with the store.
+All numbers are measured on the complete store, or on examples made from it as in training. Memory
+use does not grow with the store.
 
 T: tokens in a row, V: vocabulary size.
 """
@@ -19,9 +19,9 @@ from keras_bert_d2l.data.report.sample import LABELS, Example, mask_sample
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_AT_ONCE = 1 << 22  # values in memory
-_SAMPLED_TOKENS = 1 << 26  # of a larger store, examples are made of every n-th document
-_BATCH_SIZE = 32  # of bucketed rows
+_AT_ONCE = 1 << 22  # values in memory at a time
+_SAMPLED_TOKENS = 1 << 26  # in a larger store, only every n-th document is used for examples
+_BATCH_SIZE = 32  # for bucketed rows
 _NUM_FREQUENT = 24
 _NUM_BARS, _LONGEST_SENTENCE = 32, 64
 
@@ -31,7 +31,7 @@ class Histogram:
     """A histogram of lengths.
 
     Attributes:
-        width: Lengths per bar: bar n counts lengths from `n * width` on.
+        width: Number of lengths per bar: bar n counts lengths from `n * width` on.
         counts: The count of each bar. The last bar includes everything longer.
     """
 
@@ -51,18 +51,18 @@ class Group:
 class DataReport:
     r"""The measurements of `data_report`.
 
-    `groups()` returns them as text, and the command `keras-bert-d2l data-report` as a page.
+    `groups()` returns them as text; the command `keras-bert-d2l data-report` writes an HTML page.
 
     Attributes:
         source: The folder of the store.
         max_len: T.
         masking: The masking options.
         objective: `"nsp"`, `"sop"` or `"none"`.
-        num_documents: Documents in the store.
-        num_sentences: Sentences in the store.
-        num_tokens: Tokens in the store, without special tokens.
+        num_documents: Number of documents in the store.
+        num_sentences: Number of sentences in the store.
+        num_tokens: Number of tokens in the store, without special tokens.
         vocab_size: V.
-        num_unused: Tokens of the vocabulary that never occur in the text.
+        num_unused: Number of tokens in the vocabulary that never occur in the text.
         unknown_rate: Share of unknown-word tokens.
         most_frequent: The most frequent tokens and their counts.
         documents: Duplicate documents.
@@ -70,13 +70,13 @@ class DataReport:
         repeated_lines: The most repeated sentences and their counts.
         sentence_lengths: Tokens per sentence.
         example_lengths: Tokens per example, with special tokens.
-        num_examples: Examples in one pass over the documents.
+        num_examples: Number of examples in one pass over the documents.
         mean_length: Mean number of tokens per example.
         positive_share: Share of examples with label 1; None for `objective="none"`.
         padding: Share of padding for `"padded"`, `"packed"` and `"bucketed"` rows.
-        num_measured: Tokens on which the masks were measured.
-        mask_rate: Share of these tokens that is predicted.
-        replaced: Shares of the predicted tokens that are `"masked"`, `"replaced"` and `"kept"`.
+        num_measured: Number of tokens on which the masks were measured.
+        mask_rate: Share of these tokens that are predicted.
+        replaced: Share of the predicted tokens that are `"masked"`, `"replaced"` and `"kept"`.
         examples: A sample of masked examples.
 
     Example:
@@ -167,11 +167,11 @@ def data_report(
     seed: int = 0,
     num_shown: int = 20,
 ) -> DataReport:
-    r"""Measure what a model will see of a text.
+    r"""Measure a text and the pretraining examples made from it.
 
-    Tokens, sentences and documents are counted in the whole store. Examples are those of one epoch;
-    for a large store they are made of every n-th document. Masks are measured on half a million
-    tokens of these examples.
+    Tokens, sentences and documents are counted in the complete store. Examples are those of one
+    epoch; for a large store, they are made from every n-th document. Masks are measured on half a
+    million tokens of these examples.
 
     Args:
         store: The tokenized text.
@@ -179,16 +179,16 @@ def data_report(
         max_len: Tokens per row, T.
         masking: A strategy or a `Masking`, as for `pretraining_dataset`.
         objective: `"nsp"`, `"sop"` or `"none"`, as for `pretraining_dataset`.
-        short_seq_prob: Share of examples that are made shorter.
+        short_seq_prob: Share of examples that are shortened.
         seed: Random seed of the examples and masks.
-        num_shown: Examples in the sample.
+        num_shown: Number of examples in the sample.
 
     Returns:
         A `DataReport`.
 
     Raises:
-        ValueError: An argument is out of range, the text makes no example, or the store was built
-            with another tokenizer.
+        ValueError: An argument is out of range, the text yields no examples, or the store was built
+            with a different tokenizer.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -213,7 +213,7 @@ def data_report(
     )
     examples = make_examples(store, options, epoch=0)
     if not len(examples):
-        raise ValueError(f"The text makes no example of two sentences: {store.description}.")
+        raise ValueError(f"The text yields no example of two sentences: {store.description}.")
     vocab, lengths = tokenizer.vocab, examples.lengths()
     sample = mask_sample(
         store, examples, options, vocab=vocab, masking=masking, num_shown=num_shown
@@ -261,7 +261,7 @@ def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _count_ids(store: TokenStore) -> np.ndarray:
-    """Return how often each id of the vocabulary occurs, int64 `(V,)`."""
+    """Return the count of each id of the vocabulary, int64 `(V,)`."""
     counts = np.zeros(store.vocab_size, np.int64)
     for ids in _blocks(store.tokens):
         counts += np.bincount(ids, minlength=store.vocab_size)

@@ -1,4 +1,4 @@
-"""A sample of masked examples: mask them as training does, count the masks, and show some as text.
+"""Sample examples, mask them as in training, count the masks, and convert some to text.
 
 R: rows, T: tokens in a row.
 """
@@ -16,7 +16,7 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 LABELS = {"nsp": ("not next", "next"), "sop": ("swapped", "in order"), "none": ("", "")}
 _PREDICTED = ("masked", "replaced", "kept")
-_NUM_TOKENS = 1 << 19  # enough to measure the rate of masks to within 0.1 %
+_NUM_TOKENS = 1 << 19  # enough to measure the mask rate to within 0.1 %
 _ROWS_AT_ONCE = 256
 
 
@@ -25,8 +25,8 @@ class Word:
     """A token of an example, as text.
 
     Attributes:
-        seen: What the model sees, without `##`.
-        original: What it was before masking.
+        seen: The token that the model sees, without `##`.
+        original: The token before masking, without `##`.
         kind: `"text"` or `"special"`; for predicted tokens `"masked"`, `"replaced"` or `"kept"`.
         starts_word: Whether a space precedes it.
         segment: 0 or 1.
@@ -45,7 +45,7 @@ class Example:
 
     Attributes:
         words: Its tokens.
-        label: The label of the pair in words, or an empty string if there is none.
+        label: The label of the pair as text, or an empty string if there is none.
     """
 
     words: tuple[Word, ...]
@@ -54,12 +54,12 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What was measured.
+    """Measurements on a sample of masked examples.
 
     Attributes:
-        num_tokens: Tokens of the masked rows.
+        num_tokens: Number of tokens in the masked rows.
         counts: The number of `"masked"`, `"replaced"` and `"kept"` tokens.
-        examples: The examples to show.
+        examples: Examples to display.
     """
 
     num_tokens: int
@@ -76,7 +76,7 @@ def mask_sample(
     masking: Masking,
     num_shown: int,
 ) -> Sample:
-    """Mask half a million tokens of random examples, count the masks, and show some examples."""
+    """Mask half a million tokens of random examples, count the masks, and convert some to text."""
     random = np.random.default_rng((options.seed, 1))
     num_rows = max(num_shown, _NUM_TOKENS // options.max_len)
     order = random.permutation(len(examples))[:num_rows]

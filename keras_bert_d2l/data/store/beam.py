@@ -1,8 +1,8 @@
-"""Build a token store with an Apache Beam pipeline, on many machines at once.
+"""Build a token store with an Apache Beam pipeline, on many machines in parallel.
 
-The elements of the pipeline are the pieces of the corpus, and it makes their shards. The process
-that starts the pipeline checks and joins them. Both use the functions of `build_store`, so the
-store has the same bytes. The workers and this process share a file system.
+The pipeline makes one shard for each piece of the corpus. The process that starts the pipeline
+checks and merges the shards. Both use the functions of `build_store`, so the store has the same
+bytes. The workers and this process must share a file system.
 """
 
 import functools
@@ -32,8 +32,8 @@ def build_store_with_beam(
 ) -> TokenStore:
     """Tokenize a corpus into a folder as `build_store` does, with an Apache Beam pipeline.
 
-    The store has the same bytes as that of `build_store`. A build that was stopped continues with
-    the finished shards, no matter which of the two functions made them.
+    The store has the same bytes as one from `build_store`. An interrupted build resumes with the
+    finished shards, no matter which of the two functions made them.
 
     The text and the parent folder of `directory` must be on a file system that every worker has
     mounted under the same path. The workers need the same version of this package.
@@ -41,14 +41,14 @@ def build_store_with_beam(
     Args:
         corpus: The text.
         tokenizer: The tokenizer. Its vocabulary and options become part of the store.
-        directory: Folder to write. If it already holds this store, the store is opened.
+        directory: Folder to write. If it already contains this store, the store is opened.
         pipeline_options: The runner and its options, as on a command line, such as
             `["--runner=FlinkRunner", "--flink_master=host:8081"]`. By default the pipeline runs in
             this process. (Without `--runner`, Beam uses its `DirectRunner`, which first tries to
             download a program to run the pipeline.)
         deduplicate: Whether to skip documents with the same text as an earlier one.
-        progress: Called when the pipeline has ended, once per checked part, with the number of
-            parts checked, the number of all parts, and the number of tokens so far.
+        progress: Called once per part after the pipeline has finished, with the number of checked
+            parts, the total number of parts, and the number of tokens so far.
 
     Returns:
         The store, opened.
@@ -57,8 +57,8 @@ def build_store_with_beam(
         ImportError: Apache Beam is not installed.
         ValueError: As for `build_store`.
         BlockingIOError: Another process is building this store.
-        OSError: As for `build_store`; or a worker does not see the folder.
-        RuntimeError: The runner has failed, or a worker could not read or write.
+        OSError: As for `build_store`; or a worker cannot access the folder.
+        RuntimeError: The runner failed, or a worker could not read or write.
 
     Example:
 
@@ -95,8 +95,8 @@ def _make_shards(
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
         raise RuntimeError(
-            f"The tokenization pipeline has failed: {error}. Finished parts are kept: run the same "
-            "again to continue."
+            f"The tokenization pipeline failed: {error}. Finished parts are kept: run the build "
+            "again to resume."
         ) from error
     for file in mistakes:
         if file.exists():
@@ -105,14 +105,14 @@ def _make_shards(
         num_tokens = tokens_if_complete(folder)
         if num_tokens is None:
             raise OSError(
-                f"the pipeline has ended without making {folder}: every worker must have this "
+                f"the pipeline finished without making {folder}: every worker must have this "
                 "folder mounted under the same path, on a shared file system"
             )
         yield num_tokens
 
 
 class _Worker:
-    """Makes the shards of one worker, with one tokenizer."""
+    """Makes shards in one worker process, which creates the tokenizer only once."""
 
     def __init__(self, vocab: Vocab, options: TokenizerOptions) -> None:
         self._vocab = vocab
@@ -126,17 +126,17 @@ class _Worker:
         piece, folder = task
         if not folder.parent.is_dir():  # do not create it on a disk that is not shared
             raise FileNotFoundError(
-                f"This worker has no folder {folder.parent}: build a token store on a file system "
-                "that all workers have mounted under the same path."
+                f"This worker has no folder {folder.parent}: build the token store on a file "
+                "system that all workers have mounted under the same path."
             )
         try:
             make_shard(piece, self._tokenizer, folder)
-        except ValueError as error:  # a runner would retry, and then bury the message
+        except ValueError as error:  # a runner would retry, and its log would hide the message
             write_text(_mistake_file(folder), str(error))
 
 
 def _mistake_file(folder: pathlib.Path) -> pathlib.Path:
-    """Return the file in which a worker reports what is wrong with the text of a shard."""
+    """Return the file in which a worker reports an error in the text of a shard."""
     return folder.with_suffix(".mistake")
 
 

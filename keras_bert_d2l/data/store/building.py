@@ -1,8 +1,9 @@
-"""`build_store`: tokenize a corpus into a token store, once, with several processes.
+"""`build_store`: tokenize a corpus into a token store once, with one or more processes.
 
-While the store DIRECTORY is being built, the folder DIRECTORY.building beside it holds a shard for
-each piece of the corpus. A build that was killed continues with the finished shards. The pieces
-depend on the corpus alone, so neither processes nor interruptions change the bytes of the store.
+While the store DIRECTORY is being built, the folder DIRECTORY.building next to it contains one
+shard for each piece of the corpus. A killed build resumes with the finished shards. The pieces
+depend only on the corpus, so neither the number of processes nor interruptions change the bytes of
+the store.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from keras_bert_d2l.types import PathLike
 _ORIGIN, _LOCK, _SCRATCH = "origin.json", "lock", "keep.bin"
 
 Progress = Callable[[int, int, int], object]
-"""Called with the number of finished parts, the number of all parts, and the tokens so far."""
+"""Called with the number of finished parts, the total number of parts, and the tokens so far."""
 
 MakeShards = Callable[[Sequence[Task], Tokenizer], Iterator[int]]
 """Makes shards and yields the number of tokens of each."""
@@ -45,32 +46,33 @@ def build_store(
     deduplicate: bool = False,
     progress: Progress | None = None,
 ) -> TokenStore:
-    r"""Tokenize a corpus into a folder, or open the folder if that was done before.
+    r"""Tokenize a corpus into a token store, or open the store if it already exists.
 
     The corpus is streamed, so memory does not grow with it. The folder appears when it is complete.
-    Until then, the finished parts are in a folder beside it, `directory` with `.building` appended.
-    A build that was stopped continues from there when it is called again.
+    Until then, the finished parts are in a folder next to it, named `directory` with `.building`
+    appended. To resume an interrupted build, call the function again.
 
     Sentences without tokens and documents without sentences are skipped.
 
     Args:
         corpus: The text.
         tokenizer: The tokenizer. Its vocabulary and options become part of the store.
-        directory: Folder to write. If it already holds the store of this corpus (identified by its
-            fingerprint) and this tokenizer, the store is opened.
-        workers: Number of processes, each on one core. The bytes of the store do not depend on
-            it. With more than one, a script must call this under `if __name__ == "__main__":`.
+        directory: Folder to write. If it already contains the store of this corpus (identified by
+            its fingerprint) and this tokenizer, the store is opened.
+        workers: Number of processes, each on one core. The number does not affect the bytes of
+            the store. With more than one, a script must call this function under
+            `if __name__ == "__main__":`.
         deduplicate: Whether to skip documents with the same text as an earlier one.
-        progress: Called after each part with the number of parts done, the number of all parts,
-            and the number of tokens so far.
+        progress: Called after each part with the number of finished parts, the total number of
+            parts, and the number of tokens so far.
 
     Returns:
         The store, opened.
 
     Raises:
-        ValueError: The corpus holds no token or changes while it is read, a file is not UTF-8 text,
-            the tokenizer returns an id outside its vocabulary, or `directory` or the folder beside
-            it holds something else.
+        ValueError: The corpus contains no tokens or changes while it is read, a file is not UTF-8
+            text, the tokenizer returns an id outside its vocabulary, or `directory` or the folder
+            next to it contains other files.
         BlockingIOError: Another process is building this store.
         ChildProcessError: One of the processes has died.
         OSError: The text cannot be read, the folder cannot be written, or the disk is full.
@@ -95,16 +97,17 @@ def build_store(
 def cached_store(
     corpus: Corpus, tokenizer: Tokenizer, cache_dir: PathLike | None = None
 ) -> TokenStore:
-    """Return the store of a corpus under `cache_dir`, built on the first call and opened later.
+    """Return the cached store of a corpus. The first call builds it, later calls open it.
 
     If another process is building the store, this one waits for it.
 
     Args:
         corpus: The text.
         tokenizer: The tokenizer.
-        cache_dir: Folder of stores, each in a subfolder named by the fingerprints of the corpus
-            and the vocabulary. None: `keras_bert_d2l` in the user's cache folder, which is
-            `$XDG_CACHE_HOME` or `~/.cache`. A store may be deleted at any time; it is rebuilt.
+        cache_dir: Folder for the stores. Each is in a subfolder named after the fingerprints of
+            the corpus and the vocabulary. None: `keras_bert_d2l` in the user's cache folder, which
+            is `$XDG_CACHE_HOME` or `~/.cache`. A store can be deleted at any time; it will be
+            rebuilt.
     """
     if cache_dir is None:
         user_cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -127,7 +130,7 @@ def build_with(
     """Build a store whose shards are made by `make`, in this process or elsewhere.
 
     Args:
-        make: Called with the pieces, each with the folder of its shard, and the tokenizer. Makes
+        make: Function of the pieces, each with the folder of its shard, and the tokenizer. It makes
             the missing shards and yields the number of tokens of each shard.
         corpus: The text.
         tokenizer: The tokenizer.
@@ -179,7 +182,7 @@ def _write(
     building: pathlib.Path,
     progress: Progress | None,
 ) -> None:
-    """Make the missing shards, and join all shards to the store."""
+    """Make the missing shards, and merge all shards into the store."""
     _remove_leftovers(directory, building)
     write_text(building / _ORIGIN, to_json(origin))
     pieces = list(corpus.pieces())
@@ -191,13 +194,13 @@ def _write(
         if progress is not None:
             progress(num_done, len(pieces), num_tokens)
     if not num_tokens:
-        for folder in folders:  # a folder `building` without shards is removed
+        for folder in folders:  # without shards, the folder `building` is removed
             shutil.rmtree(folder)
-        raise ValueError(f"The corpus holds no text: {corpus.description}.")
+        raise ValueError(f"The corpus contains no text: {corpus.description}.")
     if corpus.fingerprint() != origin.corpus_fingerprint:
         raise ValueError(
             f"The text changed while it was read ({corpus.description}), so parts of the token "
-            f"store may hold the old text. Delete the folder {building} and build again."
+            f"store may contain the old text. Delete the folder {building} and build again."
         )
     keep = np.broadcast_to(True, num_documents(folders))
     if origin.deduplicate:
@@ -222,22 +225,22 @@ def _remove_leftovers(directory: pathlib.Path, building: pathlib.Path) -> None:
 def _check_free(
     directory: pathlib.Path, building: pathlib.Path, origin: Origin, corpus: Corpus
 ) -> None:
-    """Raise `ValueError` if a folder holds anything but this store."""
+    """Raise `ValueError` if a folder contains anything but this store."""
     for folder in (directory, building):
         ours = (folder / MANIFEST, folder / _ORIGIN, folder / _LOCK)
         if folder.is_file() or (
             folder.is_dir() and any(folder.iterdir()) and not any(file.exists() for file in ours)
         ):
             raise ValueError(
-                f"A token store needs a folder of its own, but {folder} is a file or holds other "
-                "files. Choose a new or an empty folder."
+                f"A token store needs a folder of its own, but {folder} is a file or contains "
+                "other files. Choose a new or empty folder."
             )
     begun = building / _ORIGIN
     if begun.exists() and begun.read_text(encoding="utf-8") != to_json(origin):
         raise ValueError(
-            f"The folder {building} holds an unfinished token store with another corpus, "
+            f"The folder {building} contains an unfinished token store with a different corpus, "
             f"tokenizer or options, or the text has changed since ({corpus.description}). Delete "
-            "that folder or choose another one."
+            "that folder or choose a different one."
         )
 
 
@@ -245,7 +248,7 @@ def _check_free(
 def _sole_writer(building: pathlib.Path, directory: pathlib.Path, wait: bool) -> Iterator[None]:
     """Reserve the folder `building` for this process.
 
-    After an error, the folder is removed unless it holds a finished shard.
+    After an error, the folder is removed unless it contains a finished shard.
     """
     with _locked(building, directory, wait):
         try:
@@ -258,7 +261,7 @@ def _sole_writer(building: pathlib.Path, directory: pathlib.Path, wait: bool) ->
 
 @contextlib.contextmanager
 def _locked(building: pathlib.Path, directory: pathlib.Path, wait: bool) -> Iterator[None]:
-    import fcntl  # not on Windows, which has no tensorflow-text to tokenize with either
+    import fcntl  # not available on Windows, and neither is tensorflow-text
 
     path = building / _LOCK
     while True:
@@ -273,7 +276,7 @@ def _locked(building: pathlib.Path, directory: pathlib.Path, wait: bool) -> Iter
             except BlockingIOError as error:
                 raise BlockingIOError(
                     f"Another process is building the token store {directory}. Wait until it has "
-                    "finished, or choose another folder."
+                    "finished, or choose a different folder."
                 ) from error
             if _is_at(lock, path):
                 yield
@@ -281,7 +284,7 @@ def _locked(building: pathlib.Path, directory: pathlib.Path, wait: bool) -> Iter
 
 
 def _is_at(file: IO[bytes], path: pathlib.Path) -> bool:
-    """Return whether an open file is still the one at that path."""
+    """Return whether `path` still refers to the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -290,7 +293,7 @@ def _is_at(file: IO[bytes], path: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def _build_errors(directory: pathlib.Path, building: pathlib.Path) -> Iterator[None]:
-    """Add the folders and the remedy to the message of an `OSError`."""
+    """Add the folders and possible fixes to the message of an `OSError`."""
     try:
         yield
     except (BlockingIOError, ChildProcessError):
@@ -298,6 +301,6 @@ def _build_errors(directory: pathlib.Path, building: pathlib.Path) -> Iterator[N
     except OSError as error:
         raise type(error)(
             f"Could not build the token store {directory}: {error}. The corpus must be readable, "
-            "and the folder needs write permission and free space; to use another folder, set "
-            f"`cache_dir`. Finished parts are kept in {building}: run the same again to continue."
+            "and the folder needs write permission and free space; to use a different folder, set "
+            f"`cache_dir`. Finished parts are kept in {building}: run the build again to resume."
         ) from error

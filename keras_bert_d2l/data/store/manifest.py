@@ -1,6 +1,6 @@
-"""`manifest.json`, the description of a token store: its schema, checked reading, and writing.
+"""`manifest.json`, the description of a token store: schema, validation and serialization.
 
-The same folder holds `vocab.txt` and four little-endian arrays without headers.
+The same folder contains `vocab.txt` and four little-endian arrays without headers.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ HASHES = "document_hashes.bin"
 VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
-HASH_BYTES = 16  # per document; with 8, two of a billion documents might have the same hash
+HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
 
 
 class Shard(TypedDict):
-    """The sizes of a part of the store, and the SHA-256 of that part of each file."""
+    """Sizes of one part of the store, and the SHA-256 of this part of each file."""
 
     num_documents: int
     num_sentences: int
@@ -47,18 +47,18 @@ class Origin:
     deduplicate: bool
 
     def name(self) -> str:
-        """Return a name for a folder: 24 hexadecimal digits."""
+        """Return a folder name of 24 hexadecimal digits."""
         return hashlib.sha256(to_json(self).encode()).hexdigest()[:24]
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest(Origin):
-    """The content of `manifest.json`: exactly these keys."""
+    """The contents of `manifest.json`, which has exactly these keys."""
 
     num_documents: int
     num_sentences: int
     num_tokens: int
-    num_duplicates: int  # documents that were skipped
+    num_duplicates: int  # number of skipped documents
     shards: list[Shard]
 
     @classmethod
@@ -66,7 +66,7 @@ class Manifest(Origin):
         """Read the manifest of a store.
 
         Raises:
-            ValueError: The manifest is damaged or has another version.
+            ValueError: The manifest is damaged or has a different version.
         """
         path = directory / MANIFEST
         try:
@@ -87,7 +87,7 @@ class Manifest(Origin):
         manifest = cls(**content)
         for name in ("num_documents", "num_sentences", "num_tokens"):
             if getattr(manifest, name) != sum(shard[name] for shard in manifest.shards):
-                raise damaged(path, f"its {name} is not the sum of those of the shards")
+                raise damaged(path, f"its {name} is not the sum over the shards")
         return manifest
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
@@ -102,26 +102,26 @@ class Manifest(Origin):
 
 def _check_types(path: pathlib.Path, content: object, types: Mapping[str, object]) -> None:
     if not isinstance(content, dict) or content.keys() != types.keys():
-        raise damaged(path, f"it must hold exactly the keys {', '.join(types)}")
+        raise damaged(path, f"it must contain exactly the keys {', '.join(types)}")
     for key, kind in types.items():
         if type(content[key]) is not (dict if is_typeddict(kind) else get_origin(kind) or kind):
             raise damaged(path, f"its {key} is {content[key]!r}")
 
 
 def to_json(content: object) -> str:
-    """Return the text of a JSON file, always the same for the same content."""
+    """Serialize to JSON. Equal content always gives equal text."""
     if dataclasses.is_dataclass(content) and not isinstance(content, type):
         content = dataclasses.asdict(content)
     return json.dumps(content, indent=1) + "\n"
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Return uint16 if it fits every id, else int32."""
+    """Return uint16 if every id fits, else int32."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 
 def damaged(path: pathlib.Path, reason: str) -> ValueError:
-    """Return the error that names a damaged file and the remedy."""
+    """Return an error that names the damaged file and explains how to rebuild the store."""
     return ValueError(
         f"The token store is damaged at {path}: {reason}. Delete the folder {path.parent} to have "
         "it rebuilt from the text."

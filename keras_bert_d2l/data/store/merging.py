@@ -1,4 +1,4 @@
-"""Join the shards of a corpus to the files of a token store, with or without duplicates."""
+"""Merge the shards of a corpus into the files of a token store, with or without duplicates."""
 
 import contextlib
 import hashlib
@@ -12,20 +12,20 @@ from keras_bert_d2l.data.store import manifest, shards
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin, Shard
 from keras_bert_d2l.data.store.shards import bytes_of, put
 
-_DOCUMENTS_AT_ONCE = 1 << 10  # in memory; a document has at most about 100,000 tokens
-_HASHES_AT_ONCE = 1 << 22  # in memory during deduplication; 200 MB with their order
+_DOCUMENTS_AT_ONCE = 1 << 10  # documents in memory, each of at most about 100,000 tokens
+_HASHES_AT_ONCE = 1 << 22  # hashes in memory during deduplication; 200 MB when sorted
 
 
 def merge(
     folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path, keep: np.ndarray
 ) -> Manifest:
-    """Join shards to one store, in their order.
+    """Merge shards into one store, in the given order.
 
     Args:
         folders: The shards.
-        origin: What the store is made from.
+        origin: Corpus, vocabulary and options of the store.
         directory: Folder to write the four arrays to.
-        keep: bool `(N,)`, which documents of all shards to keep.
+        keep: bool `(N,)`, True for the documents to keep, over all shards.
 
     Returns:
         The manifest of the store, which the caller writes.
@@ -70,14 +70,14 @@ def merge(
 
 
 def first_of_equals(folders: Sequence[pathlib.Path], scratch: pathlib.Path) -> np.ndarray:
-    """Find the documents that are not a copy of an earlier one, by their hashes.
+    """Find the documents that are not duplicates of an earlier one, by their hashes.
 
     Args:
         folders: The shards.
         scratch: A file to store the result in.
 
     Returns:
-        bool `(N,)`, memory-mapped.
+        bool `(N,)`, memory-mapped: False for duplicates.
     """
     count = num_documents(folders)
     keep = np.memmap(scratch, bool, mode="w+", shape=(count,))
@@ -106,7 +106,7 @@ def num_documents(folders: Sequence[pathlib.Path]) -> int:
 
 
 class _Output:
-    """A file, and the checksum of what was written since the last checksum."""
+    """An output file with a checksum of the data written since the last checksum."""
 
     def __init__(self, stack: contextlib.ExitStack, path: pathlib.Path) -> None:
         self.file = stack.enter_context(open(path, "wb"))  # noqa: SIM115

@@ -1,6 +1,7 @@
-"""Tokenize a piece of a corpus into a shard: a folder with its tokens and their layout.
+"""Tokenize a piece of a corpus into a shard: a folder with token ids, lengths and hashes.
 
-The files are little-endian arrays without headers. A shard holds lengths, the store holds offsets.
+The files are little-endian arrays without headers. A shard contains lengths, and the token
+store contains offsets.
 """
 
 import contextlib
@@ -24,13 +25,13 @@ TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
 )
 LENGTH = np.dtype("<i4")
 _COUNTS = "shard.json"
-_BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer: large enough to be fast, small in memory
+_BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer: fast enough, and small in memory
 
 Document = Sequence[str]
 
 
 def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
-    """Tokenize a piece into a folder, unless the folder already holds the complete shard.
+    """Tokenize a piece into a folder, unless the folder already contains the complete shard.
 
     Sentences without tokens and documents without sentences are skipped.
 
@@ -54,7 +55,7 @@ def open_files(folder: pathlib.Path, mode: str) -> Iterator[list[IO[bytes]]]:
 
 
 def put(file: IO[bytes], array: np.ndarray) -> None:
-    """Append an array to a file. (`ndarray.tofile` hides the reason when the disk is full.)"""
+    """Append an array to a file. (`ndarray.tofile` hides the reason if the disk is full.)"""
     file.write(bytes_of(array))
 
 
@@ -81,7 +82,7 @@ def _checksums(folder: pathlib.Path) -> dict[str, str]:
 
 
 def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
-    """Write the four arrays of a shard, batch after batch, and return the number of tokens."""
+    """Write the four arrays of a shard, batch by batch, and return the number of tokens."""
     dtype = token_dtype(len(tokenizer.vocab))
     num_tokens = 0
     with open_files(folder, "wb") as (tokens_file, sentences_file, documents_file, hashes_file):
@@ -108,7 +109,7 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
     num_characters = 0
     for document in piece:
         documents.append(document)
-        # Count the line ends too, so that a batch of empty sentences ends.
+        # Count line ends too, so that the size of a batch of empty sentences is limited.
         num_characters += sum(map(len, document)) + len(document) + 1
         if num_characters >= _BATCH_CHARACTERS:
             yield documents
@@ -118,7 +119,7 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all sentences end to end, and the number of ids of each sentence."""
+    """Return the concatenated ids of all sentences, and the number of ids of each sentence."""
     ragged = tokenizer.tokenize(sentences)
     ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
     outside = (ids < 0) | (ids >= len(tokenizer.vocab))

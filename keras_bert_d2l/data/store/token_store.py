@@ -1,8 +1,8 @@
 """`TokenStore`: the memory-mapped arrays of a folder that `build_store` wrote.
 
-`tokens.bin` holds the ids of all sentences end to end, the two offset files hold the places where
-sentences and documents begin, `document_hashes.bin` identifies each document by its text,
-`vocab.txt` is the vocabulary, and `manifest.json` records the origin of the rest. The `.bin` files
+`tokens.bin` contains the concatenated ids of all sentences, the two offset files contain the start
+offsets of sentences and documents, `document_hashes.bin` identifies each document by its text,
+`vocab.txt` is the vocabulary, and `manifest.json` records how the store was built. The `.bin` files
 are little-endian, without headers.
 
 S: sentences, N: documents.
@@ -23,30 +23,30 @@ from keras_bert_d2l.types import PathLike
 
 
 class TokenStore:
-    r"""A corpus as token ids on disk: tokenized once, read in any order, never held in memory.
+    r"""A corpus as token ids on disk: tokenized once, read in any order, never loaded into memory.
 
     `build_store` writes a store and opens it; `TokenStore.open` opens an existing one.
 
     Attributes:
         directory: Folder of the store.
-        tokens: Ids of all sentences end to end, without special tokens; memory-mapped, uint16 for
+        tokens: Concatenated ids of all sentences, without special tokens; memory-mapped, uint16 for
             a vocabulary of up to 65,536 tokens and int32 for a larger one.
         sentence_offsets: int64 `(S + 1,)`: sentence s is
             `tokens[sentence_offsets[s] : sentence_offsets[s + 1]]`, which is never empty.
         document_offsets: int64 `(N + 1,)`: document n has the sentences
             `document_offsets[n]` to `document_offsets[n + 1] - 1`, at least one.
         document_hashes: uint64 `(N,)`: a hash of each document's text, independent of the
-            vocabulary and of the document's place in the corpus.
+            vocabulary and of the document's position in the corpus.
         num_documents: N.
         num_sentences: S.
         num_tokens: Length of `tokens`.
-        num_duplicates: Documents skipped as copies of others; None without deduplication.
-        vocab_size: Size of the vocabulary; every id is below it.
+        num_duplicates: Number of documents skipped as duplicates; None without deduplication.
+        vocab_size: Vocabulary size; every id is smaller.
         vocab_fingerprint: `Vocab.fingerprint` of the vocabulary.
-        tokenizer_options: The tokenizer's other arguments, by name.
+        tokenizer_options: The tokenizer's keyword arguments.
         corpus_fingerprint: `Corpus.fingerprint()` of the text.
         fingerprint: 64 hexadecimal digits that identify the content of the store: the vocabulary,
-            the ids, and where sentences and documents begin.
+            the ids, and the boundaries of sentences and documents.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -89,18 +89,18 @@ class TokenStore:
     def open(cls, directory: PathLike) -> Self:
         """Open a store, after checking that its files exist and have the right sizes.
 
-        `verify` also checks their content, for which it reads all of it.
+        `verify` also checks their contents, which requires reading all of them.
 
         Raises:
             FileNotFoundError: There is no finished store in `directory`.
-            ValueError: A file is missing or truncated, or the manifest is damaged or has another
+            ValueError: A file is missing or truncated, or the manifest is damaged or has the wrong
                 version.
         """
         directory = pathlib.Path(directory)
         if not (directory / manifest.MANIFEST).exists():
             raise FileNotFoundError(
                 f"There is no token store in {directory}: it has no {manifest.MANIFEST}. Build "
-                "one, or complete an interrupted one, with `build_store(corpus, tokenizer, "
+                "one, or resume an interrupted build, with `build_store(corpus, tokenizer, "
                 "directory)`."
             )
         content = Manifest.read(directory)
@@ -140,7 +140,7 @@ class TokenStore:
         return vocab
 
     def verify(self) -> None:
-        """Read the whole store and compare it with the SHA-256 of each shard.
+        """Read the complete store and compare it with the SHA-256 of each shard.
 
         Raises:
             ValueError: A file has changed. The message names the shard and its documents.
@@ -149,7 +149,7 @@ class TokenStore:
         places = dict.fromkeys(manifest.FILES, 0)  # the next value to check in each file
         for name in (manifest.SENTENCES, manifest.DOCUMENTS):
             if self._arrays[name][0] != 0:
-                raise damaged(self.directory / name, "it does not begin with 0")
+                raise damaged(self.directory / name, "it does not start with 0")
             places[name] = 1
         first = 0
         for number, shard in enumerate(self._manifest.shards):
@@ -167,7 +167,7 @@ class TokenStore:
 
     @property
     def description(self) -> str:
-        """A description of the store in one line, for messages."""
+        """A one-line description of the store for messages."""
         return f"token store {self.directory}"
 
     def sentence(self, index: int) -> np.ndarray:
@@ -180,13 +180,13 @@ class TokenStore:
         return [self.sentence(sentence) for sentence in range(first, stop)]
 
     def locate(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the documents and the sentences that tokens belong to.
+        """Return the indices of the document and of the sentence that each token belongs to.
 
         Args:
             places: Indices into `tokens`, int of any shape.
 
         Returns:
-            Indices of documents and indices of sentences, int64 of the same shape.
+            Document indices and sentence indices, both int64 of the same shape.
         """
         sentences = np.searchsorted(self.sentence_offsets, places, side="right") - 1
         return np.searchsorted(self.document_offsets, sentences, side="right") - 1, sentences
@@ -195,38 +195,38 @@ class TokenStore:
         """Raise `ValueError` unless the store was built with this vocabulary and these options."""
         if self.vocab_fingerprint != tokenizer.vocab.fingerprint:
             raise ValueError(
-                f"The token store {self.directory} was built with another vocabulary: "
+                f"The token store {self.directory} was built with a different vocabulary: "
                 f"{self.vocab_size:,} tokens, fingerprint {self.vocab_fingerprint[:12]}. The "
                 f"tokenizer's vocabulary has {len(tokenizer.vocab):,} tokens, fingerprint "
                 f"{tokenizer.vocab.fingerprint[:12]}. Use the tokenizer the store was built with, "
-                "or build a store in another folder."
+                "or build a store in a different folder."
             )
         received = tokenizer.options
         if self.tokenizer_options != received:
             raise ValueError(
                 f"The token store {self.directory} was built with "
                 f"{_listed(self.tokenizer_options)}, but the tokenizer has {_listed(received)}. "
-                "Use the tokenizer the store was built with, or build a store in another folder."
+                "Use the tokenizer the store was built with, or build a new store elsewhere."
             )
 
     def check_origin(self, origin: Origin, tokenizer: Tokenizer, text: str) -> None:
-        """Raise `ValueError` unless this is the store that would be built."""
+        """Raise `ValueError` if the store does not match this corpus, tokenizer and options."""
         self.check_tokenizer(tokenizer)
         if self.corpus_fingerprint != origin.corpus_fingerprint:
             raise ValueError(
-                f"The folder {self.directory} holds the token store of another corpus, or the text "
-                f"has changed since ({text}). Delete the folder or choose another one."
+                f"The folder {self.directory} contains the token store of a different corpus, or "
+                f"the text has changed since ({text}). Delete the folder or choose a different one."
             )
         if self._manifest.deduplicate != origin.deduplicate:
             raise ValueError(
                 f"The token store {self.directory} was built with "
                 f"deduplicate={self._manifest.deduplicate}. Received: "
-                f"deduplicate={origin.deduplicate}. Delete the folder or choose another one."
+                f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
             )
 
 
 def _sizes(shard: Shard) -> dict[str, int]:
-    """Return how many values of each file belong to a shard."""
+    """Return the number of values that a shard has in each file."""
     return {
         manifest.TOKENS: shard["num_tokens"],
         manifest.SENTENCES: shard["num_sentences"],

@@ -1,4 +1,4 @@
-"""Make the shards of a corpus, in this process or in several at once."""
+"""Make the shards of a corpus, in this process or in several processes in parallel."""
 
 import concurrent.futures
 import multiprocessing
@@ -20,11 +20,11 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 Task = tuple[Piece, pathlib.Path]
 """A piece of a corpus, and the folder of its shard."""
 
-_tokenizer: Tokenizer  # of a worker process
+_tokenizer: Tokenizer  # set in each worker process
 
 
 def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, workers: int) -> Iterator[int]:
-    """Make a shard of each piece and yield its number of tokens, in the order they finish.
+    """Make a shard for each piece, and yield the numbers of tokens in order of completion.
 
     Args:
         tasks: Pieces with the folders of their shards.
@@ -52,9 +52,9 @@ def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, workers: int) -> It
     except BrokenProcessPool as error:
         raise ChildProcessError(
             "A tokenization process has died, often because memory ran out. Finished parts are "
-            "kept: run the same again, with fewer workers if memory is short. A script that uses "
-            'several workers must start them under `if __name__ == "__main__":`, because each '
-            "worker imports the script."
+            "kept: run the build again to resume, with fewer workers if memory is short. A script "
+            'that uses several workers must start them under `if __name__ == "__main__":`, because '
+            "each worker imports the script."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -62,7 +62,7 @@ def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, workers: int) -> It
 
 def _start_worker(vocab: Vocab, options: TokenizerOptions) -> None:
     global _tokenizer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and stops us
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -78,4 +78,4 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         connections.wait([parent.sentinel])
-        os._exit(1)  # immediately: the next build may already start
+        os._exit(1)  # immediately, because the next build may already start

@@ -407,7 +407,7 @@ def test_one_document_is_not_enough_for_next_sentence_pairs(make_store):
 
 
 def test_a_store_with_another_vocabulary_is_rejected(text, words):
-    with pytest.raises(ValueError, match="built with another vocabulary"):
+    with pytest.raises(ValueError, match="built with a different vocabulary"):
         pretraining_dataset(text.store, words(3), **SETTINGS)
 
 

@@ -1,4 +1,4 @@
-"""data_report: measurements known beforehand, and a page that escapes the text."""
+"""data_report: measurements with known results, and a page that escapes the text."""
 
 import random
 import re
@@ -125,7 +125,7 @@ def test_the_report_shows_a_sample_as_text(store, objective, labels):
     assert any(word.original == "ing" and not word.starts_word for word in words)
 
 
-def test_without_an_objective_for_pairs_there_are_no_labels(store):
+def test_without_a_sentence_pair_objective_there_are_no_labels(store):
     found = data_report(store, TOKENIZER, max_len=32, objective="none")
     assert found.positive_share is None
     assert {example.label for example in found.examples} == {""}
@@ -190,13 +190,13 @@ def test_the_page_escapes_the_text(found):
         ({"max_len": 3}, "`max_len`"),
     ],
 )
-def test_the_error_for_a_bad_argument_names_it(store, options, message):
+def test_the_error_for_an_invalid_argument_names_the_argument(store, options, message):
     with pytest.raises(ValueError, match=message):
         data_report(store, TOKENIZER, **options)
 
 
-def test_another_tokenizer_is_rejected(store, words):
-    with pytest.raises(ValueError, match="another vocabulary"):
+def test_a_different_tokenizer_is_rejected(store, words):
+    with pytest.raises(ValueError, match="different vocabulary"):
         data_report(store, words(3))
 
 

@@ -16,7 +16,7 @@ from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.corpus import Corpus
 
 PIECE_BYTES = 1500
-LOCAL = "--runner=FnApiRunner"  # what DirectRunner runs after it has looked for a download
+LOCAL = "--runner=FnApiRunner"  # like DirectRunner, but without trying a download
 THREADS = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_threading"]
 PROCESSES = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
@@ -24,7 +24,7 @@ needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None,
     reason="needs Apache Beam, the extra [beam]",
 )
-# Beam itself causes these in its threads and at its end.
+# Beam itself causes these warnings in its threads and at shutdown.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
@@ -53,7 +53,7 @@ def contents(store):
 @needs_beam
 @pytest.mark.parametrize("deduplicate", [False, True])
 @pytest.mark.parametrize("workers", [[LOCAL], THREADS])
-def test_the_store_has_the_same_bytes_as_that_of_build_store(
+def test_the_store_has_the_same_bytes_as_one_from_build_store(
     corpus, words, tmp_path, deduplicate, workers
 ):
     expected = build_store(corpus, words(20), tmp_path / "one", deduplicate=deduplicate)
@@ -119,7 +119,7 @@ def test_relative_paths_refer_to_the_folder_where_the_build_was_started(
 
 
 @needs_beam
-def test_an_error_in_the_text_is_reported_as_by_build_store(corpus, words, tmp_path):
+def test_an_error_in_the_text_is_reported_as_in_build_store(corpus, words, tmp_path):
     file = tmp_path / "text" / "1.txt"
     content = file.read_bytes()
     file.write_bytes(content[:2000] + b"\xe9" + content[2001:])
@@ -139,7 +139,7 @@ def test_finished_shards_survive_a_full_disk(corpus, words, tmp_path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(beam, "make_shard", make_two)
-        with pytest.raises(RuntimeError, match="No space left on device.*run the same again"):
+        with pytest.raises(RuntimeError, match="No space left on device.*run the build again"):
             build_store_with_beam(corpus, words(20), tmp_path / "beam")
     assert not (tmp_path / "beam").exists()
     store = build_store_with_beam(corpus, words(20), tmp_path / "beam")
@@ -149,7 +149,7 @@ def test_finished_shards_survive_a_full_disk(corpus, words, tmp_path, monkeypatc
 @needs_beam
 def test_a_worker_on_another_file_system_is_detected(corpus, words, tmp_path, monkeypatch):
     monkeypatch.setattr(beam._Worker, "__call__", lambda *_: None)
-    with pytest.raises(OSError, match="without making .*000000.*file system that all share"):
+    with pytest.raises(OSError, match="without making .*000000.*shared file system"):
         build_store_with_beam(corpus, words(20), tmp_path / "beam")
 
 

@@ -1,4 +1,4 @@
-"""build_store: what it writes, what it rejects, and that interruptions change nothing."""
+"""build_store: the files it writes, the input it rejects, and resuming after interruptions."""
 
 import concurrent.futures
 import errno
@@ -29,7 +29,7 @@ def built(documents, words, tmp_path):
     return build_store(documents(TEXT), words(10), tmp_path / "store")
 
 
-def test_a_store_holds_the_ids_and_the_starts_of_sentences_and_documents(built):
+def test_a_store_contains_the_ids_and_the_offsets_of_sentences_and_documents(built):
     assert built.tokens.tolist() == TOKENS
     assert built.sentence_offsets.tolist() == [0, 3, 4, 6, 9, 10, 12]
     assert built.document_offsets.tolist() == [0, 3, 4, 6]
@@ -116,15 +116,15 @@ def test_a_failed_build_leaves_no_files(documents, words, tmp_path):
 def test_a_folder_with_other_files_is_not_touched(documents, words, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     for path in (tmp_path, tmp_path / "thesis.txt"):
-        with pytest.raises(ValueError, match="a new or an empty folder"):
+        with pytest.raises(ValueError, match="a new or empty folder"):
             build_store(documents(TEXT), words(10), path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_store_of_another_corpus_or_tokenizer_is_not_reused(built, documents, words):
-    with pytest.raises(ValueError, match="another corpus.*Delete the folder"):
+def test_a_store_of_a_different_corpus_or_tokenizer_is_not_reused(built, documents, words):
+    with pytest.raises(ValueError, match="different corpus.*Delete the folder"):
         build_store(documents(TEXT[1:]), words(10), built.directory)
-    with pytest.raises(ValueError, match=r"another vocabulary: 15 tokens.*has 16 tokens"):
+    with pytest.raises(ValueError, match=r"different vocabulary: 15 tokens.*has 16 tokens"):
         build_store(documents(TEXT), words(11), built.directory)
     with pytest.raises(ValueError, match="with lowercase=True.*the tokenizer has lowercase=False"):
         build_store(documents(TEXT), words(10, lowercase=False), built.directory)
@@ -132,7 +132,7 @@ def test_a_store_of_another_corpus_or_tokenizer_is_not_reused(built, documents, 
 
 @pytest.mark.parametrize("text", [[], [[]], [[""], ["  "]]])
 def test_a_corpus_without_text_is_rejected(documents, words, tmp_path, text):
-    with pytest.raises(ValueError, match="holds no text: documents of a test"):
+    with pytest.raises(ValueError, match="contains no text: documents of a test"):
         build_store(documents(text), words(10), tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 
@@ -227,7 +227,7 @@ def test_leftovers_of_a_completed_build_are_removed(undisturbed, words, tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"store", "undisturbed"}
 
 
-def test_an_unfinished_store_of_another_corpus_is_not_touched(words, tmp_path):
+def test_an_unfinished_store_of_a_different_corpus_is_not_touched(words, tmp_path):
     corpus = Pieces()
     corpus.broken = {1}
     with pytest.raises(ValueError, match="piece 1 is broken"):

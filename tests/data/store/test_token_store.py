@@ -38,7 +38,7 @@ def test_every_token_is_located_in_its_document_and_sentence(built):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_error_for_a_missing_or_truncated_file_names_the_remedy(built, name):
+def test_the_error_for_a_missing_or_truncated_file_explains_the_fix(built, name):
     path = built.directory / name
     content = path.read_bytes()
     for damaged in (content[:-1], b"", content + b"\0"):
@@ -66,7 +66,7 @@ def test_every_flipped_bit_is_detected_with_its_shard(built, name):
         "the SHA-256 of shard 0 (documents 0 to 1)",
         "the SHA-256 of shard 1 (documents 1 to 3)",
     }
-    assert found - {"it does not begin with 0. Delete the folder"} >= shards
+    assert found - {"it does not start with 0. Delete the folder"} >= shards
     path.write_bytes(content)
     TokenStore.open(built.directory).verify()
 
@@ -90,7 +90,7 @@ def test_a_manifest_with_unexpected_content_is_rejected(built, change, message):
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_a_store_of_another_version_is_rejected(built, version):
+def test_a_store_of_a_different_version_is_rejected(built, version):
     (built.directory / "manifest.json").write_text(json.dumps({"version": version}))
     with pytest.raises(ValueError, match=rf"has version {version}.* version 3\..*Delete the"):
         TokenStore.open(built.directory)
@@ -109,9 +109,9 @@ def test_a_folder_without_a_store_cannot_be_opened(tmp_path):
             TokenStore.open(folder)
 
 
-def test_another_tokenizer_is_rejected(built, words):
+def test_a_different_tokenizer_is_rejected(built, words):
     built.check_tokenizer(words(10))
-    with pytest.raises(ValueError, match=r"another vocabulary: 15 tokens.*has 16 tokens"):
+    with pytest.raises(ValueError, match=r"different vocabulary: 15 tokens.*has 16 tokens"):
         built.check_tokenizer(words(11))
     with pytest.raises(ValueError, match="lowercase=True.*tokenizer has lowercase=False"):
         built.check_tokenizer(words(10, lowercase=False))

@@ -1,4 +1,4 @@
-"""Several processes: the same bytes as one process, even if they are killed at any moment."""
+"""Several processes: the same bytes as with one process, even if they are killed at any time."""
 
 import multiprocessing
 import os
@@ -83,7 +83,7 @@ def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
         if num_done == 3:
             multiprocessing.active_children()[0].kill()
 
-    with pytest.raises(ChildProcessError, match=r"process has died.*run the same again"):
+    with pytest.raises(ChildProcessError, match=r"process has died.*run the build again"):
         build_store(corpus, words(20), tmp_path / "store", workers=2, progress=kill_one)
     assert len(list((tmp_path / "store.building").glob("0*"))) >= 3
     assert contents(build_store(corpus, words(20), tmp_path / "store").directory) == undisturbed
