@@ -1,1 +1,1 @@
-"""Pretraining and fine-tuning, and the parts they share."""
+"""Pretraining, fine-tuning and the code they share."""

@@ -1,4 +1,4 @@
-"""What both kinds of training do beside the steps of `fit`: speed, logs, and stopping on Ctrl-C."""
+"""Callbacks of both kinds of training: throughput, logs and stopping on Ctrl-C."""
 
 import contextlib
 import dataclasses
@@ -18,33 +18,33 @@ from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike, Tensor
 
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
-_NOTICE = b"\nStopping after this step or evaluation. Press Ctrl-C again to stop at once.\n"
-_DUPLICATES = ("mlm_loss", "nsp_loss")  # the cross entropies again, but averaged over batches
+_NOTICE = b"\nStopping after this step or evaluation. Press Ctrl-C again to stop immediately.\n"
+_DUPLICATES = ("mlm_loss", "nsp_loss")  # same as the cross entropies, but averaged over batches
 
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run has come.
+    """Progress of a run.
 
     Attributes:
-        step: Number of optimizer steps done.
+        step: Number of completed optimizer steps.
     """
 
     step: int = 0
 
 
 class Throughput(keras.callbacks.Callback):
-    """Counts the steps and adds `sequences/s` and `tokens/s` to the logs and the progress bar.
+    """Counts the steps and adds `sequences/s` and `tokens/s` to the logs and progress bar.
 
-    Both are means since the last evaluation. They exclude evaluations and the first step, which
-    builds the graph. Tokens include padding: `max_len` per row.
+    Both are averages since the last evaluation. They exclude evaluations and the first step,
+    which builds the graph. Tokens include padding: `max_len` per row.
 
-    Place it before the callbacks that read `progress` or show the logs.
+    Put it before the callbacks that read `progress` or show the logs.
 
     Args:
-        progress: Its `step` is incremented.
-        batch_size: Rows in a batch, B, over all devices together.
-        max_len: Tokens in a row, T. With `None`, for rows of many lengths, `tokens/s` is omitted.
+        progress: Its `step` is incremented after each batch.
+        batch_size: Rows per batch, B, summed over all devices.
+        max_len: Tokens per row, T. `None` means that row lengths vary; `tokens/s` is then omitted.
     """
 
     def __init__(self, progress: Progress, batch_size: int, max_len: int | None) -> None:
@@ -83,15 +83,15 @@ class Throughput(keras.callbacks.Callback):
 
 
 class RunLog(keras.callbacks.Callback):
-    """Writes the metrics of each evaluation to `metrics.jsonl` and to TensorBoard's files.
+    """Writes the metrics of each evaluation to `metrics.jsonl` and TensorBoard.
 
     Each line of `metrics.jsonl` is a JSON object with `step`, `learning_rate`, the training
-    metrics since the last evaluation under Keras's names, the held-out metrics with the prefix
-    `val_`, and the speed.
+    metrics since the last evaluation under their Keras names, the held-out metrics with the prefix
+    `val_`, and the throughput.
 
     Args:
         run_dir: The folder of the run.
-        progress: Provides the step.
+        progress: Provides the current step.
     """
 
     def __init__(self, run_dir: PathLike, progress: Progress) -> None:
@@ -124,7 +124,7 @@ class RunLog(keras.callbacks.Callback):
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return metrics as JSON can hold them: `None` for values that are not finite."""
+    """Replace metrics that are not finite with `None`, because JSON has no NaN or infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
@@ -138,7 +138,7 @@ def _tag(name: str) -> str:
 
 
 def _write_scalar(tag: str, value: float) -> None:
-    # tf.summary.scalar would need the tensorboard package, which only reading the files needs.
+    # tf.summary.scalar needs the tensorboard package, which is otherwise only needed for viewing.
     metadata = tf.compat.v1.SummaryMetadata(
         plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
     )
@@ -153,7 +153,7 @@ class TrainingInterrupted(KeyboardInterrupt):
 def interruptible() -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C sets. The second Ctrl-C ends the program.
 
-    Outside the main thread, where Python handles no signals, nothing sets the event.
+    Outside the main thread the event is never set, because Python handles signals only there.
     """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -164,7 +164,7 @@ def interruptible() -> Iterator[threading.Event]:
     def set_event(signal_number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, previous)
         event.set()
-        os.write(2, _NOTICE)  # not print(): the signal may interrupt one
+        os.write(2, _NOTICE)  # print() is not safe here: the signal may have interrupted a print
 
     signal.signal(signal.SIGINT, set_event)
     try:

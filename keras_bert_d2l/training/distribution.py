@@ -1,4 +1,4 @@
-"""Distribution over several devices: the name of a `tf.distribute` strategy and its checks."""
+"""Training on several devices with `tf.distribute`: create a strategy and check the batch size."""
 
 import contextlib
 import functools
@@ -8,46 +8,46 @@ import tensorflow as tf
 
 
 def make_strategy(name: str | None, tpu: str | None = None) -> tf.distribute.Strategy | None:
-    """Return the strategy that distributes training over devices.
+    """Return the `tf.distribute` strategy for a name.
 
     Args:
         name: `None` (one device), `"mirrored"` (all GPUs of this machine, or its CPU devices) or
             `"tpu"`.
         tpu: Name or address of the TPU. `None` means the TPU of this machine (a TPU VM).
 
-    Returns: a `tf.distribute.Strategy`, or `None` for one device.
+    Returns: the strategy, or `None` for one device.
 
     Raises:
-        RuntimeError: The device does not exist, or the backend of Keras is not TensorFlow.
+        RuntimeError: The device does not exist, or the Keras backend is not TensorFlow.
     """
     if name is None:
         return None
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
-            f"The strategy {name!r} needs the TensorFlow backend of Keras. Received: the backend "
-            f"{keras.backend.backend()!r}; unset KERAS_BACKEND, or train without a strategy."
+            f"The strategy {name!r} requires the TensorFlow backend of Keras. Received: the "
+            f"backend {keras.backend.backend()!r}; unset KERAS_BACKEND or omit the strategy."
         )
     return _tpu_strategy(tpu or "local") if name == "tpu" else _mirrored_strategy()
 
 
 def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[object]:
-    """Return the context in which to create a model for the strategy."""
+    """Return the context manager under which to create a model for the strategy."""
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy | None) -> None:
-    """Raise `ValueError` unless every device gets the same number of rows per batch."""
+    """Raise `ValueError` unless the batch can be split evenly over the devices."""
     replicas = 1 if strategy is None else strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise ValueError(
-            "`batch_size` counts the rows on all devices together and must be a multiple of the "
+            "`batch_size` is the total over all devices and must be a multiple of the "
             f"number of devices. Received: batch_size={batch_size} for {replicas} devices."
         )
 
 
 @functools.cache
 def _mirrored_strategy() -> tf.distribute.Strategy:
-    # Cached, because TensorFlow confuses the collective operations of two strategies in a process.
+    # Cached because TensorFlow mixes up the collective ops of two strategies in one process.
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])
 
@@ -57,9 +57,9 @@ def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except Exception as error:  # TensorFlow, the network and the cloud's metadata raise many types
+    except Exception as error:  # TensorFlow, the network and the cloud metadata raise many types
         raise RuntimeError(
-            f"The TPU {tpu!r} cannot be used: {str(error).partition('. ')[0]:.200}. Training on a "
-            "TPU needs a TPU VM with the package tensorflow-tpu, or the name of a reachable TPU."
+            f"Cannot connect to the TPU {tpu!r}: {str(error).partition('. ')[0]:.200}. Training "
+            "on a TPU requires a TPU VM with the package tensorflow-tpu, or a reachable TPU's name."
         ) from error
     return tf.distribute.TPUStrategy(resolver)

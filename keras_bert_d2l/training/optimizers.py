@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bert_d2l.types import Tensor
 
-# Names of the weights without decay: biases and the parameters of layer normalization.
+# Names of the weights without weight decay: biases and the layer normalization parameters.
 _NOT_DECAYED = ("bias", "gamma", "beta")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
@@ -25,10 +25,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         peak: Learning rate at the end of the warm-up.
-        warmup_steps: Number of warm-up steps. With a warm-up, the first step has the rate 0.
+        warmup_steps: Number of warm-up steps. If positive, the first step has the rate 0.
         total_steps: Step at which the rate reaches 0.
-        decay_from_start: Start the decay line at step 0 instead of at the peak. Google's code does
-            this, so its rate drops by the share `warmup_steps / total_steps` after the warm-up.
+        decay_from_start: Start the linear decay at step 0 instead of at the peak. Google's code
+            does this, so its rate drops by `peak * warmup_steps / total_steps` after the warm-up.
 
     Raises:
         ValueError: `warmup_steps` is negative or not below `total_steps`.
@@ -97,15 +97,15 @@ class BERTAdamW(keras.optimizers.Optimizer):
     Args:
         learning_rate: A float or a schedule.
         weight_decay: Fraction of a weight that is subtracted, per unit of learning rate.
-        beta_1: Decay rate of the first moment.
-        beta_2: Decay rate of the second moment.
+        beta_1: Exponential decay rate of the first moment.
+        beta_2: Exponential decay rate of the second moment.
         epsilon: Added to the square root of the second moment.
         clip_norm: Maximum global norm of the gradient. `None` disables clipping.
-        bias_correction: Correct for moments that start at zero, as PyTorch does and Google's
+        bias_correction: Correct the bias of moments that start at zero, as in PyTorch. Google's
             code does not.
-        layer_decay: Factor between the learning rates of each encoder block and the block below;
-            the embeddings come last. The heads and the pooler train at the full rate. 1 means one
-            rate for all layers. Source: Clark et al. 2020 (ELECTRA), appendix A.
+        layer_decay: Factor by which the learning rate shrinks from each encoder block to the one
+            below, down to the embeddings. The heads and the pooler use the full rate. 1 means the
+            same rate for all layers. Source: Clark et al. 2020 (ELECTRA), appendix A.
         name: Name of the optimizer.
         **options: Other arguments of `keras.optimizers.Optimizer`; see `OptimizerOptions`.
 
@@ -169,17 +169,17 @@ class BERTAdamW(keras.optimizers.Optimizer):
     def _all_reduce_sum_gradients(
         self, grads_and_vars: Iterable[tuple[Tensor, keras.Variable]]
     ) -> list[tuple[Tensor, keras.Variable]]:
-        """Sum over replicas, then clip. Keras's TensorFlow optimizer calls this once per step."""
+        """Sum gradients over replicas, then clip. The TensorFlow backend calls this every step."""
         import tensorflow as tf
 
         # The gradient of an embedding is sparse, and several slices may belong to the same row.
-        # Converting adds them up, which must happen before anything is squared.
+        # Converting to a dense tensor adds them, which must happen before squaring.
         pairs = [(tf.convert_to_tensor(g), v) for g, v in grads_and_vars]
         gradients, variables = zip(*super()._all_reduce_sum_gradients(pairs), strict=True)
         return list(zip(self._clip(list(gradients)), variables, strict=True))
 
     def _clip_gradients(self, grads: list[Tensor]) -> list[Tensor]:
-        # On TensorFlow, the gradients of the replicas are not yet summed here (see above).
+        # With TensorFlow, the gradients of the replicas are not yet summed here (see above).
         return grads if keras.backend.backend() == "tensorflow" else self._clip(grads)
 
     def update_step(
@@ -197,12 +197,12 @@ class BERTAdamW(keras.optimizers.Optimizer):
         if self.bias_correction:
             step = ops.cast(self.iterations + 1, dtype)
             power_1, power_2 = ops.power(beta_1, step), ops.power(beta_2, step)
-        # Instead of the moments, correct the learning rate and epsilon: the result is the same.
+        # Correcting the learning rate and epsilon is equivalent to correcting the moments.
         correction = ops.sqrt(1 - power_2)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
-            # One fused operation: each of the operations below reads and writes all weights.
+            # One fused operation is faster: each operation below reads and writes all weights.
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=first.value.handle,
@@ -238,10 +238,10 @@ class BERTAdamW(keras.optimizers.Optimizer):
 
 
 def depths_below_the_head(paths: list[str]) -> list[int]:
-    """Return the number of layers between each weight and the heads, given the weights' paths.
+    """Return the number of layers between each weight and the heads, given the weight paths.
 
-    Heads, the pooler and the final normalization are at depth 0, the last block at 1, the first of
-    L blocks at L, and the embeddings at L + 1.
+    The heads, the pooler and the final normalization have depth 0, the last block 1, the first of
+    L blocks L, and the embeddings L + 1.
     """
     blocks = [int(match[1]) for path in paths if (match := _IN_A_BLOCK.search(path))]
     num_blks = max(blocks, default=-1) + 1

@@ -1,8 +1,8 @@
-"""Records of options: one typed definition for Python, the command line and YAML.
+"""Option records: one typed definition for Python, the command line and YAML.
 
-A record is a frozen dataclass. The annotation of a field says which values it takes, its default
-is the default everywhere, and its entry in the class docstring is the help text of the command.
-This module imports neither TensorFlow nor Keras, so that `--help` answers at once.
+A record is a frozen dataclass. The annotation of a field defines its valid values, the default
+applies everywhere, and the entry in the class docstring is the help text on the command line.
+This module imports neither TensorFlow nor Keras, so that `--help` is fast.
 """
 
 import dataclasses
@@ -19,16 +19,16 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.types import PathLike
 
 Check = Callable[[str, object], object]
-"""Takes the name and the value of an option; returns the value as the record keeps it."""
+"""Function that takes the name and the value of an option and returns the normalized value."""
 
 
 def out_of_range(name: str, value: object, expected: str) -> ValueError:
-    """Return the error for an option with an unsuitable value."""
+    """Return the error for an invalid value of an option."""
     return ValueError(f"`{name}` must be {expected}. Received: {name}={value!r:.120}.")
 
 
 def at_least(minimum: int) -> Check:
-    """Return the check of an integer option."""
+    """Return a check for integers of at least `minimum`."""
 
     def check(name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -40,7 +40,7 @@ def at_least(minimum: int) -> Check:
 
 def number(name: str, value: object) -> float:
     """Return the value of an option as a float, or raise `ValueError` if it is not finite."""
-    try:  # YAML 1.1 reads 1e-3, which has no point, as a string
+    try:  # YAML 1.1 reads 1e-3 as a string, because it has no decimal point
         found = float(value) if isinstance(value, str) else value
     except ValueError:
         found = None
@@ -50,7 +50,7 @@ def number(name: str, value: object) -> float:
 
 
 def in_range(expected: str, fits: Callable[[float], bool]) -> Check:
-    """Return the check of a number that has to be in a range, which `expected` describes."""
+    """Return a check for numbers in a range. `expected` describes the range in error messages."""
 
     def check(name: str, value: object) -> float:
         found = number(name, value)
@@ -62,18 +62,18 @@ def in_range(expected: str, fits: Callable[[float], bool]) -> Check:
 
 
 def absolute_path(name: str, value: object) -> str:
-    """Return a path that means the same file in any working directory."""
+    """Return the absolute path, with `~` expanded."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise out_of_range(name, value, "a path")
     return os.path.abspath(os.path.expanduser(value))
 
 
 def required(what: str) -> Check:
-    """Return a check that only refuses `None`, with an error that says `what` is missing."""
+    """Return a check that rejects `None` with an error that `what` is missing."""
 
     def check(name: str, value: object) -> object:
         if value is None:
-            raise ValueError(f"`{name}` is missing: name {what}.")
+            raise ValueError(f"`{name}` is missing: specify {what}.")
         return value
 
     return check
@@ -97,7 +97,7 @@ def _choice(allowed: tuple[object, ...], name: str, value: object) -> object:
     return value
 
 
-# The types of fields that several records have.
+# Field types shared by several records.
 FilePath = Annotated[str, absolute_path]
 Text = Annotated[str, _text]
 Switch = Annotated[bool, _switch]
@@ -109,7 +109,7 @@ Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionRecord:
-    """Base class of the records: checks its fields, reads and writes YAML."""
+    """Base class of the option records. Checks the fields, and reads and writes YAML."""
 
     command: ClassVar[str]
 
@@ -118,14 +118,14 @@ class OptionRecord:
             self._set(field.name, self.normal_form(field.name, getattr(self, field.name)))
 
     def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # a frozen record completes itself
+        object.__setattr__(self, name, value)  # the dataclass is frozen
 
     @classmethod
     def normal_form(cls, name: str, value: object) -> object:
-        """Return the value of an option as the record keeps it: paths absolute, numbers floats.
+        """Return the normalized value of an option, such as an absolute path or a float.
 
         Raises:
-            ValueError: The option does not take such a value.
+            ValueError: The option is unknown, or the value is invalid.
         """
         cls.check_known([name])
         is_optional, check = _checks(cls)[name]  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ class OptionRecord:
 
     @classmethod
     def check_known(cls, options: Iterable[str]) -> None:
-        """Raise `ValueError` for the name of an option that the record does not have."""
+        """Raise `ValueError` for an unknown option name."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:
@@ -141,10 +141,10 @@ class OptionRecord:
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Self:
-        """Return the record of a dictionary of options.
+        """Create a record from a dictionary of options.
 
         Raises:
-            ValueError: An option is unknown, missing, or has an unsuitable value.
+            ValueError: An option is unknown or missing, or has an invalid value.
         """
         cls.check_known(options)
         missing = dict.fromkeys(
@@ -160,7 +160,7 @@ class OptionRecord:
             FileNotFoundError: The file does not exist.
             ValueError: The file is not YAML, is not a mapping, or has an unknown option.
         """
-        import yaml  # here, because `--help` does not need it
+        import yaml  # imported here because `--help` does not need it
 
         name = os.fspath(path)
         try:
@@ -168,11 +168,11 @@ class OptionRecord:
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
-        if options is None:  # nothing but comments
+        if options is None:  # the file contains only comments
             return {}
         if not isinstance(options, dict):
             raise ValueError(
-                f"{name!r} must hold options, one `name: value` per line. "
+                f"{name!r} must contain options, one `name: value` per line. "
                 f"Received: {options!r:.80}."
             )
         try:
@@ -186,7 +186,7 @@ class OptionRecord:
         import yaml
 
         header = (
-            f"# The options of this run, as `keras-bert-d2l {self.command} --config` reads them.\n"
+            f"# Options of this run; reuse them with `keras-bert-d2l {self.command} --config`.\n"
         )
         fields = dataclasses.asdict(self)
         own_first = {name: fields[name] for name in type(self).__annotations__ if name in fields}
@@ -199,7 +199,7 @@ class OptionRecord:
 
 @functools.cache
 def _checks(record: type[OptionRecord]) -> dict[str, tuple[bool, Check]]:
-    """Return, for each field, whether it may be `None`, and the check of other values."""
+    """Return for each field whether it may be `None`, and the check for other values."""
     hints = typing.get_type_hints(record, include_extras=True)
     return {field.name: _check(hints[field.name]) for field in dataclasses.fields(record)}
 
@@ -210,7 +210,7 @@ def _check(hint: Any) -> tuple[bool, Check]:
     if typing.get_origin(kind) is Literal:
         checks = [functools.partial(_choice, typing.get_args(kind))]
     else:
-        checks = kind.__metadata__[::-1]  # the outermost first
+        checks = kind.__metadata__[::-1]  # outermost first
 
     def check(name: str, value: object) -> object:
         for one in checks:

@@ -1,11 +1,11 @@
-"""The folder of a run, of pretraining or of fine-tuning: its files and its checkpoints.
+"""The folder of a pretraining or fine-tuning run: its files and checkpoints.
 
 - `run.yaml`: the options;
-- `best/`: the checkpoint with the best evaluation, which `load_pretrained` reads;
-- `last/`: the whole training state, from which an interrupted run resumes;
+- `best/`: the checkpoint with the best evaluation, for `load_pretrained`;
+- `last/`: the complete training state, from which an interrupted run resumes;
 - `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation.
 
-A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is a checkpoint, too.
+A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint.
 """
 
 import json
@@ -23,7 +23,7 @@ STATE_FILE, OPTIMIZER_FILE = "training_state.json", "optimizer.safetensors"
 
 
 class RunFolder:
-    """Paths in the folder of a run, and what every run does with them.
+    """Paths in the folder of a run, and operations on them.
 
     Args:
         path: The folder.
@@ -43,13 +43,13 @@ class RunFolder:
         return os.fspath(self.path)
 
     def is_pretraining(self) -> bool:
-        """Whether this is a pretraining run. Fine-tuning writes no `config.json` here."""
+        """Whether this is a pretraining run. Fine-tuning does not write `config.json` here."""
         return self.options_file.is_file() and self.config_file.is_file()
 
     def repair(self) -> None:
-        """Finish what a process was doing when it was killed while replacing a checkpoint."""
+        """Complete the replacement of a checkpoint if a process was killed during it."""
         for folder in (self.best, self.last):
-            if (old := _in_place_or_aside(folder)) != folder:  # the new one is not yet in its place
+            if (old := _in_place_or_aside(folder)) != folder:  # the new one is not in place
                 os.replace(old, folder)
             for ending in ("old", "tmp"):
                 for leftover in self.path.glob(f".{folder.name}.*.{ending}"):
@@ -67,34 +67,34 @@ class RunFolder:
             raise damaged(self.state_file, error) from error
 
     def check_new(self) -> None:
-        """Raise `FileExistsError` unless a new run may be written to the folder.
+        """Raise `FileExistsError` unless the folder can be used for a new run.
 
-        A lone `run.yaml` does no harm: fine-tuning from files writes it first.
+        A `run.yaml` alone is allowed, because fine-tuning on files writes it first.
         """
         name = os.fspath(self.path)
         if self.state_file.is_file():
             step = self.read_state().get("step")
             reached = "" if step is None else f" at step {step}"
             raise FileExistsError(
-                f"{name!r} already holds a run{reached}: resume it (`resume=True`, or `--resume` "
-                "on the command line), or name another folder for the new run."
+                f"{name!r} already contains a run{reached}. Resume it (`resume=True`, or "
+                "`--resume` on the command line), or choose a different folder for the new run."
             )
         files = self.path.iterdir() if self.path.is_dir() else [self.path]
         if self.path.exists() and any(file != self.options_file for file in files):
             raise FileExistsError(
-                f"{name!r} is not empty, and holds no run: name a new or an empty folder."
+                f"{name!r} is not empty and does not contain a run. Choose a new or empty folder."
             )
 
     def make(self) -> None:
         """Create the folder.
 
         Raises:
-            PermissionError: The folder cannot be written.
+            PermissionError: The folder is not writable.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         if not os.access(self.path, os.W_OK):
             raise PermissionError(
-                f"{os.fspath(self.path)!r} is not writable: name another folder for the run."
+                f"{os.fspath(self.path)!r} is not writable. Choose a different folder for the run."
             )
 
     def metrics(self) -> list[dict[str, float]]:
@@ -103,7 +103,7 @@ class RunFolder:
         return [{k: math.nan if v is None else v for k, v in line.items()} for line in lines]
 
     def drop_metrics_after(self, step: int) -> None:
-        """Remove the metrics of steps that are about to be repeated."""
+        """Remove the metrics of later steps, which are about to be repeated."""
         kept = [line for line in self._metrics_lines() if json.loads(line)["step"] <= step]
         write_text(self.metrics_file, "".join(f"{line}\n" for line in kept))
 
@@ -121,24 +121,24 @@ def checkpoint_folder(path: PathLike) -> pathlib.Path:
         path: The folder of a pretraining or fine-tuning run, or a checkpoint.
 
     Raises:
-        FileNotFoundError: The run stopped before its first checkpoint.
+        FileNotFoundError: The run was stopped before its first checkpoint.
     """
     run = RunFolder(path)
     if not run.options_file.is_file() and not run.metrics_file.is_file():
         return run.path
-    # Only look: the files may belong to a process that is still training.
+    # Change nothing: the files may belong to a process that is still training.
     best, last = map(_in_place_or_aside, (run.best, run.last))
     if best.is_dir():
         return best
-    if not (last / CONFIG_FILE).is_file():  # fine-tuning keeps only the training state there
+    if not (last / CONFIG_FILE).is_file():  # `last/` of a fine-tuning run is not a checkpoint
         raise FileNotFoundError(
-            f"The run {os.fspath(path)!r} stopped within its first epoch and has no checkpoint "
-            "yet: resume it first."
+            f"The run {os.fspath(path)!r} was stopped during its first epoch and has no "
+            "checkpoint yet. Resume it first."
         )
     return last
 
 
 def _in_place_or_aside(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder, or the place where a process that is replacing it has moved it."""
+    """Return the folder, or its backup if a process is replacing the folder."""
     aside = sorted(folder.parent.glob(f".{folder.name}.*.old"))
     return aside[-1] if aside and not folder.exists() else folder

@@ -1,4 +1,4 @@
-"""A random seed for a model's first weights and dropout that leaves the process unchanged."""
+"""Seed a model's initial weights and dropout without changing the global random state."""
 
 import contextlib
 import random
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the generator from which Keras draws its own seeds, and restore it afterwards."""
+    """Seed the generator from which Keras draws its seeds, and restore its state afterwards."""
     state = random.getstate()
     random.seed(seed)
     try:

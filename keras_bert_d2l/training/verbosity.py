@@ -1,4 +1,4 @@
-"""How much a run prints: the argument `verbose` of `keras.Model.fit`."""
+"""Verbosity of a run: the argument `verbose` of `keras.Model.fit`."""
 
 import functools
 import sys
@@ -12,7 +12,7 @@ def verbosity(verbose: Verbose) -> int:
     """Return 0 (silent), 1 (progress bar) or 2 (one line per evaluation)."""
     if verbose != "auto":
         return verbose
-    # Without a terminal, every update of a progress bar would become a line of its own.
+    # Without a terminal, every update of the progress bar would be a separate line.
     return 1 if sys.stdout.isatty() or "ipykernel" in sys.modules else 2
 
 

@@ -1,4 +1,4 @@
-"""A small text about six topics, and options for a training run that takes a second."""
+"""A small text about six topics and options for a one-second training run."""
 
 import random
 

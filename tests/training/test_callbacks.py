@@ -18,7 +18,7 @@ from keras_bert_d2l.training.callbacks import (
 
 @pytest.fixture
 def fit():
-    """A function that trains a small model for three epochs of four steps with callbacks."""
+    """Return a function that trains a small model with callbacks: three epochs of four steps."""
 
     def fit(*callbacks):
         model = keras.Sequential([keras.layers.Dense(1)])
@@ -29,7 +29,7 @@ def fit():
     return fit
 
 
-def test_throughput_counts_the_steps_and_adds_the_speed_to_the_log(fit):
+def test_throughput_counts_steps_and_logs_the_speed(fit):
     progress = Progress(step=10)
     history = fit(Throughput(progress, batch_size=2, max_len=5)).history
     assert progress.step == 22
@@ -69,7 +69,7 @@ def test_the_log_has_a_json_line_per_evaluation(fit, tmp_path):
     assert lines[0]["learning_rate"] == pytest.approx(0.01)
 
 
-def test_tensorboard_gets_the_same_metrics(tmp_path):
+def test_tensorboard_logs_the_same_metrics(tmp_path):
     log = RunLog(tmp_path, Progress(step=5))
     log.write({"loss": 2.5, "val_loss": 3.5})
     log.close()
@@ -82,30 +82,30 @@ def test_tensorboard_gets_the_same_metrics(tmp_path):
     assert found == {"train/loss": 2.5, "held_out/loss": 3.5}
 
 
-def test_a_loss_that_is_nan_is_null_in_the_log(tmp_path):
+def test_a_nan_loss_is_logged_as_null(tmp_path):
     log = RunLog(tmp_path, Progress())
     log.write({"loss": math.nan})
     log.close()
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 0, "loss": None}
 
 
-def test_the_first_ctrl_c_sets_the_event_and_the_second_ends_the_program(capfd):
+def test_the_first_ctrl_c_sets_the_event_and_the_second_interrupts_the_program(capfd):
     with interruptible() as event:
         signal.raise_signal(signal.SIGINT)
         assert event.is_set()
-        assert "Press Ctrl-C again to stop at once" in capfd.readouterr().err
+        assert "Press Ctrl-C again to stop immediately" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_the_handler_of_ctrl_c_is_restored():
+def test_the_ctrl_c_handler_is_restored():
     before = signal.getsignal(signal.SIGINT)
     with interruptible():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_outside_the_main_thread_the_handler_of_ctrl_c_is_unchanged():
+def test_the_ctrl_c_handler_is_unchanged_outside_the_main_thread():
     before, events = signal.getsignal(signal.SIGINT), []
 
     def work():

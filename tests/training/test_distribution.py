@@ -23,7 +23,9 @@ def test_the_batch_size_must_be_a_multiple_of_the_number_of_devices():
 
 @pytest.mark.slow
 def test_a_missing_tpu_is_reported_in_one_line():
-    with pytest.raises(RuntimeError, match=r"^The TPU 'local' cannot be used: .*TPU VM") as error:
+    with pytest.raises(
+        RuntimeError, match=r"^Cannot connect to the TPU 'local': .*TPU VM"
+    ) as error:
         make_strategy("tpu")
     assert "\n" not in str(error.value)
 

@@ -6,7 +6,7 @@ from keras_bert_d2l import BERTAdamW, WarmupLinearDecay
 
 
 def adamw_in_numpy(weight, gradients, rate, decay, epsilon, clip_norm, bias_correction):
-    """The equations of Loshchilov and Hutter, in float64."""
+    """Apply the equations of Loshchilov and Hutter in float64."""
     first = second = np.zeros_like(weight)
     for step, gradient in enumerate(gradients, 1):
         norm = np.sqrt((gradient**2).sum())
@@ -25,7 +25,7 @@ def adamw_in_numpy(weight, gradients, rate, decay, epsilon, clip_norm, bias_corr
 def test_five_steps_match_the_equations(bias_correction, clip_norm):
     rng = np.random.default_rng(0)
     start, gradients = rng.normal(size=(4, 3)), rng.normal(size=(5, 4, 3))
-    gradients[1] *= 1e-6  # so small that epsilon matters
+    gradients[1] *= 1e-6  # small enough for epsilon to matter
     weight = keras.Variable(start, dtype="float32", name="kernel")
     optimizer = BERTAdamW(1e-2, clip_norm=clip_norm, bias_correction=bias_correction)
     for gradient in gradients:
@@ -58,7 +58,7 @@ def test_clipping_uses_the_norm_of_all_gradients():
     np.testing.assert_allclose([w.numpy()[0] * -1e3 for w in weights], [0.6, 0.8], rtol=1e-2)
 
 
-def test_sparse_gradients_of_one_row_are_summed_before_they_are_squared():
+def test_sparse_gradients_of_the_same_row_are_summed_before_squaring():
     embedding = keras.layers.Embedding(3, 1, embeddings_initializer="zeros")
     model = keras.Sequential([embedding, keras.layers.Flatten()])
     model.compile(BERTAdamW(1.0, 0.0, beta_1=0.0, epsilon=1e3, clip_norm=0.5), loss="mae")
@@ -69,13 +69,13 @@ def test_sparse_gradients_of_one_row_are_summed_before_they_are_squared():
     assert embedding.embeddings.numpy()[2, 0] == pytest.approx(0.5e-3, rel=1e-3)
 
 
-def test_the_rate_rises_to_its_peak_and_falls_to_zero():
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
     schedule = WarmupLinearDecay(1.0, warmup_steps=4, total_steps=12)
     rates = [float(schedule(step)) for step in (0, 2, 4, 8, 12, 20)]
     np.testing.assert_allclose(rates, [0, 0.5, 1, 0.5, 0, 0], atol=1e-7)
 
 
-def test_googles_decay_line_starts_at_step_zero():
+def test_decay_from_start_starts_the_decay_at_step_zero():
     schedule = WarmupLinearDecay(1.0, warmup_steps=2, total_steps=10, decay_from_start=True)
     rates = [float(schedule(step)) for step in (0, 1, 2, 5, 10)]
     np.testing.assert_allclose(rates, [0, 0.5, 0.8, 0.5, 0], atol=1e-7)
@@ -96,7 +96,7 @@ def test_a_clip_norm_of_zero_is_rejected():
         BERTAdamW(clip_norm=0.0)
 
 
-def test_optimizer_and_schedule_survive_their_config():
+def test_optimizer_and_schedule_can_be_restored_from_their_config():
     optimizer = BERTAdamW(
         WarmupLinearDecay(1e-3, 2, 10), 0.1, bias_correction=False, clip_norm=None
     )

@@ -1,4 +1,4 @@
-"""What the records of options promise to Python, to the command line and to run folders."""
+"""Option records in Python, on the command line and in run folders."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ RECORDS = {
     FinetuningOptions: FinetuningArguments,
     TaskRunOptions: TaskRunArguments,
 }
-# Run folders of version 0.1.0 have these files.
+# Run folders of version 0.1.0 contain these files.
 PRETRAINING_YAML = """\
 # The options of this run, as `keras-bert-d2l pretrain --config` reads them.
 corpus:
@@ -89,7 +89,7 @@ precision: float32
     ("record", "content"),
     [(PretrainingOptions, PRETRAINING_YAML), (TaskRunOptions, FINETUNING_YAML)],
 )
-def test_the_options_file_of_version_0_1_0_is_read_and_written_again(record, content, tmp_path):
+def test_an_options_file_of_version_0_1_0_can_be_read_and_rewritten(record, content, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(content)
     options = record.read_yaml(file)
@@ -99,13 +99,13 @@ def test_the_options_file_of_version_0_1_0_is_read_and_written_again(record, con
 
 
 @pytest.mark.parametrize(("record", "arguments"), RECORDS.items())
-def test_the_keyword_arguments_of_a_function_are_the_fields_of_its_record(record, arguments):
+def test_the_keyword_arguments_match_the_fields_of_the_record(record, arguments):
     fields = {field.name for field in dataclasses.fields(record)}
     assert arguments.__annotations__.keys() == fields - {"corpus"}  # a positional argument
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_resumed_run_refuses_an_unknown_option_by_name(record):
+def test_an_unknown_option_of_a_resumed_run_is_rejected_by_name(record):
     with pytest.raises(ValueError, match="Unknown option 'step'"):
         record.normal_form("step", 1)
 
@@ -136,6 +136,6 @@ def test_a_resumed_run_refuses_an_unknown_option_by_name(record):
         ("precision", "float64"),
     ],
 )
-def test_an_unsuitable_value_is_refused_by_the_name_of_its_option(option, value):
+def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value):
     with pytest.raises(ValueError, match=f"`{option}`"):
         TaskRunOptions(**{"task": "tag", "model": "a", "train": "b", option: value})

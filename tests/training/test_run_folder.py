@@ -25,7 +25,7 @@ def resume(run):
     return pretrain(None, run, resume=True, verbose=0)
 
 
-def test_a_folder_that_a_killed_process_moved_aside_is_restored(run):
+def test_a_checkpoint_moved_aside_by_a_killed_process_is_restored(run):
     os.rename(run / "last", run / ".last.123.old")
     shutil.copytree(run / "best", run / ".last.abc.tmp")
     assert resume(run).metrics[-1]["step"] == 1
@@ -48,7 +48,7 @@ def test_an_incomplete_line_of_metrics_is_ignored(run):
     assert resume(run).metrics == expected
 
 
-def test_metrics_of_steps_that_will_be_repeated_are_dropped(run):
+def test_metrics_of_repeated_steps_are_dropped(run):
     expected = RunFolder(run).metrics()
     with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"step": 2, "loss": 1.0}) + "\n")
@@ -80,7 +80,7 @@ def test_a_missing_state_is_named_in_the_error(name, run):
         {"more": 1},
     ],
 )
-def test_a_state_with_other_contents_is_rejected(change, run):
+def test_a_state_with_unexpected_content_is_rejected(change, run):
     path = run / "last" / "training_state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=r"training_state\.json.* is damaged"):
@@ -93,7 +93,7 @@ def test_a_damaged_options_file_is_named_in_the_error(run):
         resume(run)
 
 
-def test_the_folder_of_a_run_means_its_best_checkpoint(run):
+def test_a_run_folder_resolves_to_its_best_checkpoint(run):
     assert checkpoint_folder(run) == run / "best"
     assert checkpoint_folder(run / "last") == run / "last"
     shutil.rmtree(run / "best")
@@ -101,7 +101,7 @@ def test_the_folder_of_a_run_means_its_best_checkpoint(run):
 
 
 @pytest.mark.parametrize("name", ["best", "last"])
-def test_the_checkpoint_of_a_run_is_found_where_a_killed_process_moved_it(name, run):
+def test_a_checkpoint_moved_aside_by_a_killed_process_is_found(name, run):
     if name == "last":
         shutil.rmtree(run / "best")
     os.rename(run / name, run / f".{name}.123.old")

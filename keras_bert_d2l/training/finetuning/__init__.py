@@ -1,1 +1,1 @@
-"""Fine-tuning: from labeled examples to a run folder with the model of a task."""
+"""Fine-tuning: from labeled examples to a run folder with a task model."""

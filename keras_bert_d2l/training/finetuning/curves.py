@@ -1,4 +1,4 @@
-"""Learning curves of a fine-tuning run as a picture."""
+"""Plot the learning curves of a fine-tuning run."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.types import PathLike
 
-if TYPE_CHECKING:  # matplotlib is imported when a picture is drawn
+if TYPE_CHECKING:  # at run time, matplotlib is only imported to draw a plot
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -24,16 +24,16 @@ def draw_curves(
     best_epoch: int | None,
     title: str = "",
 ) -> None:
-    """Draw the loss and, beside it, the metric that chooses the best epoch, as a PNG file.
+    """Plot the loss and the monitored metric side by side and save them as a PNG file.
 
     Args:
-        path: The picture to write.
-        history: The metrics of each epoch; `None` stands for a value that is not finite.
-        points: The training loss within the epochs, as pairs of the number of epochs done, a
-            fraction, and the loss.
-        monitor: The metric of `history` that is drawn beside the loss.
-        best_epoch: The best epoch, counted from 1, or `None` before the first.
-        title: Title of the picture.
+        path: The PNG file to write.
+        history: The metrics of each epoch; `None` marks a value that is not finite.
+        points: The training loss within the epochs, as pairs `(x, loss)`. `x` is the number of
+            epochs done, including fractions.
+        monitor: The metric of `history` that is plotted next to the loss.
+        best_epoch: The best epoch, counted from 1, or `None` if there is none yet.
+        title: Title of the figure.
 
     Raises:
         ImportError: Matplotlib is not installed.
@@ -64,11 +64,11 @@ def draw_curves(
 
 def new_figure() -> "Figure":
     """Return an empty figure, or raise `ImportError` if Matplotlib is not installed."""
-    try:  # not pyplot, which looks for a display and keeps every figure in memory
+    try:  # pyplot would look for a display and keep every figure in memory
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            'Learning curves need Matplotlib: pip install "keras-bert-d2l[tasks]".'
+            'Learning curves require Matplotlib: pip install "keras-bert-d2l[tasks]".'
         ) from error
     return Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
 

@@ -1,4 +1,4 @@
-"""The data of a fine-tuning run: batches for each epoch, scores of the model, facts to report."""
+"""Data of a fine-tuning run: batches for each epoch, evaluation scores and reported facts."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -25,9 +25,9 @@ from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
 Score: TypeAlias = Callable[[TaskModel], Mapping[str, float]]
 
-# The default metric for choosing the best epoch: the first of these that the task has.
+# Default metric for choosing the best epoch: the first of these that is reported for the task.
 _MONITORS = {
-    "classify": ("val_micro_f1", "val_accuracy"),  # texts with several labels have the first
+    "classify": ("val_micro_f1", "val_accuracy"),  # multi-label models report the first
     "regress": ("val_pearson",),
     "tag": ("val_f1", "val_accuracy"),
     "answer": ("val_f1",),
@@ -37,16 +37,16 @@ _MAX_LISTED_LABELS = 6
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """What a model is fine-tuned on and evaluated by.
+    """Training and development data of a fine-tuning run, with its metrics.
 
     Attributes:
-        train: The batches of the training data, for each epoch.
-        dev: The batches of the development data.
-        score: Computes metrics of a model on the development data, by name.
-        sample: The same for a few examples, to find out which metrics there are.
-        monitors: Metrics that can choose the best epoch, the preferred one first.
-        facts: What `metrics.json` reports about the data.
-        fingerprint: Hashes of the data, which must not change for a run to resume.
+        train: The training batches of each epoch.
+        dev: The development batches.
+        score: Computes named metrics of a model on the development data.
+        sample: Like `score`, but on a few examples, to find out which metrics are reported.
+        monitors: Metrics that can select the best epoch, in order of preference.
+        facts: Facts about the data to write to `metrics.json`.
+        fingerprint: Hashes of the data, which must be the same when a run resumes.
     """
 
     train: Batches
@@ -74,26 +74,26 @@ def prepare(
     options: FinetuningOptions,
     say: Callable[[str], None],
 ) -> TaskData:
-    """Return the data in the form that a `Trainer` needs.
+    """Convert the training and development data to the form that a `Trainer` needs.
 
-    Examples are checked against the model before anything is tokenized.
+    Checks examples against the model before tokenizing anything.
 
     Args:
         model: The model.
         train: The training data, as examples or as batches.
         dev: The development data, in the same form as `train`.
         options: The options; `batch_size`, `max_len` and `seed` apply to examples.
-        say: Called with each message for the user.
+        say: Called with each message to print.
 
     Raises:
-        ValueError: The examples do not fit the model, only one of `train` and `dev` is examples,
-            or the batches are none or endless.
+        ValueError: The examples do not fit the model, only one of `train` and `dev` contains
+            examples, or the batches are empty or endless.
     """
     if isinstance(train, TaskExamples) and isinstance(dev, TaskExamples):
         return _of_examples(model, train, dev, options, say)
     if isinstance(train, TaskExamples) or isinstance(dev, TaskExamples):
         raise ValueError(
-            "`train` and `dev` must both be examples, or both batches. Received: "
+            "`train` and `dev` must both be examples or both be batches. Received: "
             f"{type(train).__name__} and {type(dev).__name__}."
         )
     if not callable(train):
@@ -106,14 +106,14 @@ def prepare(
 
 
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
-    """Return the batches of an epoch, as a dataset that knows how many there are."""
+    """Return the batches of an epoch as a dataset of known cardinality."""
     return counted(train(epoch)) if callable(train) else train
 
 
 def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a dataset that knows the number of its batches; Keras warns of others.
+    """Return the dataset with a known cardinality, because Keras warns if it is unknown.
 
-    Counting may take one pass through the data.
+    Counting the batches may take one pass over the data.
     """
     number = int(dataset.cardinality())
     if number == tf.data.UNKNOWN_CARDINALITY:
@@ -121,8 +121,8 @@ def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))
     if number in (tf.data.INFINITE_CARDINALITY, 0):
         raise ValueError(
-            "`train` and `dev` must be batches of one pass through the data. Received: "
-            + ("an endless dataset; remove `.repeat()`." if number else "no batch at all.")
+            "`train` and `dev` must contain the batches of one pass over the data. Received: "
+            + ("an endless dataset; remove `.repeat()`." if number else "an empty dataset.")
         )
     return dataset
 
@@ -133,16 +133,16 @@ def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
     Args:
         config: The architecture of the model.
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
-        max_len: The user's choice. `None` means the model's maximum, but at most 384 for questions.
+        max_len: Requested maximum. `None` means the model's maximum, but at most 384 for questions.
 
     Raises:
-        ValueError: `max_len` exceeds what the model can read.
+        ValueError: `max_len` exceeds the maximum of the model.
     """
     if max_len is None:
         return min(config.max_len, WINDOW_LEN) if task == "answer" else config.max_len
     if max_len > config.max_len:
         raise ValueError(
-            f"`max_len` must be at most {config.max_len}, the longest sequence of the model. "
+            f"`max_len` must be at most {config.max_len}, the model's maximum sequence length. "
             f"Received: max_len={max_len}."
         )
     return max_len
@@ -168,7 +168,7 @@ def _of_examples(
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
     if isinstance(dev, TextExamples) and dev.task == "regress" and len(set(dev.labels or ())) < 2:
-        say("  All its scores are equal, so correlations are 0 and cannot compare epochs")
+        say("  All development scores are equal, so correlations are 0 and cannot rank epochs")
 
     def of_epoch(epoch: int) -> tf.data.Dataset:
         return rows["train"].batches(options.batch_size, epoch=epoch, seed=options.seed)
@@ -177,7 +177,7 @@ def _of_examples(
         size = options.batch_size
         return lambda model: evaluate(model, some, batch_size=size, max_len=max_len).metrics
 
-    # A question too long for a row has no row, and `answer` would refuse it.
+    # A question that is too long for a row has been dropped, and `answer` would reject it.
     scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev
     return TaskData(
         train=of_epoch,
@@ -191,8 +191,8 @@ def _of_examples(
 
 
 def _sample(examples: TaskExamples, size: int) -> TaskExamples:
-    """Return a few examples for which the same metrics are computed as for all."""
-    if isinstance(examples, QuestionExamples):  # questions with and without an answer
+    """Return a few examples that produce the same set of metrics as all examples."""
+    if isinstance(examples, QuestionExamples):  # one question with an answer and one without
         kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
         return examples.subset(kinds.values())
     return examples.subset(range(min(len(examples), size)))

@@ -1,4 +1,4 @@
-"""`finetune`: trains the model of a task and keeps the epoch that does best."""
+"""`finetune`: train a task model and keep the best epoch."""
 
 import json
 import pathlib
@@ -18,11 +18,11 @@ from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
 from keras_bert_d2l.types import PathLike
 
-_NULL_THRESHOLD = "val_null_threshold"  # the name under which `evaluate` reports it, with `val_`
+_NULL_THRESHOLD = "val_null_threshold"  # name of the metric of `evaluate`, with the prefix `val_`
 
 
 class FinetuningResult(NamedTuple):
-    """What `finetune` returns.
+    """Result of `finetune`.
 
     Attributes:
         model: The model, with the weights of the best epoch.
@@ -55,52 +55,51 @@ def finetune(
     verbose: Verbose = "auto",
     **options: Unpack[FinetuningArguments],
 ) -> FinetuningResult:
-    """Train the model of a task, and keep the epoch that does best on development data.
+    """Fine-tune a task model and keep the best epoch on the development data.
 
     The learning rate rises during the warm-up and then falls to 0, as in Devlin et al. 2019. The
-    development data is evaluated after each epoch. The run folder gets `best/`, a checkpoint that
-    `load_pretrained` reads; `last/`, the whole training state; `metrics.json`; `metrics.jsonl`
-    (one line per epoch); `curves.png`; and `tensorboard/`.
+    model is evaluated on the development data after each epoch. The run folder contains `best/`, a
+    checkpoint for `load_pretrained`; `last/`, the complete training state; `metrics.json`;
+    `metrics.jsonl` (one line per epoch); `curves.png`; and `tensorboard/`.
 
-    Ctrl-C ends the run after the current step and saves it; a second Ctrl-C ends it at once. With
-    `resume`, the run continues from there and ends with exactly the weights of an uninterrupted
-    run. The state is also saved after each epoch and every five minutes, from where a killed run
-    resumes.
+    Ctrl-C saves the run and stops it after the current step; a second Ctrl-C stops it immediately.
+    With `resume`, the run continues from there and ends with exactly the weights of an
+    uninterrupted run. The state is also saved after each epoch and every five minutes, so a killed
+    run resumes from the last save.
 
     Args:
-        model: The model. Its tokenizer, if it has one, is saved with it.
-        train: The examples that `read_examples` returns. Or one pass of batches `(features,
-            labels)` or `(features, labels, weights)`, or a function that takes the number of an
-            epoch, from 0, and returns such batches. If a dataset shuffles by itself, a resumed run
-            sees another order than an uninterrupted one.
+        model: The task model. Its tokenizer, if it has one, is saved with it.
+        train: Examples, as returned by `read_examples`. Or a dataset of batches `(features,
+            labels)` or `(features, labels, weights)` for one pass over the data, or a function
+            that takes the epoch number, counted from 0, and returns such a dataset. If a dataset
+            shuffles by itself, a resumed run sees a different order from an uninterrupted one.
         dev: The development data, as examples or as batches.
-        run_dir: The folder of the run: new or empty, or with `resume` that of an earlier run.
-        score: Called after each epoch to compute additional metrics of the development data, whose
-            names get the prefix `val_`. Also called before the first epoch if `monitor` may be one
-            of them.
-        facts: Added to `metrics.json`.
+        run_dir: The run folder. It must be new or empty, unless `resume` is set.
+        score: Function that computes additional metrics after each epoch. Their names get the
+            prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
+        facts: Additional entries for `metrics.json`.
         resume: Continue the run in `run_dir`. The model must be created in the same way, and the
             options and the data must be the same.
-        callbacks: Additional Keras callbacks. Each epoch is a call of `fit`. A callback that sets
-            `model.stop_training` ends the run; its last epoch counts as it is, and `resume`
-            continues with the next one. Use `patience` instead of `EarlyStopping`, which counts
-            the epochs of a single call of `fit`.
+        callbacks: Additional Keras callbacks. Each epoch is a separate call of `fit`. A callback
+            that sets `model.stop_training` ends the run; the epoch counts as finished, and
+            `resume` continues with the next one. Use `patience` instead of `EarlyStopping`, which
+            only counts the epochs within one call of `fit`.
         verbose: As in `keras.Model.fit`.
-        **options: The fields of `FinetuningOptions`. `monitor` is the metric that chooses the best
+        **options: The fields of `FinetuningOptions`. `monitor` is the metric that selects the best
             epoch, for example `"val_f1"`. Higher is better, unless its name ends in loss, entropy
-            or error; the lower `val_loss` decides between equal values. `None` means the metric of
-            the task, `val_accuracy` or `val_loss`.
+            or error; ties go to the lower `val_loss`. `None` means the default metric of the task,
+            `val_accuracy` or `val_loss`.
 
     Returns: the model with the weights of the best epoch, and the metrics.
 
     Raises:
         ValueError: An option is unknown or out of range, the examples do not match the model's
-            task and labels, there are no batches or endless ones, the training diverges from the
-            start, or `resume` finds other options or data.
+            task and labels, the batches are empty or endless, the training diverges from the
+            start, or the options or the data differ from those of the run to resume.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
-        FileNotFoundError: There is no run to resume.
-        ImportError: A library of the extra `[tasks]` is not installed.
-        TrainingInterrupted: A `KeyboardInterrupt`, after Ctrl-C.
+        FileNotFoundError: `run_dir` contains no run to resume.
+        ImportError: A package of the extra `[tasks]` is not installed.
+        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt`.
 
     Example:
 
@@ -119,7 +118,7 @@ def finetune(
         run.check_new()
     try:
         new_figure()
-    except ImportError as error:  # training does not depend on a picture
+    except ImportError as error:  # training continues without the curves
         say(str(error))
     data = prepare(model, train, dev, settings, say)
     if score is not None:
@@ -133,9 +132,9 @@ def finetune(
 
 
 def tuned_null_threshold(run_dir: PathLike) -> float | None:
-    """Return the no-answer threshold that did best on the development data of a run.
+    """Return the best no-answer threshold on the development data of a run.
 
-    `None` means that the folder is not a fine-tuning run, or that all questions have answers.
+    Returns `None` if the folder is not a fine-tuning run or if all questions have answers.
     """
     file = pathlib.Path(run_dir, METRICS_JSON)
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""`finetune_files`: fine-tuning from a checkpoint and data files."""
+"""`finetune_files`: fine-tune a checkpoint on data files."""
 
 import dataclasses
 import os
@@ -33,12 +33,13 @@ def finetune_files(
 ) -> FinetuningResult:
     """Fine-tune a checkpoint on data files.
 
-    Reads the data and the checkpoint, and calls `finetune`. A checkpoint of the same task keeps
-    its head and its labels. A BERT gets a new head for the labels of the training data. Beside
-    what `finetune` writes, the run folder gets `run.yaml`, from which an interrupted run resumes.
+    Reads the data and the checkpoint, then calls `finetune`. A checkpoint of the same task keeps
+    its head and its labels. A plain BERT gets a new head for the labels of the training data. In
+    addition to the files of `finetune`, the run folder contains `run.yaml` with the options, so
+    that an interrupted run can resume.
 
     Args:
-        run_dir: The folder of the run: new or empty, or with `resume` that of an earlier run.
+        run_dir: The run folder. It must be new or empty, unless `resume` is set.
         resume: Continue the run in `run_dir` with its own options.
         callbacks: Additional Keras callbacks.
         verbose: As in `keras.Model.fit`.
@@ -48,11 +49,12 @@ def finetune_files(
     Returns: the model with the weights of the best epoch, and the metrics.
 
     Raises:
-        ValueError: An option is unknown, out of range or contradicts another one, the data does
-            not fit the task or the model, or `resume` finds other options or data.
+        ValueError: An option is unknown, out of range or contradicts another option, the data does
+            not fit the task or the model, or the options or the data differ from those of the run
+            to resume.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FileNotFoundError: The data, the checkpoint or the run is missing.
-        TrainingInterrupted: A `KeyboardInterrupt`, after Ctrl-C.
+        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt`.
 
     Example:
 
@@ -113,15 +115,15 @@ def finetune_files(
 
 
 def _options_of(run: RunFolder, given: dict[str, Any]) -> TaskRunOptions:
-    """Return the options of the run to resume, after comparing them with the given ones."""
+    """Return the options of the run to resume; raise `ValueError` if a given option differs."""
     name = os.fspath(run)
     if not run.options_file.is_file():
         raise FileNotFoundError(
-            f"{name!r} holds no run that can be resumed: it has no {run.options_file.name}."
+            f"{name!r} does not contain a run to resume: {run.options_file.name} is missing."
         )
     if run.is_pretraining():
         raise ValueError(
-            f"{name!r} is a pretraining run: resume it with `keras-bert-d2l pretrain --resume "
+            f"{name!r} is a pretraining run. Resume it with `keras-bert-d2l pretrain --resume "
             f"{name}`, or fine-tune its model with --model {name} --run-dir FOLDER."
         )
     settings = TaskRunOptions.from_dict(TaskRunOptions.read_yaml(run.options_file))
@@ -130,6 +132,6 @@ def _options_of(run: RunFolder, given: dict[str, Any]) -> TaskRunOptions:
             raise ValueError(
                 f"The run {name!r} has {option}={getattr(settings, option)!r} and resumes with its "
                 f"own options. Received: {option}={value!r}; omit it, or start a new run in "
-                "another folder."
+                "a different folder."
             )
     return settings

@@ -1,4 +1,4 @@
-"""The options of fine-tuning, from examples in Python and from files."""
+"""Options for fine-tuning on examples in memory and on files."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Task = Literal["classify", "regress", "tag", "answer"]
 
 def _column(name: str, value: object) -> str | int:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise out_of_range(name, value, "the name of a column, or its number from 1 on")
+        raise out_of_range(name, value, "the name of a column or its number, counted from 1")
     return value
 
 
@@ -41,26 +41,26 @@ _Column = Annotated[str | int, _column]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningOptions(OptionRecord):
-    """How a model is fine-tuned. A resumed run must have the same options.
+    """Options of fine-tuning. A resumed run must have the same options.
 
     Args:
         epochs: Passes over the training data.
-        learning_rate: Peak learning rate, reached after the warm-up; it then falls linearly to 0.
-        warmup: Share of all steps over which the learning rate rises from 0.
+        learning_rate: Peak learning rate, reached after the warm-up; then linear decay to 0.
+        warmup: Fraction of all steps during which the learning rate rises from 0.
         weight_decay: AdamW weight decay.
-        layer_decay: Learning rate of each block as a share of that of the block above it.
+        layer_decay: Learning rate of each block relative to the block above it.
         batch_size: Rows per batch.
-        max_len: Maximum tokens per row. Defaults to the maximum of the model, or 384 for
+        max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
-        seed: Random seed of the order of the examples.
-        class_weights: Weights of labels in the loss. Defaults to 1 for each label.
-        monitor: Metric that decides which epoch is best, such as val_matthews. Defaults to
-            accuracy, the F1 of spans and answers, or Pearson's r.
+        seed: Random seed for the order of the examples.
+        class_weights: Weight of each label in the loss. Defaults to 1 for each label.
+        monitor: Metric that selects the best epoch, such as val_matthews. Defaults to accuracy, the
+            F1 of spans and answers, or Pearson's r, depending on the task.
         patience: Stop after this many epochs without improvement. Defaults to never.
-        jit: Compile the training step with XLA, once for each batch length.
+        jit: Compile the training step with XLA, once per batch length.
 
     Raises:
-        ValueError: An option has an unsuitable value.
+        ValueError: An option has an invalid value.
     """
 
     command: ClassVar[str] = "finetune"
@@ -83,40 +83,40 @@ class FinetuningOptions(OptionRecord):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskRunOptions(FinetuningOptions):
-    """Everything that decides what a fine-tuning run from files does.
+    """Options of a fine-tuning run on files.
 
     Args:
         task: What to learn: the label of a text or a pair of texts (classify), a number for it
             (regress), the label of every word (tag), or the part of a text that answers a question
             (answer).
         model: Checkpoint of any format to start from, or the folder of a run.
-        train: Training data: TSV, CSV, JSONL (also .gz, .xz), fastText, or a folder with one folder
-            per label; CoNLL or CoNLL-U for tag; SQuAD JSON for answer.
-        dev: Development data, which decide which epoch is best. Defaults to a share of the training
-            data.
-        held_out: Share of the training data that is held out if there are no development data.
-        text: Column of the texts, the words or the questions, by name or number from 1. By default
-            it is found by the usual names.
-        text_b: Column of the second texts of pairs, or of the contexts of questions.
-        label: Column of the labels, scores, tags or answers. With `multi_label` it may name several
-            columns of 0 or 1, separated by commas.
-        id: Column of the names of examples.
-        header: Treat the first row of a table as column names. By default this is detected.
+        train: Training data: TSV, CSV, JSONL (also .gz, .xz), fastText, or a folder with one
+            subfolder per label; CoNLL or CoNLL-U for tag; SQuAD JSON for answer.
+        dev: Development data, used to select the best epoch. Defaults to a held-out part of the
+            training data.
+        held_out: Fraction of the training data to hold out if no development data is given.
+        text: Column of the texts, words or questions: a name, or a number counted from 1. By
+            default, common column names are recognized.
+        text_b: Column of the second texts of pairs, or of the contexts of the questions.
+        label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
+            0 or 1 are allowed, separated by commas.
+        id: Column of the example ids.
+        header: Treat the first row of a table as column names. Detected by default.
         multi_label: Allow any number of labels per text.
-        separator: Separator between several labels of a text.
+        separator: Separator between the labels of a text.
         freeze_encoder: Train only the head and the pooler.
-        freeze_blocks: Freeze the embeddings and this many of the lowest blocks.
-        lora: Freeze the encoder and train low-rank additions to it (LoRA) of this rank.
+        freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
+        lora: Freeze the encoder and train low-rank updates (LoRA) of this rank.
         precision: Keras dtype policy: mixed_bfloat16 suits new GPUs, TPUs and CPUs with
             AVX512_BF16 or AMX; mixed_float16 suits older GPUs.
         **options: The fields of `FinetuningOptions`.
 
     Raises:
-        ValueError: An option is missing, has an unsuitable value or contradicts another one.
+        ValueError: An option is missing, has an invalid value or contradicts another option.
     """
 
     task: Task
-    model: Annotated[FilePath, required("the checkpoint to begin with")]
+    model: Annotated[FilePath, required("the checkpoint to start from")]
     train: Annotated[FilePath, required("the training data")]
     dev: FilePath | None = None
     held_out: ShareOfData = 0.1
@@ -136,7 +136,7 @@ class TaskRunOptions(FinetuningOptions):
         super().__post_init__()
         if self.multi_label and self.task != "classify":
             raise ValueError(
-                "`multi_label` needs the task 'classify'. Received: multi_label=True, "
+                "`multi_label` requires the task 'classify'. Received: multi_label=True, "
                 f"task={self.task!r}."
             )
         chosen = {
@@ -146,9 +146,9 @@ class TaskRunOptions(FinetuningOptions):
         }
         if sum(chosen.values()) > 1:
             raise ValueError(
-                "`freeze_encoder`, `freeze_blocks` and `lora` each choose which weights to train. "
+                "`freeze_encoder`, `freeze_blocks` and `lora` exclude each other. "
                 f"Received: {' and '.join(name for name, is_given in chosen.items() if is_given)}; "
-                "leave all but one out."
+                "choose one of them."
             )
 
 

@@ -1,4 +1,4 @@
-"""What a fine-tuning run from files begins with: the data and the model."""
+"""Load the data and the model of a fine-tuning run on files."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -21,18 +21,18 @@ from keras_bert_d2l.training.seeding import seeded
 def read_data(
     options: TaskRunOptions, say: Callable[[str], None]
 ) -> tuple[TaskExamples, TaskExamples]:
-    """Return the training and the development data of a run.
+    """Read the training and development data of a run.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file does not fit the task, there is nothing to learn from it, or one file
-            has pairs of texts and the other has single texts.
+        ValueError: A file does not fit the task, it has too few labels to learn from, or one file
+            contains pairs of texts and the other single texts.
     """
     train = _read(options, options.train)
     if options.task in ("classify", "tag") and len(train.label_names) < 2 - options.multi_label:
         named = ", ".join(map(repr, train.label_names)) or "no label"
         raise ValueError(
-            f"{train.source}: learning needs at least two labels. Received: {named} "
+            f"{train.source}: training requires at least two labels. Received: {named} "
             f"in {how_many(len(train), 'example')}."
         )
     if options.dev is not None:
@@ -42,7 +42,7 @@ def read_data(
     train, dev = split_examples(train, options.held_out)
     say(
         f"No development data given: {len(dev):,} of {len(train) + len(dev):,} training examples "
-        "are held out as development data, chosen by a hash of their text."
+        "are held out as development data, selected by a hash of their text."
     )
     return train, dev
 
@@ -65,10 +65,10 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
 def load_model(
     options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]
 ) -> TaskModel:
-    """Return the model that a run begins with.
+    """Load the model that a run starts from.
 
     Raises:
-        FileNotFoundError: There is no checkpoint.
+        FileNotFoundError: The checkpoint does not exist.
         ValueError: The checkpoint is damaged or does not fit the task.
     """
     with _policy(options.precision), seeded(options.seed):
@@ -84,23 +84,23 @@ def load_model(
             model = kind(model, tokenizer=tokenizer, **fields)
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
         if options.lora is not None:
-            model.enable_lora(options.lora)  # within `seeded`, as it draws random numbers
+            model.enable_lora(options.lora)  # within `seeded`, because it draws random numbers
         elif options.freeze_encoder or options.freeze_blocks is not None:
             model.freeze_encoder(options.freeze_blocks)
     return model
 
 
 def _labels(train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]) -> tuple[str, ...]:
-    """Return the labels of the training data and, for tags, also of the development data.
+    """Return the labels of the training data and, for tagging, also of the development data.
 
-    A small training file may lack a rare tag. For texts, an additional label is a mistake.
+    A small training file may lack a rare tag. For texts, an additional label is an error.
     """
     further = sorted(set(dev.label_names) - set(train.label_names))
     if train.task != "tag" or not further:
         return train.label_names
     say(
-        "The development data has labels that are not in the training data and cannot be "
-        f"learned: {', '.join(further):.200}."
+        "The development data contains labels that are missing from the training data and cannot "
+        f"be learned: {', '.join(further):.200}."
     )
     return (*train.label_names, *further)
 

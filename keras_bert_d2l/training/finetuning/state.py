@@ -1,6 +1,6 @@
-"""The training state of a fine-tuning run, saved so that the run resumes exactly.
+"""Save and restore the training state of a fine-tuning run, so that it resumes exactly.
 
-`last/` holds the variables of the model (including the seeds of dropout), of the optimizer and of
+`last/` contains the variables of the model (including the dropout seeds), of the optimizer and of
 the current epoch's metrics, and `training_state.json` with the progress.
 """
 
@@ -25,17 +25,17 @@ Metrics = dict[str, float | None]
 
 @dataclasses.dataclass
 class FinetuningProgress(Progress):
-    """How far a fine-tuning run has come.
+    """Progress of a fine-tuning run.
 
     Attributes:
-        step: Number of optimizer steps done.
-        history: The metrics of each finished epoch; `None` stands for a value that is not finite.
-        best_epoch: The best of these epochs, counted from 1, or `None` before the first.
-        monitor: The metric that decides which epoch is the best.
-        batch: Batches done in the current epoch.
-        points: The training loss within epochs: the number of epochs done, a fraction, and the
-            mean loss since the previous point.
-        window: Batches of the epoch before the last point, and their mean loss.
+        step: Number of completed optimizer steps.
+        history: The metrics of each finished epoch; `None` marks a value that is not finite.
+        best_epoch: The best of these epochs, counted from 1, or `None` if there is none yet.
+        monitor: The metric that selects the best epoch.
+        batch: Completed batches of the current epoch.
+        points: The training loss within epochs, as pairs `(x, loss)`. `x` is the number of epochs
+            done, including fractions, and `loss` the mean loss since the previous point.
+        window: Batches of the epoch up to the last point, and their mean loss.
     """
 
     history: list[Metrics] = dataclasses.field(default_factory=list)
@@ -51,13 +51,18 @@ class FinetuningProgress(Progress):
         return None if self.best_epoch is None else self.history[self.best_epoch - 1]
 
     def is_over(self, epochs: int, patience: int | None) -> bool:
-        """Whether all epochs are done, or `patience` epochs brought no improvement."""
+        """Whether all epochs are done or the last `patience` epochs brought no improvement."""
         done = len(self.history)
         waited = done - (self.best_epoch or 0)
         return done >= epochs or waited >= (patience or math.inf)
 
     def add_point(self, num_batches: int, mean: float) -> None:
-        """Record the mean loss of the current epoch so far as a point of the learning curve."""
+        """Add a point to the learning curve.
+
+        Args:
+            num_batches: Batches per epoch.
+            mean: Mean loss of the current epoch so far.
+        """
         before, mean_before = self.window
         loss = (mean * self.batch - mean_before * before) / (self.batch - before)
         if math.isfinite(loss):
@@ -65,7 +70,7 @@ class FinetuningProgress(Progress):
         self.window = (self.batch, mean) if math.isfinite(mean) else (self.batch, 0.0)
 
     def add_epoch(self, metrics: Metrics) -> bool:
-        """Record the metrics of an epoch. Returns whether it is the best so far."""
+        """Record the metrics of an epoch and return whether it is the best so far."""
         best = self.best
         self.history.append(metrics)
         self.batch, self.window = 0, (0, 0.0)
@@ -89,13 +94,13 @@ def save_state(
     progress: FinetuningProgress,
     settings: Mapping[str, object],
 ) -> None:
-    """Write `last/`.
+    """Write the training state to `last/`.
 
     Args:
         run: The run folder.
         model: The compiled model.
-        progress: How far it has come.
-        settings: What must not change for the run to resume.
+        progress: The progress of the run.
+        settings: Options and data hashes that must be the same when the run resumes.
     """
     sync(model)
     with replacing_folder(run.last) as folder:
@@ -112,17 +117,17 @@ def restore_state(
 ) -> FinetuningProgress:
     """Restore a compiled model from `last/`, except for the metrics of the current epoch.
 
-    Returns: how far the run has come.
+    Returns: the progress of the run.
 
     Raises:
-        FileNotFoundError: There is no run.
-        ValueError: A file is damaged, or the run has other settings.
+        FileNotFoundError: The folder contains no run to resume.
+        ValueError: A file is damaged, or the settings of the run are different.
     """
     run.repair()
     if not run.state_file.is_file():
         raise FileNotFoundError(
-            f"{os.fspath(run)!r} holds no run that can be resumed: it has no "
-            f"{run.last.name}/{STATE_FILE}."
+            f"{os.fspath(run)!r} does not contain a run to resume: "
+            f"{run.last.name}/{STATE_FILE} is missing."
         )
     stored: dict[str, Any] = run.read_state()
     try:
@@ -140,10 +145,11 @@ def restore_state(
             )
     read_variables(run.last / _VARIABLES, model.variables)
     read_variables(run.last / OPTIMIZER_FILE, model.optimizer.variables)
-    progress.step = int(model.optimizer.iterations)  # the file has that of the last epoch
+    # The state file only records the step at the end of the last epoch.
+    progress.step = int(model.optimizer.iterations)
     return progress
 
 
 def restore_metrics(run: RunFolder, model: TaskModel) -> None:
-    """Restore the metrics of the current epoch, which Keras resets when `fit` begins."""
+    """Restore the metrics of the current epoch, because Keras resets them when `fit` starts."""
     read_variables(run.last / _METRICS, model.metrics_variables)

@@ -1,4 +1,4 @@
-"""A fine-tuning run in progress: epochs, evaluations and checkpoints."""
+"""The training loop of fine-tuning: epochs, evaluations and checkpoints."""
 
 import contextlib
 import dataclasses
@@ -38,19 +38,19 @@ from keras_bert_d2l.training.run_folder import RunFolder
 METRICS_JSON, CURVES = "metrics.json", "curves.png"
 RESUME_HINT = " Resume with `resume=True`."
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
-_POINTS_PER_EPOCH = 25  # of the training loss, in the learning curve
+_POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
 
 class Trainer:
-    """Trains the model of a task and writes its run folder.
+    """Trains a task model and writes its run folder.
 
     Args:
-        run: The folder.
+        run: The run folder.
         options: The options of the run.
-        model: The model, which is compiled here.
+        model: The model. `Trainer` compiles it.
         data: The training and development data.
-        facts: Added to `metrics.json`.
-        say: Called with each message for the user.
+        facts: Additional entries for `metrics.json`.
+        say: Called with each message to print.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Trainer:
         _compile(model, options, int(batches_of(data.train, 0).cardinality()))
 
     def create(self) -> None:
-        """Check the monitored metric and write the run folder before the first step."""
+        """Check the monitored metric and create the run folder before the first step."""
         self._check_monitor()
         self.run.make()
         self.save()
@@ -80,7 +80,7 @@ class Trainer:
     def restore(self) -> None:
         """Read the training state from the run folder."""
         self.progress = restore_state(self.run, self.model, self._settings())
-        # A process that is killed between writing the two files leaves a line too many.
+        # A process killed between writing the two files leaves one line too many.
         lines = [json.dumps(line) + "\n" for line in self.progress.history]
         write_text(self.run.metrics_file, "".join(lines))
 
@@ -89,13 +89,13 @@ class Trainer:
         save_state(self.run, self.model, self.progress, self._settings())
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> dict[str, Any]:
-        """Do the remaining epochs, then give the model the weights of the best one.
+        """Train the remaining epochs, then load the weights of the best epoch.
 
         Returns: the content of `metrics.json`.
 
         Raises:
             ValueError: The training diverged from the start.
-            TrainingInterrupted: After Ctrl-C; the state is saved.
+            TrainingInterrupted: Ctrl-C was pressed; the state is saved.
         """
         self.say(_describe_model(self.model))
         ending = _EpochEnd()
@@ -114,8 +114,8 @@ class Trainer:
             self.say(f"A callback ended the run after {self._epochs_done()}.")
         if self.progress.best_epoch is None:
             raise ValueError(
-                f"The training diverged: {self.progress.monitor} was never a finite number. "
-                f"Received: learning_rate={self.options.learning_rate}; lower it."
+                f"The training diverged: {self.progress.monitor} was never finite. "
+                f"Received: learning_rate={self.options.learning_rate}; reduce it."
             )
         if self.progress.best_epoch != len(self.progress.history):
             best = native.describe(self.run.best)
@@ -125,15 +125,15 @@ class Trainer:
     def _train_epoch(
         self, log: RunLog, callbacks: list[keras.callbacks.Callback], verbose: int
     ) -> None:
-        """Do an epoch, or what is left of it, and record its metrics."""
+        """Train an epoch, or the remaining part of it, and record its metrics."""
         progress, epoch = self.progress, len(self.progress.history)
         train = batches_of(self.data.train, epoch)
-        if progress.batch:  # creates the metrics' variables, whose values `_Steps` restores
+        if progress.batch:  # create the metric variables; `_Steps` restores their values
             self.model.evaluate(self.data.dev.take(1), verbose=0)
         history = self.model.fit(
             train.skip(progress.batch) if progress.batch else train,
             initial_epoch=epoch,
-            epochs=self.options.epochs,  # `_EpochEnd` ends the call after one
+            epochs=self.options.epochs,  # `_EpochEnd` stops after one epoch
             validation_data=self.data.dev,
             callbacks=callbacks,
             verbose=verbose,
@@ -152,7 +152,7 @@ class Trainer:
         self.say(_describe_epoch(progress, is_best, scores))
 
     def _settings(self) -> dict[str, object]:
-        """What must not change for the run to resume."""
+        """Options and data hashes that must be the same when the run resumes."""
         return {**dataclasses.asdict(self.options), "data": self.data.fingerprint}
 
     def _is_over(self) -> bool:
@@ -162,18 +162,18 @@ class Trainer:
         return f"epoch {len(self.progress.history)} of {self.options.epochs}"
 
     def _check_monitor(self) -> None:
-        """Raise `ValueError` for an unknown metric, before an epoch is trained for nothing."""
+        """Raise `ValueError` for an unknown metric before time is spent on training."""
         if self.options.monitor is None:
             return
         dev = self.data.dev.take(1)
         metrics = self.model.evaluate(dev, verbose=0, return_dict=True)
         known = {f"val_{name}" for name in metrics}
-        if self.options.monitor not in known:  # only then, as scoring may take long
+        if self.options.monitor not in known:  # only if needed, because scoring may be slow
             known |= {f"val_{name}" for name in self.data.sample(self.model)}
         self._monitor(known)
 
     def _monitor(self, known: Iterable[str]) -> str:
-        """Return the name of the metric that decides which epoch is the best."""
+        """Return the name of the metric that selects the best epoch."""
         monitor = self.options.monitor
         if monitor is None:
             return next(name for name in (*self.data.monitors, "val_loss") if name in known)
@@ -198,7 +198,7 @@ class Trainer:
         return metrics
 
     def _draw_curves(self) -> None:
-        with contextlib.suppress(ImportError):  # reported when the run began
+        with contextlib.suppress(ImportError):  # reported at the start of the run
             draw_curves(
                 self.run.path / CURVES,
                 self.progress.history,
@@ -210,10 +210,10 @@ class Trainer:
 
 
 class _Steps(keras.callbacks.Callback):
-    """Counts the steps of an epoch, records their loss, and saves: on Ctrl-C and periodically.
+    """Counts the steps of an epoch, records their loss, and saves periodically and on Ctrl-C.
 
     Raises:
-        TrainingInterrupted: After a step in which `interrupt` was set; the state is saved.
+        TrainingInterrupted: `interrupt` was set during a step; the state is saved.
     """
 
     def __init__(self, trainer: Trainer, interrupt: threading.Event) -> None:
@@ -223,7 +223,7 @@ class _Steps(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         progress = self.trainer.progress
         self._saved_at = time.monotonic()
-        # On resuming, `fit` gets only the remaining batches of the epoch.
+        # In a resumed epoch, `fit` gets only the remaining batches.
         self._num_batches = progress.batch + self.params["steps"]
         if progress.batch:
             restore_metrics(self.trainer.run, self.trainer.model)
@@ -250,13 +250,13 @@ class _Steps(keras.callbacks.Callback):
 
 
 class _EpochEnd(keras.callbacks.Callback):
-    """Ends a call of `fit` after one epoch. Remembers whether another callback ended training."""
+    """Stops `fit` after one epoch and records whether another callback requested the end."""
 
     is_requested = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self.is_requested = self.model.stop_training
-        self.model.stop_training = True  # the next epoch has its own batches
+        self.model.stop_training = True  # each epoch has its own batches
 
 
 def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
@@ -273,7 +273,7 @@ def _describe_model(model: TaskModel) -> str:
     trained = sum(math.prod(weight.shape) for weight in model.trainable_variables)
     return (
         f"Model: {type(model).__name__}, {model.count_params():,} weights, {trained:,} of them "
-        f"trained, {model.dtype_policy.name}"
+        f"trainable, {model.dtype_policy.name}"
     )
 
 
@@ -286,5 +286,5 @@ def _describe_epoch(progress: FinetuningProgress, is_best: bool, scores: Iterabl
     )
     ending = "best so far" if is_best else f"not better than epoch {progress.best_epoch}"
     if progress.best_epoch is None:
-        ending = "no metric to compare"
+        ending = "no finite metric to compare"
     return f"Development data after epoch {len(progress.history)}: {listed}; {ending}"

@@ -1,4 +1,4 @@
-"""The options of a pretraining run."""
+"""Options of a pretraining run."""
 
 import dataclasses
 import math
@@ -34,8 +34,8 @@ DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default
-_WARMUP_SHARE = 0.1  # of the steps
-_NUM_INTERVALS = 20  # evaluations of a run, unless its intervals would be longer than this:
+_WARMUP_SHARE = 0.1  # fraction of the steps
+_NUM_INTERVALS = 20  # evaluations per run, unless the interval would exceed this many steps:
 _LONGEST_INTERVAL = 500
 
 
@@ -57,7 +57,7 @@ def _preset(name: str, value: object) -> str:
 
 
 class Phase(NamedTuple):
-    """Consecutive steps of a run that train on batches of one shape.
+    """Consecutive steps of a run that train on batches of the same shape.
 
     Attributes:
         start: The first step, counted from 0.
@@ -74,56 +74,57 @@ class Phase(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(OptionRecord):
-    """Everything that decides what a pretraining run does.
+    """Options of a pretraining run.
 
     Args:
-        corpus: Training text: a path, several, or `"docstrings"`, see `Corpus.open`. Or the folder
-            of a token store, which brings its vocabulary and its casing; then neither `vocab_size`
-            nor `layout` may be given.
+        corpus: Training text: one or more paths, or `"docstrings"`; see `Corpus.open`. Or the
+            folder of a token store, which comes with its vocabulary and casing, so that neither
+            `vocab_size` nor `layout` may be given.
         layout: Structure of the text: one sentence per line with blank lines between documents,
             running prose, or WikiText headings; auto detects it.
-        vocab: Vocabulary file, a `vocab.txt`. By default a vocabulary is learned from the text.
-        vocab_size: Vocabulary size to learn. Defaults to 8000.
-        lowercase: Lowercase the text and strip accents, or keep both. Defaults to lowercase.
+        vocab: Vocabulary file (`vocab.txt`). By default, a vocabulary is learned from the text.
+        vocab_size: Size of the vocabulary to learn. Defaults to 8000.
+        lowercase: Lowercase the text and strip accents, or keep case and accents. Defaults to
+            lowercase.
         preset: Architecture by name: d2l, tiny, mini, small, medium, base or large. Defaults to
             mini.
-        bert_config: Architecture from a `config.json`, instead of a preset. Its vocabulary size is
-            replaced by that of the vocabulary.
-        init: Checkpoint or run to start from, with its vocabulary and its architecture.
-        steps: Optimizer steps of the whole run.
+        bert_config: Architecture from a `config.json`, instead of a preset. The size of the actual
+            vocabulary replaces its vocabulary size.
+        init: Checkpoint or run to start from, including its vocabulary and architecture.
+        steps: Total number of optimizer steps.
         batch_size: Rows per batch, over all devices.
-        max_len: Maximum tokens per row.
-        short_steps: Steps at the start that train on shorter rows, with as many tokens per batch.
-            The model learns word order sooner; Devlin et al. 2019, appendix A.2, train nine tenths
-            of their steps this way.
+        max_len: Maximum number of tokens per row.
+        short_steps: Steps at the start that train on shorter rows, with the same number of tokens
+            per batch. The model learns word order sooner; Devlin et al. 2019, appendix A.2, train
+            nine tenths of their steps this way.
         short_len: Tokens per row during the short steps, a divisor of `max_len`. Defaults to an
             eighth of `max_len`.
-        objective: What the model learns beside masked tokens: whether the second text follows the
-            first (nsp), their order (sop), or nothing (none), without the next-sentence head and
-            the pooler. Defaults to nsp, where the architecture has that head.
-        masking: Unit that is masked: a token, a whole word, an n-gram of up to 3 words, or a span
-            of up to 10.
-        rows: How examples fill rows: one example per row (padded), several where they fit
+        objective: Objective in addition to masked tokens: predict whether the second text follows
+            the first (nsp), predict their order (sop), or none, which removes the next-sentence
+            head and the pooler. Defaults to nsp if the architecture has that head.
+        masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
+            10 words.
+        rows: How examples fill rows: one example per row (padded), several per row if they fit
             (packed), or batches of similar length (bucketed, not with XLA or on a TPU).
-        short_seq_prob: Share of the examples that are shortened to a random length.
-        learning_rate: Peak learning rate, reached after the warm-up; it then falls linearly to 0.
-        warmup_steps: Steps over which the learning rate rises from 0. Defaults to a tenth of
+        short_seq_prob: Fraction of the examples that are shortened to a random length.
+        learning_rate: Peak learning rate, reached after the warm-up; then linear decay to 0.
+        warmup_steps: Steps during which the learning rate rises from 0. Defaults to a tenth of
             `steps`.
         weight_decay: AdamW weight decay.
-        seed: Random seed of initial weights, dropout, sentence pairs, masks and order.
+        seed: Random seed for initial weights, dropout, sentence pairs, masks and order.
         precision: Keras dtype policy: mixed_bfloat16 suits new GPUs, TPUs and CPUs with
             AVX512_BF16 or AMX; mixed_float16 suits older GPUs.
         jit: Compile the training step with XLA.
         strategy: Devices to train on: all GPUs of this machine (mirrored) or a TPU. Defaults to
             one device.
         tpu: Name of the TPU. Defaults to the TPU of this machine.
-        held_out: Share of the documents held out for evaluation.
-        evaluate_every: Steps between evaluations, each with a checkpoint. Defaults to a twentieth
-            of `steps`, at most 500.
+        held_out: Fraction of the documents held out for evaluation.
+        evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
+            twentieth of `steps`, at most 500.
         cache_dir: Folder for the tokenized text. Defaults to the user's cache folder.
 
     Raises:
-        ValueError: An option has an unsuitable value, or two options contradict each other.
+        ValueError: An option has an invalid value, or two options contradict each other.
     """
 
     command: ClassVar[str] = "pretrain"
@@ -169,8 +170,8 @@ class PretrainingOptions(OptionRecord):
             for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config"):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        "`init` brings the vocabulary and the architecture of its checkpoint, "
-                        f"{self.init!r}. Received: {name}={getattr(self, name)!r} as well; remove "
+                        "`init` sets the vocabulary and the architecture, from the checkpoint "
+                        f"{self.init!r}. Received: also {name}={getattr(self, name)!r}; remove "
                         "one of the two."
                     )
         for first, second in (("vocab", "vocab_size"), ("bert_config", "preset")):
@@ -190,12 +191,12 @@ class PretrainingOptions(OptionRecord):
         if self.short_len is not None:
             if not self.short_steps:
                 raise ValueError(
-                    "`short_len` needs `short_steps`. Received: short_len="
+                    "`short_len` requires `short_steps`. Received: short_len="
                     f"{self.short_len}, short_steps=0; set both or neither."
                 )
             if self.max_len % self.short_len or self.short_len == self.max_len:
                 raise ValueError(
-                    "`short_len` must be a divisor of `max_len`, so that all batches hold the same "
+                    "`short_len` must be a divisor of `max_len`, so that all batches have the same "
                     f"number of tokens. Received: short_len={self.short_len}, "
                     f"max_len={self.max_len}."
                 )
@@ -208,13 +209,14 @@ class PretrainingOptions(OptionRecord):
     def _check_devices(self) -> None:
         if self.rows == "bucketed" and (self.jit or self.strategy == "tpu"):
             raise ValueError(
-                "rows='bucketed' gives batches of many lengths, each of which XLA would compile "
-                f"anew. Received: rows='bucketed' with jit={self.jit}, strategy={self.strategy!r}; "
+                "rows='bucketed' produces batches of many lengths, and XLA would compile the step "
+                "for each of them. Received: rows='bucketed' with "
+                f"jit={self.jit}, strategy={self.strategy!r}; "
                 "use rows='packed'."
             )
         if self.tpu is not None and self.strategy != "tpu":
             raise ValueError(
-                f"`tpu` needs strategy='tpu'. Received: tpu={self.tpu!r} and "
+                f"`tpu` requires strategy='tpu'. Received: tpu={self.tpu!r} and "
                 f"strategy={self.strategy!r}."
             )
 
@@ -249,7 +251,7 @@ class PretrainingOptions(OptionRecord):
 
 
 class PretrainingArguments(TypedDict, total=False):
-    """The keyword options of `pretrain`, which takes objects beside the files of the record."""
+    """The keyword options of `pretrain`, which accepts objects as well as files."""
 
     layout: Layout
     vocab: "PathLike | Vocab | None"

@@ -1,4 +1,4 @@
-"""`pretrain`: from a corpus or a token store to a run folder with a trained model."""
+"""`pretrain`: train a BERT on a corpus or a token store, and write a run folder."""
 
 import dataclasses
 import os
@@ -25,13 +25,13 @@ from keras_bert_d2l.types import PathLike
 
 
 class PretrainingResult(NamedTuple):
-    """What `pretrain` returns.
+    """Result of `pretrain`.
 
     Attributes:
-        model: The trained model, the same as in `last/`.
+        model: The trained model, which is also in `last/`.
         tokenizer: Its tokenizer.
-        metrics: The metrics of each evaluation, including the one before the first step: the
-            lines of `metrics.jsonl`.
+        metrics: The metrics of each evaluation, including the one before the first step, as in
+            `metrics.jsonl`.
     """
 
     model: BERTModel
@@ -50,19 +50,19 @@ def pretrain(
 ) -> PretrainingResult:
     """Train a BERT on masked-token and next-sentence prediction.
 
-    The run folder gets `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
-    `best/` and `last/`, which `load_pretrained` reads, `metrics.jsonl` and `tensorboard/`. The
-    model is evaluated on held-out documents before the first step and then every `evaluate_every`
-    steps, which Keras shows as an epoch. Each evaluation saves a checkpoint.
+    The run folder contains `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
+    `best/` and `last/` for `load_pretrained`, `metrics.jsonl` and `tensorboard/`. The model is
+    evaluated on held-out documents before the first step and then every `evaluate_every` steps,
+    which Keras shows as an epoch. Each evaluation saves a checkpoint.
 
-    Ctrl-C ends the run after the current step and saves it; a second Ctrl-C ends it at once. With
-    `resume`, an interrupted or killed run continues from `last/` and ends with exactly the weights
-    of an uninterrupted run.
+    Ctrl-C saves the run and stops it after the current step; a second Ctrl-C stops it immediately.
+    With `resume`, an interrupted or killed run continues from `last/` and ends with exactly the
+    weights of an uninterrupted run.
 
     Args:
         corpus: The text: a path, several paths, a glob, or `"docstrings"`. Or a token store or its
-            folder, whose vocabulary then applies. With `resume` it may be `None`.
-        run_dir: The folder of the run: new or empty, or with `resume` that of an earlier run.
+            folder, which determines the vocabulary. With `resume`, it may be `None`.
+        run_dir: The run folder. It must be new or empty, unless `resume` is set.
         resume: Continue the run in `run_dir` with its own options.
         callbacks: Additional Keras callbacks for `fit`.
         verbose: As in `keras.Model.fit`: `"auto"`, 0 (silent), 1 (progress bar) or 2 (one line
@@ -73,13 +73,13 @@ def pretrain(
     Returns: the model, its tokenizer and the metrics.
 
     Raises:
-        ValueError: An option is unknown, out of range or contradicts another one, there is not
-            enough text, or `resume` finds other options or a changed text.
+        ValueError: An option is unknown, out of range or contradicts another option, there is not
+            enough text, or the options or the text differ from those of the run to resume.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FileNotFoundError: The text, the vocabulary, the checkpoint or the run is missing.
         OSError: The run folder cannot be written, or the disk is full.
         RuntimeError: The devices of `strategy` do not exist.
-        TrainingInterrupted: A `KeyboardInterrupt`, after Ctrl-C.
+        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt`.
 
     Example:
 
@@ -132,7 +132,7 @@ def pretrain(
 
 
 def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
-    """Return the options as `run.yaml` holds them: objects as the files that the run writes."""
+    """Return the options for `run.yaml`, with objects replaced by the files that the run writes."""
     plain = {**options, "corpus": corpus}
     if isinstance(corpus, Corpus):
         plain |= {"corpus": corpus.source, "layout": corpus.layout}
@@ -146,12 +146,12 @@ def _options_of(run: RunFolder) -> PretrainingOptions:
     """Return the options of the run to resume.
 
     Raises:
-        FileNotFoundError: The folder holds no pretraining run.
+        FileNotFoundError: The folder contains no pretraining run.
         ValueError: `run.yaml` is damaged.
     """
     if not run.is_pretraining():
         raise FileNotFoundError(
-            f"{os.fspath(run)!r} holds no run that can be resumed: it must have the "
+            f"{os.fspath(run)!r} does not contain a run to resume: it must contain the "
             f"{run.options_file.name} and the {run.config_file.name} that `pretrain` writes."
         )
     run.repair()
@@ -165,7 +165,7 @@ def _options_of(run: RunFolder) -> PretrainingOptions:
 def _check_same(
     settings: PretrainingOptions, given: dict[str, Any], objects: dict[str, Any], run: RunFolder
 ) -> None:
-    """Raise `ValueError` for an option that differs from that of the run to resume."""
+    """Raise `ValueError` if an option differs from the run to resume."""
     given = {name: value for name, value in given.items() if value is not None}
     different = {
         k: v for k, v in given.items() if settings.normal_form(k, v) != getattr(settings, k)
@@ -181,13 +181,13 @@ def _check_same(
         name, value = next(iter(different.items()))
         raise ValueError(
             f"The run {os.fspath(run)!r} has {name}={getattr(settings, name)!r} and resumes with "
-            f"its own options. Received: {name}={value!r}; omit it, or start a new run in another "
-            "folder."
+            f"its own options. Received: {name}={value!r}; omit it, or start a new run in a "
+            "different folder."
         )
 
 
 def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, with the vocabulary and the case of the token store if there is one.
+    """Add the vocabulary and the casing of the token store, if there is one, to the options.
 
     Raises:
         ValueError: An option contradicts the store.
@@ -201,7 +201,7 @@ def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
         if value not in (None, default):
             raise ValueError(
                 f"The token store {os.fspath(corpus)!r} already has a vocabulary and a layout. "
-                f"Received: {name}={value!r}; omit it, or name the text instead of the store."
+                f"Received: {name}={value!r}; omit it, or specify the text instead of the store."
             )
     if given.get("init") is not None:
         return given
@@ -215,12 +215,12 @@ def _token_store(
     settings: PretrainingOptions,
     say: Callable[[str], None],
 ) -> TokenStore:
-    """Return the text as token ids."""
+    """Return the token store of the text, after building it if necessary."""
     if isinstance(text, TokenStore):
         store = text
         store.check_tokenizer(tokenizer)
     else:
-        say("Tokenizing the text, unless its tokens are in the cache")
+        say("Tokenizing the text, or reading its tokens from the cache")
         store = cached_store(text, tokenizer, settings.cache_dir)
     say(
         f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "
@@ -238,7 +238,7 @@ def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
         if TokenStore.is_at(source):
             raise ValueError(
                 "A token store cannot be combined with other text. Received: the store "
-                f"{source!r} and {len(settings.corpus) - 1} more; name the store alone, or the "
-                "texts it was made from."
+                f"{source!r} and {len(settings.corpus) - 1} more; specify only the store, or the "
+                "texts from which it was built."
             )
     return Corpus.open(list(settings.corpus), layout=settings.layout)

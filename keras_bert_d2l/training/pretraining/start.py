@@ -1,4 +1,4 @@
-"""What a pretraining run begins with: a tokenizer, an architecture and perhaps weights."""
+"""Set up the tokenizer, architecture and optional initial weights of a pretraining run."""
 
 import dataclasses
 import os
@@ -29,12 +29,12 @@ from keras_bert_d2l.types import PathLike
 
 
 class Start(NamedTuple):
-    """What a run begins with.
+    """Starting point of a pretraining run.
 
     Attributes:
         tokenizer: The tokenizer.
         config: The architecture.
-        weights: The weights to continue from, as for `Model.set_weights`. `None` means new ones.
+        weights: Initial weights for `Model.set_weights`. `None` means random weights.
     """
 
     tokenizer: Tokenizer
@@ -43,15 +43,15 @@ class Start(NamedTuple):
 
 
 def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: bool = True) -> Start:
-    """Return the tokenizer, the architecture and the weights of a checkpoint or a run.
+    """Load the tokenizer, the architecture and the weights of a checkpoint or a run.
 
     Args:
         options: The options of the new run.
         path: The checkpoint, in any format, or the folder of a run.
-        verbose: Print what was found. Missing heads are always reported.
+        verbose: Print a description of the checkpoint. Missing heads are always reported.
 
     Raises:
-        FileNotFoundError: There is no checkpoint.
+        FileNotFoundError: The checkpoint does not exist.
         ValueError: The checkpoint is damaged or has no vocabulary, it allows fewer than `max_len`
             tokens, or it lacks the head that the objective trains.
     """
@@ -60,8 +60,8 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
     check_bert(model)
     if tokenizer is None:
         raise ValueError(
-            f"The checkpoint {os.fspath(folder)!r} has no vocabulary, and without one no text can "
-            "be tokenized: save it with `save_pretrained(model, path, tokenizer)`."
+            f"The checkpoint {os.fspath(folder)!r} has no vocabulary, which is needed to tokenize "
+            "the text. Save it with `save_pretrained(model, path, tokenizer)`."
         )
     trained = _checked(config, options)
     if trained != config:
@@ -82,8 +82,8 @@ def from_scratch(
     Args:
         options: The options.
         text: A corpus, from which a vocabulary is learned if none is given, or a token store,
-            whose other tokenizer options apply.
-        say: Called with each message for the user.
+            which determines the remaining tokenizer options.
+        say: Called with each message to print.
         vocab: The vocabulary, if it was passed as an object instead of a path.
         bert_config: The architecture, if it was passed as an object instead of a path.
 
@@ -106,7 +106,7 @@ def from_scratch(
 
 
 def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
-    """Return the model to train, with its optimizer."""
+    """Create and compile the model to train."""
     with seeded(options.seed):
         model = BERTModel.from_bert_config(start.config, dtype=options.precision)
     if start.weights is not None:
@@ -137,21 +137,21 @@ def _checked(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     """Return the architecture with only the heads that the objective trains."""
     if options.max_len > config.max_len:
         raise ValueError(
-            f"`max_len` must be at most {config.max_len}, the longest sequence of the model. "
+            f"`max_len` must be at most {config.max_len}, the model's maximum sequence length. "
             f"Received: max_len={options.max_len}."
         )
-    if options.objective == "none":  # no loss would reach the pooler
+    if options.objective == "none":  # the pooler would get no gradient
         return dataclasses.replace(config, next_sentence=False, pooler=False)
     if options.objective is not None and not config.next_sentence:
         raise ValueError(
             f"objective={options.objective!r} trains the next-sentence head. Received: an "
-            "architecture with next_sentence=False; use objective='none', or another architecture."
+            "architecture with next_sentence=False; use objective='none' or another architecture."
         )
     return config
 
 
 def _without_heads(model: BERTModel, config: BERTConfig) -> BERTModel:
-    """Return a model of the given architecture, which has fewer heads, with the same weights."""
+    """Return a model with the same weights and the given architecture, which has fewer heads."""
     part = BERTModel.from_bert_config(config)
     weights = named_weights(model)
     for name, weight in named_weights(part).items():

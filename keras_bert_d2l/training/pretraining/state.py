@@ -1,8 +1,8 @@
-"""The training state of a pretraining run, saved so that the run resumes exactly.
+"""Save and restore the training state of a pretraining run, so that it resumes exactly.
 
 `last/` is a checkpoint with two additional files: `optimizer.safetensors`, and
-`training_state.json` with the step, the lowest loss, the text's fingerprint, and the seeds of
-dropout, which Keras itself does not save.
+`training_state.json` with the step, the lowest loss, the fingerprint of the text, and the dropout
+seeds, which Keras does not save.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ from keras_bert_d2l.training.variable_files import (
 
 @dataclasses.dataclass
 class PretrainingProgress(Progress):
-    """How far a pretraining run has come.
+    """Progress of a pretraining run.
 
     Attributes:
-        step: Number of optimizer steps done.
+        step: Number of completed optimizer steps.
         best_loss: Lowest held-out loss so far.
     """
 
@@ -56,7 +56,7 @@ def save_state(
     progress: PretrainingProgress,
     store_fingerprint: str,
 ) -> None:
-    """Write `last/`: the model and everything that later steps depend on."""
+    """Write the model and the complete training state to `last/`."""
     sync(model)
     state: _State = {
         "step": progress.step,
@@ -71,19 +71,21 @@ def save_state(
 
 
 def restore_state(run: RunFolder, model: BERTModel, store_fingerprint: str) -> PretrainingProgress:
-    """Restore optimizer and dropout of a compiled model that has the weights of `last/`.
+    """Restore the optimizer and dropout state.
 
-    Returns: how far the run has come.
+    The model must be compiled and have the weights of `last/`.
+
+    Returns: the progress of the run.
 
     Raises:
-        ValueError: A file is damaged, or the text has changed since the run began.
+        ValueError: A file is damaged, or the text has changed since the run started.
     """
     state = _read(run)
     if state["store_fingerprint"] != store_fingerprint:
         raise ValueError(
-            f"The text of the run {os.fspath(run)!r} has changed since it began, or its token "
-            "store was built with other options, so the run cannot be resumed: restore the text, "
-            f"or begin a new run with init={os.fspath(run.last)!r}."
+            f"The text of the run {os.fspath(run)!r} has changed since it started, or its "
+            "token store was built with different options, so the run cannot be resumed. Restore "
+            f"the text, or start a new run with init={os.fspath(run.last)!r}."
         )
     assign(_seeds(model), dict(enumerate(state["seeds"])), run.state_file)
     read_variables(run.last / OPTIMIZER_FILE, model.optimizer.variables)

@@ -1,4 +1,4 @@
-"""A pretraining run in progress: steps, evaluations and checkpoints."""
+"""The training loop of pretraining: steps, evaluations and checkpoints."""
 
 import contextlib
 import math
@@ -38,12 +38,12 @@ class Trainer:
     """Trains a compiled model and writes its run folder.
 
     Args:
-        run: The folder.
+        run: The run folder.
         options: The options of the run.
         model: The compiled model. To resume a run, it must have the weights of `run.last`.
         tokenizer: Its tokenizer.
         store: The text as token ids.
-        say: Called with each message for the user.
+        say: Called with each message to print.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Trainer:
         )
 
     def create(self) -> None:
-        """Write the run folder before the first step."""
+        """Create the run folder before the first step."""
         self.model.bert_config.to_json(self.run.config_file)
         self.tokenizer.vocab.to_file(self.run.vocab_file)
         self.save_last()
@@ -80,10 +80,10 @@ class Trainer:
         self.progress = restore_state(self.run, self.model, self.store.fingerprint)
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> None:
-        """Do the remaining steps.
+        """Train the remaining steps.
 
         Raises:
-            TrainingInterrupted: After Ctrl-C; the state is saved.
+            TrainingInterrupted: Ctrl-C was pressed; the state is saved.
         """
         if self.progress.step >= self.options.steps:
             path = os.fspath(self.run)
@@ -100,7 +100,7 @@ class Trainer:
             checkpoints = Checkpoints(self, interrupt)
             try:
                 for phase in self._phases:
-                    if self.progress.step >= phase.end:  # done before the run was resumed
+                    if self.progress.step >= phase.end:  # completed before the run was resumed
                         continue
                     length = None if self.options.rows == "bucketed" else phase.max_len
                     throughput = Throughput(self.progress, phase.batch_size, length)
@@ -152,11 +152,11 @@ class Trainer:
         )
 
     def save_last(self) -> None:
-        """Write the whole training state, to resume from."""
+        """Write the complete training state, so that the run can resume."""
         save_state(self.run, self.model, self.tokenizer, self.progress, self.store.fingerprint)
 
     def save_best(self) -> None:
-        """Write the model as the best checkpoint."""
+        """Save the model as the best checkpoint."""
         sync(self.model)
         save_pretrained(self.model, self.run.best, self.tokenizer)
 
@@ -175,11 +175,11 @@ class Checkpoints(keras.callbacks.Callback):
     """Saves the last and the best state of a run, after each evaluation and on Ctrl-C.
 
     Args:
-        trainer: Saves, and knows the lowest held-out loss so far.
-        interrupt: Set when the run is to stop; see `interruptible`.
+        trainer: Writes the checkpoints and stores the lowest held-out loss so far.
+        interrupt: Event that stops the run; see `interruptible`.
 
     Raises:
-        TrainingInterrupted: After a step in which `interrupt` was set; the state is saved.
+        TrainingInterrupted: `interrupt` was set during a step; the state is saved.
     """
 
     def __init__(self, trainer: Trainer, interrupt: threading.Event) -> None:
@@ -192,8 +192,8 @@ class Checkpoints(keras.callbacks.Callback):
             raise TrainingInterrupted
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        # Not `val_loss`, which is a mean over batches, and the last batch is not full.
-        # A model without a next-sentence head has only the first of the two losses.
+        # `val_loss` would be a mean over batches, although the last batch may be smaller.
+        # A model without a next-sentence head only has the first of the two losses.
         logs = logs or {}
         loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
         if loss < self.trainer.progress.best_loss:
@@ -208,11 +208,11 @@ def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
     """Divide the remaining steps at the multiples of `every`.
 
     Args:
-        step: Steps done.
-        steps: Steps to reach.
+        step: Number of completed steps.
+        steps: Total number of steps.
         every: Steps between evaluations.
 
-    Yields: the length of an interval, and how many intervals of this length follow each other.
+    Yields: the length of an interval, and the number of consecutive intervals of this length.
     """
     to_next = min(-step % every, steps - step)
     left = steps - step - to_next

@@ -29,7 +29,7 @@ def drawn(monkeypatch):
     return figures
 
 
-def test_the_picture_shows_the_losses_the_metric_and_the_best_epoch(tmp_path, drawn):
+def test_the_figure_shows_the_losses_the_metric_and_the_best_epoch(tmp_path, drawn):
     draw_curves(
         tmp_path / "curves.png", HISTORY, points=POINTS, monitor="val_f1", best_epoch=2, title="run"
     )
@@ -50,14 +50,14 @@ def test_the_picture_shows_the_losses_the_metric_and_the_best_epoch(tmp_path, dr
     assert list(tmp_path.iterdir()) == [tmp_path / "curves.png"]
 
 
-def test_a_monitored_loss_is_drawn_once_even_after_one_epoch(tmp_path, drawn):
+def test_a_monitored_loss_is_plotted_only_once(tmp_path, drawn):
     draw_curves(
         tmp_path / "curves.png", HISTORY[:1], points=[], monitor="val_loss", best_epoch=None
     )
     assert len(drawn[0].axes) == 1
 
 
-def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_without_matplotlib_the_error_names_the_package_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[tasks\]\""):
         draw_curves(tmp_path / "c.png", HISTORY, points=[], monitor="val_f1", best_epoch=1)

@@ -120,7 +120,7 @@ def test_development_scores_without_variance_are_reported(tokenizer):
     model, said = make_model(SequenceRegressor, tokenizer), []
     for dev, number in ((train.subset([0]), 1), (train.subset([1, 2]), 2), (train, 2)):
         prepare(model, train, dev, FinetuningOptions(), said.append)
-        assert sum("All its scores are equal" in line for line in said) == number
+        assert sum("All development scores are equal" in line for line in said) == number
 
 
 def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):

@@ -21,7 +21,7 @@ OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
 
 @pytest.fixture(autouse=True)
 def no_graphs(monkeypatch, request):
-    """Run eagerly, as building a graph takes longer than training; one test uses a graph."""
+    """Run eagerly, because building a graph takes longer than training. One test uses a graph."""
     if "graph" not in request.node.name:
         eager = functools.partialmethod(TaskModel.compile, run_eagerly=True)
         monkeypatch.setattr(TaskModel, "compile", eager)
@@ -33,7 +33,7 @@ def make_model():
 
 
 def make_data(size=16, seed=0):
-    """Return rows labeled by whether the second token is above 10."""
+    """Return rows that are labeled 1 if the second token is above 10."""
     tokens = np.random.default_rng(seed).integers(0, 20, (size, 6), "int32")
     features = {
         "tokens": tokens,
@@ -88,16 +88,16 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_matplotlib_a_run_continues_and_says_so_once(tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_a_run_continues_and_reports_it_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, "verbose": 2})
-    assert capsys.readouterr().out.count("Learning curves need Matplotlib") == 1
+    assert capsys.readouterr().out.count("Learning curves require Matplotlib") == 1
     assert not (tmp_path / "run/curves.png").exists()
     assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_like_an_uninterrupted_one(tmp_path):
+def test_a_resumed_run_ends_with_the_same_result_as_an_uninterrupted_run(tmp_path):
     finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
 
     def stop(epoch):
@@ -144,7 +144,7 @@ def in_batches_of_four(epoch):
 
 
 @pytest.mark.slow
-def test_a_run_in_a_graph_that_ctrl_c_stops_within_an_epoch_resumes_exactly(tmp_path):
+def test_a_run_in_a_graph_resumes_exactly_after_ctrl_c_within_an_epoch(tmp_path):
     finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
     options = {**OPTIONS, "callbacks": [PressCtrlC(11)]}
     with pytest.raises(TrainingInterrupted, match="epoch 2 of 3 after step 4 of 8; the state is"):
@@ -175,7 +175,7 @@ def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monk
     state_file = tmp_path / "run/last/training_state.json"
     saved = json.loads(state_file.read_text())
     assert (saved["batch"], saved["history"]) == (3, [])
-    del saved["step"]  # runs of an earlier version, which did not store it, must resume
+    del saved["step"]  # earlier versions did not store it, and their runs must resume
     state_file.write_text(json.dumps(saved))
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
@@ -183,12 +183,12 @@ def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_run_has_no_checkpoint_before_its_first_epoch(tmp_path):
+def test_a_run_has_no_checkpoint_before_the_end_of_its_first_epoch(tmp_path):
     run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
     with pytest.raises(TrainingInterrupted):
         finetune(make_model(), in_small_batches, DEV, run, **options, callbacks=[PressCtrlC(2)])
     (run / "run.yaml").write_text("task: classify\n")
-    with pytest.raises(FileNotFoundError, match=r"within its first epoch.*resume it first"):
+    with pytest.raises(FileNotFoundError, match=r"during its first epoch.*Resume it first"):
         checkpoint_folder(run)
     (run / "run.yaml").unlink()
     finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)
@@ -196,7 +196,7 @@ def test_a_run_has_no_checkpoint_before_its_first_epoch(tmp_path):
     assert checkpoint_folder(run / "best") == run / "best"
 
 
-def test_the_tuned_null_threshold_is_that_of_the_best_epoch(tmp_path):
+def test_the_tuned_null_threshold_comes_from_the_best_epoch(tmp_path):
     assert tuned_null_threshold(tmp_path) is None
     for best, expected in (
         (None, None),
@@ -250,7 +250,7 @@ def test_an_unknown_monitor_is_rejected_before_training(score, tmp_path):
 def test_a_regressor_is_monitored_by_its_loss_and_accepts_datasets(tmp_path):
     model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
     data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
-    unknown = data.filter(lambda x, y: True)  # its number of batches is unknown
+    unknown = data.filter(lambda x, y: True)  # unknown number of batches
     _, metrics = finetune(model, unknown, unknown, tmp_path / "run", **OPTIONS)
     assert metrics["monitor"] == "val_loss"
     assert metrics["history"][-1]["step"] == 6
@@ -279,7 +279,7 @@ class StopTraining(keras.callbacks.Callback):
     ("callback", "steps", "resumed"),
     [(StopTraining(0, 1), [2], [2, 10, 18]), (StopTraining(1), [8, 16], [8, 16, 24])],
 )
-def test_a_run_that_a_callback_ended_can_be_resumed(callback, steps, resumed, tmp_path, capsys):
+def test_a_run_ended_by_a_callback_can_be_resumed(callback, steps, resumed, tmp_path, capsys):
     options = {**OPTIONS, "verbose": 2}
     run = tmp_path / "run"
     model, metrics = finetune(
@@ -321,11 +321,11 @@ def test_options_out_of_range_are_rejected(options, message, tmp_path):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, **options})
 
 
-def test_endless_batches_no_batches_and_no_run_are_rejected(tmp_path):
-    for train, message in ((DEV.repeat(), "an endless dataset"), (DEV.take(0), "no batch")):
+def test_endless_batches_empty_batches_and_a_missing_run_are_rejected(tmp_path):
+    for train, message in ((DEV.repeat(), "an endless dataset"), (DEV.take(0), "an empty dataset")):
         with pytest.raises(ValueError, match=message):
             finetune(make_model(), train, DEV, tmp_path / "run", **OPTIONS)
-    with pytest.raises(FileNotFoundError, match="no run"):
+    with pytest.raises(FileNotFoundError, match="does not contain a run"):
         finetune(make_model(), DEV, DEV, tmp_path / "none", resume=True, **OPTIONS)
 
 

@@ -24,7 +24,7 @@ def test_evaluations_of_a_long_run_are_500_steps_apart():
     assert PretrainingOptions(corpus="docstrings", steps=1_000_000).evaluate_every == 500
 
 
-def test_options_survive_a_yaml_file(tmp_path):
+def test_options_can_be_restored_from_a_yaml_file(tmp_path):
     written = PretrainingOptions(corpus=["a.txt", "docstrings"], steps=7, learning_rate=1e-5)
     written.to_yaml(tmp_path / "run.yaml")
     assert (
@@ -39,7 +39,7 @@ def test_paths_become_absolute(tmp_path, monkeypatch):
     assert options.vocab == str(tmp_path / "vocab.txt")
 
 
-def test_a_number_that_yaml_reads_as_a_string_is_a_number(tmp_path):
+def test_a_number_that_yaml_reads_as_a_string_is_converted(tmp_path):
     (tmp_path / "run.yaml").write_text("corpus: docstrings\nlearning_rate: 1e-3\n")
     assert (
         PretrainingOptions.from_dict(
@@ -49,7 +49,7 @@ def test_a_number_that_yaml_reads_as_a_string_is_a_number(tmp_path):
     )
 
 
-def test_a_file_of_comments_sets_no_option(tmp_path):
+def test_a_file_with_only_comments_sets_no_options(tmp_path):
     (tmp_path / "run.yaml").write_text("# nothing yet\n")
     assert PretrainingOptions.read_yaml(tmp_path / "run.yaml") == {}
 
@@ -105,7 +105,7 @@ def test_an_error_in_a_file_names_the_file(content, message, tmp_path):
         ("short_seq_prob", 1.5),
     ],
 )
-def test_an_unsuitable_value_is_refused_by_the_name_of_its_option(option, value):
+def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value):
     with pytest.raises(ValueError, match=f"{option}|name="):
         PretrainingOptions(**{"corpus": "docstrings", option: value})
 
@@ -122,7 +122,7 @@ def test_an_unsuitable_value_is_refused_by_the_name_of_its_option(option, value)
         {"init": "run", "bert_config": "config.json"},
     ],
 )
-def test_contradicting_options_are_refused_by_name(options):
+def test_contradictory_options_are_rejected_by_name(options):
     with pytest.raises(ValueError, match=".*".join(options)):
         PretrainingOptions(corpus="docstrings", **options)
 
@@ -144,12 +144,12 @@ def test_short_rows_come_first_in_batches_with_the_same_number_of_tokens():
         ({"short_steps": 5, "max_len": 36}, "max_len=36; set `short_len`"),
     ],
 )
-def test_short_rows_that_do_not_fit_are_refused(options, message):
+def test_invalid_short_row_options_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         PretrainingOptions(corpus="a", **options)
 
 
-def test_an_unknown_option_is_refused_with_the_known_ones():
+def test_an_unknown_option_is_rejected_with_a_list_of_known_options():
     with pytest.raises(ValueError, match=r"'step'.*steps, batch_size"):
         PretrainingOptions.from_dict({"corpus": "docstrings", "step": 1})
 
@@ -160,7 +160,7 @@ def test_the_record_cannot_be_changed():
         options.steps = 3
 
 
-def test_the_choices_are_those_of_the_pipeline():
+def test_the_choices_match_the_data_pipeline():
     assert get_args(MaskingName) == masking_options.STRATEGIES
     assert get_args(Objective) == pairs.OBJECTIVES
     assert get_args(Rows) == packing.ROWS

@@ -1,4 +1,4 @@
-"""A packed row gives the same results as a row per example."""
+"""Packed rows produce the same results as one row per example."""
 
 import random
 
@@ -67,7 +67,7 @@ def unpacked(features, labels, weights):
 
 
 @pytest.mark.slow
-def test_packed_and_unpacked_give_the_same_logits_and_loss(packed_batch):
+def test_packed_and_unpacked_rows_have_the_same_logits_and_loss(packed_batch):
     features, *_ = packed_batch
     separate = unpacked(*packed_batch)
     assert len(separate[3]) > 1.5 * len(features["tokens"])

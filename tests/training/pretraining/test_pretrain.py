@@ -25,7 +25,7 @@ STATE = ("model.safetensors", "optimizer.safetensors", "training_state.json")
 
 
 def digests(run):
-    """Return checksums of the whole training state: weights, optimizer, step, dropout seeds."""
+    """Return checksums of the complete training state: weights, optimizer, step, dropout seeds."""
     return {name: hashlib.sha256((run / "last" / name).read_bytes()).hexdigest() for name in STATE}
 
 
@@ -53,7 +53,7 @@ def press_ctrl_c():
 
 @pytest.fixture(scope="module")
 def finished(text, options, tmp_path_factory):
-    """An uninterrupted run: its folder and what `pretrain` returned."""
+    """An uninterrupted run: its folder and the result of `pretrain`."""
     run = tmp_path_factory.mktemp("finished") / "run"
     return run, pretrain(text, run, **options)
 
@@ -64,7 +64,7 @@ def copy(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
-def test_the_run_folder_has_all_files_of_the_run(finished):
+def test_the_run_folder_contains_all_files_of_the_run(finished):
     run, _ = finished
     assert {path.name for path in run.iterdir()} == {
         "run.yaml",
@@ -142,7 +142,7 @@ def test_the_same_seed_gives_the_same_weights(finished, text, options, tmp_path)
 
 
 @pytest.mark.slow
-def test_another_seed_gives_other_weights(finished, text, options, tmp_path):
+def test_a_different_seed_gives_different_weights(finished, text, options, tmp_path):
     run, _ = finished
     pretrain(text, tmp_path / "other", **{**options, "steps": 1, "seed": 1})
     assert digests(tmp_path / "other")["model.safetensors"] != digests(run)["model.safetensors"]
@@ -153,7 +153,7 @@ def test_training_learns_from_text(text, options, tmp_path):
     config = BERTConfig(len(options["vocab"]), 32, 64, num_heads=2, num_blks=1, dropout=0.0)
     longer = {"bert_config": config, "steps": 100, "evaluate_every": 100, "batch_size": 16}
     before, after = pretrain(text, tmp_path / "run", **{**options, **longer}).metrics
-    # Each document has one of six topics. A model that sees this chooses among 8 words, not 53.
+    # Each document has one of six topics, which narrows a masked word down from 53 words to 8.
     assert before["val_mlm_cross_entropy"] == pytest.approx(math.log(53), rel=0.03)
     assert after["val_mlm_cross_entropy"] < math.log(8) + 0.5
 
@@ -235,12 +235,12 @@ def test_a_run_can_be_resumed_with_the_same_options(copy, text, options):
         ("init", "elsewhere"),
     ],
 )
-def test_a_run_cannot_be_resumed_with_other_options(option, value, copy):
+def test_a_run_cannot_be_resumed_with_different_options(option, value, copy):
     with pytest.raises(ValueError, match=f"has {option}=.*Received: {option}="):
         pretrain(None, copy, resume=True, verbose=0, **{option: value})
 
 
-def test_a_run_cannot_be_resumed_with_another_text(copy, tmp_path):
+def test_a_run_cannot_be_resumed_with_a_different_text(copy, tmp_path):
     with pytest.raises(ValueError, match=r"has corpus=.*topics\.txt.*Received: corpus=.*other"):
         pretrain(tmp_path / "other.txt", copy, resume=True, verbose=0)
 
@@ -252,12 +252,12 @@ def test_a_run_whose_text_has_changed_cannot_be_resumed(text, options, tmp_path)
     pretrain(changing, run, **{**options, "steps": 1})
     with open(changing, "a", encoding="utf-8") as file:
         file.write("\na0 a1 a2\n")
-    with pytest.raises(ValueError, match="has changed since it began"):
+    with pytest.raises(ValueError, match="has changed since it started"):
         pretrain(None, run, resume=True, verbose=0)
 
 
 @pytest.mark.slow
-def test_a_run_whose_store_was_built_with_other_options_cannot_be_resumed(text, options, tmp_path):
+def test_a_run_cannot_be_resumed_if_its_store_was_built_with_other_options(text, options, tmp_path):
     twice = tmp_path / "twice.txt"
     twice.write_text("\n".join([text.read_text()] * 2))
     corpus, tokenizer = Corpus.open(twice, layout="lines"), Tokenizer(options["vocab"])
@@ -266,25 +266,25 @@ def test_a_run_whose_store_was_built_with_other_options_cannot_be_resumed(text, 
     pretrain(store, run, **{**options, "layout": "auto", "steps": 1})
     shutil.rmtree(store)
     build_store(corpus, tokenizer, store, deduplicate=True)
-    with pytest.raises(ValueError, match="token store was built with other options"):
+    with pytest.raises(ValueError, match="token store was built with different options"):
         pretrain(None, run, resume=True, verbose=0)
 
 
-def test_a_new_run_does_not_overwrite_another_run(copy, text, options):
-    with pytest.raises(FileExistsError, match=r"already holds a run at step 7: resume it"):
+def test_a_new_run_does_not_overwrite_an_existing_run(copy, text, options):
+    with pytest.raises(FileExistsError, match=r"already contains a run at step 7\. Resume it"):
         pretrain(text, copy, **options)
 
 
 def test_a_run_folder_must_be_empty(text, options, tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="name a new or an empty folder"):
+    with pytest.raises(FileExistsError, match="Choose a new or empty folder"):
         pretrain(text, tmp_path, **options)
-    with pytest.raises(FileExistsError, match="name a new or an empty folder"):
+    with pytest.raises(FileExistsError, match="Choose a new or empty folder"):
         pretrain(text, tmp_path / "thesis.txt", **options)
 
 
 def test_an_empty_folder_cannot_be_resumed(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no run that can be resumed.*run\.yaml"):
+    with pytest.raises(FileNotFoundError, match=r"does not contain a run to resume.*run\.yaml"):
         pretrain(None, tmp_path, resume=True)
 
 
@@ -319,7 +319,7 @@ def test_a_vocabulary_is_learned_if_none_is_given(text, options, tmp_path):
     assert result.model.bert_config.vocab_size == 40
 
 
-def test_rows_longer_than_the_model_allows_are_rejected_first(text, options, tmp_path):
+def test_rows_longer_than_the_model_allows_are_rejected_before_training(text, options, tmp_path):
     with pytest.raises(ValueError, match="`max_len` must be at most 24"):
         pretrain(text, tmp_path / "run", **{**options, "max_len": 25})
 
@@ -347,7 +347,7 @@ def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, options, tmp_path):
+def test_short_rows_train_first_and_a_run_resumes_in_either_phase(text, options, tmp_path):
     class Stop(keras.callbacks.Callback):
         def __init__(self, step):
             self.step = step
@@ -367,7 +367,7 @@ def test_short_rows_train_first_and_a_run_is_resumed_in_either_phase(text, optio
     whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
     assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 7]
     assert shapes == [12, 12, 24, 24]
-    for step in (3, 6):  # the last checkpoints are of steps 2 and 4
+    for step in (3, 6):  # the last checkpoints were saved at steps 2 and 4
         run = tmp_path / str(step)
         with pytest.raises(RuntimeError, match="stop"):
             pretrain(text, run, callbacks=[Stop(step)], **options)
@@ -387,7 +387,7 @@ def test_a_callback_can_end_the_run(text, options, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_devices_train_as_one(text, options, tmp_path):
+def test_two_devices_give_the_same_weights_as_one(text, options, tmp_path):
     still = BERTConfig.from_dict({**options["bert_config"].to_dict(), "dropout": 0.0})
     options = {**options, "bert_config": still, "learning_rate": 1e-3}
     one = pretrain(text, tmp_path / "one", **options)
@@ -399,7 +399,7 @@ def test_two_devices_train_as_one(text, options, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_whole_step_compiles_with_xla(finished, text, options, tmp_path):
+def test_the_training_step_compiles_with_xla(finished, text, options, tmp_path):
     result = pretrain(text, tmp_path / "run", jit=True, **options)
-    # Dropout draws other numbers under XLA, so the losses are only similar.
+    # Dropout draws different random numbers under XLA, so the losses are only similar.
     assert result.metrics[-1]["loss"] == pytest.approx(finished[1].metrics[-1]["loss"], abs=0.3)

@@ -1,4 +1,4 @@
-"""`pretrain` on a token store, and with other rows, masking strategies and objectives."""
+"""`pretrain` on a token store, with different rows, masking strategies and objectives."""
 
 import dataclasses
 import hashlib
@@ -31,7 +31,7 @@ def of_store(options):
 
 @pytest.fixture(scope="module")
 def first(store, of_store, tmp_path_factory):
-    """A run on a token store: its folder and what `pretrain` returned."""
+    """A run on a token store: its folder and the result of `pretrain`."""
     run = tmp_path_factory.mktemp("first") / "run"
     return run, pretrain(store.directory, run, **of_store)
 
@@ -41,7 +41,7 @@ def weights(run):
 
 
 class Fail(keras.callbacks.Callback):
-    """Raises an error after a number of steps, like a failing process."""
+    """Raises an error after a number of steps, to simulate a crash."""
 
     def __init__(self, steps):
         super().__init__()
@@ -54,7 +54,7 @@ class Fail(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
-def test_a_store_gives_the_same_run_as_its_text(first, store, text, options, tmp_path):
+def test_a_run_on_a_store_equals_a_run_on_its_text(first, store, text, options, tmp_path):
     run, result = first
     pretrain(text, tmp_path / "text", **{**options, "steps": 1})
     assert weights(tmp_path / "text") == weights(run)
@@ -62,7 +62,7 @@ def test_a_store_gives_the_same_run_as_its_text(first, store, text, options, tmp
 
 
 @pytest.mark.slow
-def test_the_options_of_a_run_on_a_store_are_those_of_another(first, store, tmp_path):
+def test_the_recorded_options_of_a_run_on_a_store_reproduce_it(first, store, tmp_path):
     run, _ = first
     recorded = yaml.safe_load((run / "run.yaml").read_text())
     assert recorded.pop("corpus") == str(store.directory)
@@ -86,7 +86,7 @@ def test_options_that_contradict_the_store_are_rejected(store, of_store, option,
 
 
 def test_a_store_cannot_be_combined_with_other_text(store, text, of_store, tmp_path):
-    with pytest.raises(ValueError, match="name the store alone"):
+    with pytest.raises(ValueError, match="specify only the store"):
         pretrain([text, store.directory], tmp_path / "run", **of_store)
 
 
@@ -129,7 +129,7 @@ def test_pretraining_can_continue_without_the_next_sentence_head(first, store, o
 
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
-def test_an_objective_needs_its_head(store, of_store, options, objective, tmp_path):
+def test_an_objective_requires_its_head(store, of_store, options, objective, tmp_path):
     config: BERTConfig = options["bert_config"]
     headless = dataclasses.replace(config, next_sentence=False, pooler=False)
     with pytest.raises(ValueError, match=rf"objective='{objective}'.*use objective='none'"):

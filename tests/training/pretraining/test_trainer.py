@@ -11,7 +11,7 @@ HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 
 
 class Saves:
-    """Stands for a trainer and records its calls of `save_last` and `save_best`."""
+    """A stand-in for a trainer that records the calls of `save_last` and `save_best`."""
 
     def __init__(self, interrupt=None):
         self.calls = []
@@ -33,7 +33,7 @@ def test_the_best_checkpoint_is_saved_at_the_lowest_held_out_loss():
     assert saves.progress.best_loss == 1.5
 
 
-def test_an_interrupt_saves_after_the_step_and_stops():
+def test_an_interrupt_saves_and_stops_after_the_step():
     interrupt = threading.Event()
     saves = Saves(interrupt)
     saves.callback.on_train_batch_end(0)
