@@ -1,7 +1,7 @@
 """The command `keras-bert-d2l`: one module per command, in one folder per group of commands.
 
 A command imports TensorFlow only when it runs, so that `--help`, `--version`, shell completion and
-usage errors are immediate. Every command calls the function of the same name in Python.
+usage errors are immediate. Each command calls the Python function of the same name.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from keras_bert_d2l.cli.input_output import STDIN
 _BAD_INPUT, _BROKEN_PIPE, _INTERRUPTED = 2, 1, 130  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError)
 _NAME = "keras-bert-d2l"
-# The groups of the help page and their commands, in the order in which the data flows.
+# Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
     "Train": ("quickstart", "pretrain", "finetune"),
@@ -32,7 +32,7 @@ GROUPS = {
     "Serve": ("export", "export-onnx", "audit", "serve"),
 }
 
-_OPTIONS = Group("Options", sort_key=100)  # the last one
+_OPTIONS = Group("Options", sort_key=100)  # shown last
 
 app = App(
     name=_NAME,
@@ -48,12 +48,12 @@ Start with `keras-bert-d2l quickstart`, or with your own text:
     version=f"{_NAME} {__version__}",
     group_commands=_OPTIONS,
     group_parameters=_OPTIONS,
-    default_parameter=Parameter(allow_repeating=True),  # the last one counts
+    default_parameter=Parameter(allow_repeating=True),  # the last occurrence of an option wins
     suppress_keyboard_interrupt=False,
 )
-app.register_install_completion_command(help="Install shell completion, and exit.")
-app["--help"].help = "Show this page, and exit."
-app["--version"].help = "Show the version, and exit."
+app.register_install_completion_command(help="Install shell completion and exit.")
+app["--help"].help = "Show this page and exit."
+app["--version"].help = "Show the version and exit."
 app.meta.group_parameters = _OPTIONS
 app.meta.suppress_keyboard_interrupt = False
 for _number, (_group, _commands) in enumerate(GROUPS.items()):
@@ -73,7 +73,7 @@ for _number, (_group, _commands) in enumerate(GROUPS.items()):
 def _run(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     traceback: Annotated[
-        Flag, Parameter(help="Show where an error occurred, to report it.")
+        Flag, Parameter(help="Show the traceback of an error, for bug reports.")
     ] = False,
 ) -> int | None:
     try:
@@ -92,17 +92,17 @@ def _run(
 def main(tokens: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit.
 
-    A mistake of the caller ends with one line on stderr and exit code 2, Ctrl-C with 130.
+    An error prints one line on stderr and exits with code 2; Ctrl-C exits with code 130.
 
     Args:
-        tokens: Command and arguments. Defaults to those of the process.
+        tokens: Command and arguments. Defaults to `sys.argv[1:]`.
     """
     if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
     given = sys.argv[1:] if tokens is None else tokens
     try:
         code = app.meta(
-            [STDIN if token == "-" else token for token in given],  # not an option without a name
+            [STDIN if token == "-" else token for token in given],  # Cyclopts rejects a bare -
             exit_on_error=False,
             print_error=False,
             result_action="return_value",
@@ -112,7 +112,7 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt as error:
         print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)
         code = _INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _BROKEN_PIPE
     sys.exit(code)
@@ -121,6 +121,6 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
 def _fail(error: Exception) -> NoReturn:
     message = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        message = f"{error.strerror}: {str(error.filename)!r}."  # without the number of the error
+        message = f"{error.strerror}: {str(error.filename)!r}."  # without the errno
     print("error: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(_BAD_INPUT)

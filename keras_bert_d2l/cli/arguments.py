@@ -1,4 +1,4 @@
-"""Arguments that several commands share: each has one name, one meaning and one help text."""
+"""Command-line arguments shared by several commands, with their help texts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +38,7 @@ Model = Annotated[
     Path | None,
     Parameter(
         alias="-m",
-        help="Checkpoint, or the folder of a run, whose best checkpoint is used. "
+        help="Checkpoint, or run folder, whose best checkpoint is used. "
         "[default: the newest run of quickstart]",
     ),
 ]
@@ -46,14 +46,13 @@ TaskModel = Annotated[
     Path,
     Parameter(
         alias="-m",
-        help="Checkpoint of a fine-tuned model, or the folder of a run, whose best checkpoint is "
-        "used.",
+        help="Checkpoint of a fine-tuned model, or run folder, whose best checkpoint is used.",
     ),
 ]
 BatchSize = Annotated[PositiveInt, Parameter(help="Texts per batch.")]
 TopK = Annotated[PositiveInt, Parameter(alias="-k", help="Number of results.")]
 Truncate = Annotated[
-    Flag, Parameter(help="Truncate texts that are too long, instead of reporting an error.")
+    Flag, Parameter(help="Truncate texts that are too long instead of reporting an error.")
 ]
 Json = Annotated[Flag, Parameter(help="Print JSON, one object per line.")]
 NullThreshold = Annotated[
@@ -63,34 +62,34 @@ NullThreshold = Annotated[
         "[default: best threshold on the development data; without one, always answer]"
     ),
 ]
-OutFolder = Annotated[Path, Parameter(alias="-o", help="Folder to write.")]
+OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.")]
 
 RunDir = Annotated[
     Path | None,
-    Parameter(help="Folder of the new run; it must not exist or be empty.", group=panel("Run")),
+    Parameter(help="Folder for the new run: an empty folder or a new path.", group=panel("Run")),
 ]
 Resume = Annotated[
     Path | None,
-    Parameter(help="Folder of a run to resume, with its own options.", group=panel("Run")),
+    Parameter(help="Folder of the run to resume. Its own options apply.", group=panel("Run")),
 ]
 Config = Annotated[
     Path | None,
     Parameter(
-        help="YAML file with options, named as below with _ instead of -, such as the run.yaml of "
-        "another run. The command line takes precedence.",
+        help="YAML file with options, such as the run.yaml of another run. Names are as below, "
+        "with _ instead of -. Options on the command line take precedence.",
         group=panel("Run"),
     ),
 ]
 
 
 def run_folder(run_dir: Path | None, resume: Path | None) -> Path:
-    """Return the folder of a run, which exactly one of the two options names."""
+    """Return the folder given by `--run-dir` or `--resume`, exactly one of which must be set."""
     [*folders] = (folder for folder in (run_dir, resume) if folder is not None)
     if len(folders) != 1:
-        raise ValueError("Give --run-dir for a new run, or --resume to continue one.")
+        raise ValueError("Specify either --run-dir for a new run, or --resume to continue one.")
     return folders[0]
 
 
 def one_or_many(texts: list[str]) -> str | list[str]:
-    """Return a single path by itself."""
+    """Return a single path as a string, and several paths as a list."""
     return texts[0] if len(texts) == 1 else texts

@@ -1,4 +1,4 @@
-"""What commands read and print: texts, progress, lines for people, and lines of JSON."""
+"""Input and output of the commands: texts, progress bars, readable lines and JSON lines."""
 
 import contextlib
 import json as json_format
@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 STDIN = "<standard input>"  # replaces the argument "-"
-_PART = 512  # texts asked about at once, so that results appear while others are computed
+_PART = 512  # texts per chunk; results are printed after each chunk
 
 
 def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
     """Return the texts given as arguments, in a file or on standard input.
 
     Raises:
-        ValueError: No texts, two sources of texts, an empty text, or texts that are not UTF-8.
+        ValueError: There are no texts or two sources of texts, a text is empty, or the input is not
+            UTF-8.
         OSError: The file cannot be read.
     """
     if bool(texts) == (file is not None):
-        raise ValueError("Give texts as arguments, by --file FILE, or - to read standard input.")
+        raise ValueError("Pass texts as arguments, with --file FILE, or - to read standard input.")
     if _are_arguments(texts, file):
         found, place = list(texts), "text"
     else:
@@ -27,22 +28,24 @@ def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
         found, place = [line.removesuffix("\r") for line in lines], f"line of {_name(file)}"
     for number, text in enumerate(found, 1):
         if not text.strip():
-            raise ValueError(f"Every {place} must hold a text. Received: number {number} is empty.")
+            raise ValueError(f"Each {place} must contain text. Received: number {number} is empty.")
     return found
 
 
 def read_pairs(
     texts: Sequence[str], file: pathlib.Path | None, hint: str = ""
 ) -> tuple[list[str], list[str]]:
-    """Return the first and the second texts of pairs, as arguments or with a tab between them.
+    """Read text pairs from alternating arguments or tab-separated lines.
 
     Args:
         texts: The arguments.
         file: The file.
-        hint: Added to the error on an odd number of texts.
+        hint: Appended to the error message if the number of texts is odd.
+
+    Returns: the first texts and the second texts.
 
     Raises:
-        ValueError: As `read_texts`, or a text has no partner.
+        ValueError: As in `read_texts`, or a text has no partner.
         OSError: The file cannot be read.
     """
     found = read_texts(texts, file)
@@ -51,14 +54,14 @@ def read_pairs(
             from keras_bert_d2l.data.tasks.examples import how_many
 
             raise ValueError(
-                f"Each text needs a partner. Received: {how_many(len(found), 'text')}.{hint}"
+                f"The number of texts must be even. Received: {how_many(len(found), 'text')}.{hint}"
             )
         return found[::2], found[1::2]
     pairs = [line.split("\t") for line in found]
     for number, pair in enumerate(pairs, 1):
         if len(pair) != 2 or not all(text.strip() for text in pair):
             raise ValueError(
-                "Every line must hold two texts separated by a tab. Received: line "
+                "Every line must contain two texts separated by a tab. Received: line "
                 f"{number}, {found[number - 1]!r:.80}."
             )
     return [first for first, _ in pairs], [second for _, second in pairs]
@@ -81,17 +84,17 @@ def read_file(file: pathlib.Path | None) -> str:
             "convert it, for example with `iconv -f LATIN1 -t UTF-8`."
         ) from error
     if not text.strip():
-        raise ValueError(f"There must be a text. Received: nothing, {name} is empty.")
+        raise ValueError(f"The input must contain text. Received: {name} is empty.")
     return text
 
 
 def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
-    """Yield slices of the texts, to be asked about one after the other, under a progress bar.
+    """Yield consecutive slices of the texts and show a progress bar on stderr.
 
-    The bar is on stderr. It is hidden where it would mix with results on the same terminal.
+    The bar is hidden if it would mix with results on the same terminal.
     """
     is_shown = num_texts > _PART and not (to_stdout and sys.stdout.isatty())
-    with progress_bar("Asking", is_shown=is_shown) as update:
+    with progress_bar("Predicting", is_shown=is_shown) as update:
         for start in range(0, num_texts, _PART):
             yield slice(start, start + _PART)
             update(min(start + _PART, num_texts), num_texts)
@@ -105,13 +108,13 @@ def print_answers(
     *,
     json: bool,
 ) -> None:
-    """Ask about texts part by part, and print each answer as soon as its part is done.
+    """Run a model on the texts in chunks, and print the results of each chunk immediately.
 
     Args:
         texts: The texts.
-        ask: Returns the answers to a slice of the texts.
-        record: Returns the JSON object for a text and its answer.
-        lines: Returns the lines for people for a text and its answer.
+        ask: Returns the results for a slice of the texts.
+        record: Returns the JSON object for a text and its result.
+        lines: Returns the readable lines for a text and its result.
         json: Whether to print JSON.
     """
     for part in in_parts(len(texts)):
@@ -121,10 +124,10 @@ def print_answers(
 
 @contextlib.contextmanager
 def progress_bar(title: str, *, is_shown: bool = True) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on stderr, if that is a terminal.
+    """Show a progress bar on stderr if it is a terminal.
 
     Yields:
-        A function of the number of completed units, the total, and a remark behind the title.
+        A function of the number of completed units, the total, and a remark after the title.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -142,7 +145,7 @@ def progress_bar(title: str, *, is_shown: bool = True) -> Iterator[Callable[...,
 
 @contextlib.contextmanager
 def stage(title: str) -> Iterator[None]:
-    """Show on stderr what the command is doing, while it does it, if stderr is a terminal."""
+    """Show the current stage of the command on stderr if it is a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -151,7 +154,7 @@ def stage(title: str) -> Iterator[None]:
 
 
 def as_json_line(record: dict[str, Any], digits: int = 6) -> str:
-    """Return a record as JSON, with its numbers rounded to significant digits."""
+    """Return a record as a JSON line, with numbers rounded to `digits` significant digits."""
     return json_format.dumps(_rounded(record, digits), ensure_ascii=False)
 
 

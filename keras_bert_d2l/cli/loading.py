@@ -1,4 +1,4 @@
-"""Loading the model that a command asks or exports."""
+"""Load the model that a command runs or exports."""
 
 import contextlib
 import sys
@@ -20,9 +20,9 @@ def checkpoint_folder(path: Path) -> Path:
 
 
 def load(model: Path | None, *, heads: bool = True) -> "Pretrained":
-    """Load the checkpoint that `--model` names, or that of the newest run of quickstart.
+    """Load the checkpoint of `--model`, or of the newest quickstart run by default.
 
-    Weights of heads that the checkpoint lacks are reported on stderr, unless `heads` is false.
+    Missing weights of heads are reported on stderr, unless `heads` is false.
     """
     with stage("Loading TensorFlow and the model"), contextlib.redirect_stdout(sys.stderr):
         from keras_bert_d2l.checkpoints.loading import HEADS, load_pretrained
@@ -34,21 +34,21 @@ def load(model: Path | None, *, heads: bool = True) -> "Pretrained":
 def tokenizer_of(loaded: "Pretrained") -> "Tokenizer":
     """Return the tokenizer of a checkpoint, or raise `ValueError` if it has none."""
     if loaded.tokenizer is None:
-        raise ValueError("The checkpoint has no vocabulary, which it needs to read text.")
+        raise ValueError("The checkpoint has no vocabulary, which is needed to tokenize text.")
     return loaded.tokenizer
 
 
 def load_with_tokenizer(model: Path | None, *, heads: bool = True) -> "tuple[Any, Tokenizer]":
-    """Load a checkpoint, and return its model, of any kind, and its tokenizer."""
+    """Load a checkpoint and return its model, of any class, and its tokenizer."""
     loaded = load(model, heads=heads)
     return loaded.model, tokenizer_of(loaded)
 
 
 def load_task(model: Path) -> tuple[Any, str]:
-    """Load a fine-tuned model, and return it with the name of its task.
+    """Load a fine-tuned model and return it with the name of its task.
 
     Raises:
-        ValueError: The checkpoint is not that of a fine-tuned model.
+        ValueError: The checkpoint does not contain a fine-tuned model.
     """
     loaded = load(model, heads=False).model
     from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
@@ -57,13 +57,13 @@ def load_task(model: Path) -> tuple[Any, str]:
         if type(loaded) is kind:
             return loaded, task
     raise ValueError(
-        f"{str(model)!r} must hold a model for one of {', '.join(TASK_MODELS)}. Received: a "
-        f"{type(loaded).__name__}; `keras-bert-d2l finetune` makes one from it."
+        f"{str(model)!r} must contain a model for {', '.join(TASK_MODELS)}. Received: a "
+        f"{type(loaded).__name__}; fine-tune it with `keras-bert-d2l finetune` first."
     )
 
 
 def tuned_threshold(model: Path) -> float | None:
-    """Return the no-answer threshold that was best on the development data of a run, if any."""
+    """Return the best no-answer threshold on the development data of a run, if there is one."""
     from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
     return tuned_null_threshold(model)

@@ -1,4 +1,4 @@
-"""Options of a command that come from a record of options: types, defaults and help texts."""
+"""Create command-line options from an option record: types, defaults and help texts."""
 
 import dataclasses
 import functools
@@ -14,13 +14,13 @@ from cyclopts import Group, Parameter
 
 from keras_bert_d2l.training.option_records import OptionRecord, absolute_path
 
-_PANELS = "Run, Text, Data, Model, Examples, Static masks, Training, Choice of weights, Devices"
+_PANELS = "Run, Text, Data, Model, Examples, Static masks, Training, Trainable weights, Devices"
 _NEGATIVE, _ALIASES = {"lowercase": "--cased"}, {"model": "-m"}
 
 
 @functools.cache
 def panel(title: str) -> Group:
-    """Return a group of options on a help page."""
+    """Return the option group with this title on the help pages."""
     return Group(title, sort_key=_PANELS.split(", ").index(title))
 
 
@@ -29,12 +29,13 @@ def takes_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the fields of a record to the options of a command.
 
-    Types, defaults and help texts are those of the record. The command receives, as keyword
-    arguments, only the options that were given.
+    Types, defaults and help texts come from the record. The command receives only the given
+    options, as keyword arguments.
 
     Args:
         record: The record.
-        groups: Names of fields, separated by spaces, by the title of their panel on the help page.
+        groups: Maps the title of each panel on the help page to its field names, separated by
+            spaces.
     """
     options = [
         _parameter(record, name, panel(title))
@@ -64,7 +65,7 @@ def takes_options(
 
 
 def help_text(record: type[OptionRecord], name: str) -> str:
-    """Return the help text of an option: its entry in the docstring of the record."""
+    """Return the help text of an option, from the docstring of the record."""
     for owner in record.__mro__:
         entry = re.search(
             rf"^ {{8}}{name}: (.+(?:\n {{12}}.+)*)", owner.__doc__ or "", re.MULTILINE
@@ -99,7 +100,7 @@ def _parameter(record: type[OptionRecord], name: str, group: Group) -> inspect.P
 
 @functools.cache
 def _types(record: type[OptionRecord]) -> dict[str, Any]:
-    """Return, for each field, the type that the command line parses."""
+    """Return the type that the command line parses for each field."""
     hints = typing.get_type_hints(record, include_extras=True)
     return {name: _parsed_type(hint) for name, hint in hints.items()}
 

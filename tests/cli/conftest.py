@@ -27,7 +27,7 @@ SMALL = {
 
 @dataclasses.dataclass
 class Result:
-    """What a command printed, and how it ended."""
+    """Output, exit code and exception of a command."""
 
     stdout: str
     stderr: str
@@ -36,7 +36,7 @@ class Result:
 
 
 def invoke(*arguments, input=""):
-    """Runs the command in this process."""
+    """Run the command in this process."""
     content = input if isinstance(input, bytes) else input.encode()
     stdout, stderr, exception = io.StringIO(), io.StringIO(), None
     with (
@@ -61,7 +61,7 @@ def invoke_fixture():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A folder with `text.txt` and `small.yaml`, the options of a run of two steps."""
+    """A folder with `text.txt` and `small.yaml`, the options of a two-step run."""
     folder = tmp_path_factory.mktemp("cli")
     (folder / "text.txt").write_text(TEXT)
     (folder / "small.yaml").write_text(
@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(folder, monkeypatch):
-    """A function that runs the command in `folder` and checks its exit code."""
+    """Return a function that runs the command in `folder` and checks its exit code."""
     monkeypatch.chdir(folder)
 
     def run(*arguments, exit_code=0, input=""):
@@ -85,7 +85,7 @@ def run(folder, monkeypatch):
 
 @pytest.fixture
 def error(run):
-    """A function that runs a command that must fail with one line on stderr and exit code 2."""
+    """Return a function that runs a command, which must print a one-line error and exit with 2."""
 
     def error(*arguments):
         stderr = run(*arguments, exit_code=2).stderr

@@ -28,7 +28,7 @@ _load = functools.cache(loading.load)
 
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch):
-    """Loading a model and tracing its graph takes far longer than its answers."""
+    """Load each model once, because loading and tracing take far longer than predicting."""
     monkeypatch.setattr(loading, "load", _load)
     for command in ("classify", "tag", "answer"):
         monkeypatch.setattr(f"keras_bert_d2l.cli.ask.{command}.load", _load)
@@ -47,7 +47,7 @@ def bert(trained):
 
 @pytest.fixture(scope="session")
 def tasks(bert, folder):
-    """Checkpoints of untrained tasks, by their names."""
+    """Checkpoints of untrained task models, named by task."""
     models = {
         "classify": SequenceClassifier(bert.model, ["bad", "good"]),
         "both": SequenceClassifier(bert.model, ["bad", "good"], multi_label=True),
@@ -66,10 +66,10 @@ def objects(out):
 
 
 @pytest.mark.slow
-def test_embed_writes_the_vectors_of_embed(run, texts, trained, bert, folder):
+def test_embed_writes_the_vectors_of_the_python_function(run, texts, trained, bert, folder):
     expected = embed(bert.model, LINES, bert.tokenizer)
     out = run("embed", "--file", texts, "--model", trained, "--out", "made/vectors.npy").stdout
-    assert out == "3 vectors of 128 numbers in made/vectors.npy\n"
+    assert out == "3 vectors with 128 dimensions in made/vectors.npy\n"
     np.testing.assert_array_equal(np.load(folder / "made/vectors.npy"), expected)
     run("embed", "--file", texts, "--model", trained, "--out", "vectors.jsonl")
     rows = objects((folder / "vectors.jsonl").read_text())
@@ -136,7 +136,7 @@ def test_classify_prints_the_label_or_the_score(run, texts, tasks):
         assert re.match(r"score -?\d\.\d{3}  the ", line)
 
 
-def test_classify_takes_pairs(run, tasks):
+def test_classify_accepts_pairs(run, tasks):
     model = _load(tasks / "classify").model
     expected = classify(model, LINES[0], LINES[1])
     command = ("classify", "--pairs", "--json", "--model", tasks / "classify")
@@ -159,7 +159,7 @@ def test_tag_labels_each_word(run, texts, tasks):
 
 
 @pytest.mark.slow
-def test_answer_finds_a_part_of_the_text(run, tasks, folder):
+def test_answer_returns_a_span_of_the_text(run, tasks, folder):
     model = _load(tasks / "answer").model
     context = " ".join(LINES)
     [expected] = answer(model, "who sees ?", context)
@@ -179,7 +179,7 @@ def test_answer_finds_a_part_of_the_text(run, tasks, folder):
     assert len(row["answers"]) == 2
 
 
-def test_a_dash_stands_for_standard_input(run, trained, monkeypatch):
+def test_a_dash_means_standard_input(run, trained, monkeypatch):
     command = ["perplexity", "-", "--json", "--model", str(trained)]
     result = run(*command, input="\ufeffthe dog\nthe caf\u00e9\n")
     assert [row["text"] for row in objects(result.stdout)] == ["the dog", "the caf\u00e9"]
@@ -199,8 +199,8 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     (folder / "latin.txt").write_bytes(b"caf\xe9\n")
     (folder / "three.tsv").write_text("a\tb\na\tb\tc\n")
     bert = ("--model", trained)
-    assert "as arguments, by --file" in error("embed", *bert)
-    assert "as arguments, by --file" in error("embed", "a", "--file", texts, *bert)
+    assert "as arguments, with --file" in error("embed", *bert)
+    assert "as arguments, with --file" in error("embed", "a", "--file", texts, *bert)
     assert "number 2 is empty" in error("perplexity", "--file", "gap.txt", *bert)
     assert "number 1 is empty" in error("embed", "", *bert)
     assert "'none.txt' is empty" in error("embed", "--file", "none.txt", *bert)
@@ -215,7 +215,7 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     assert ".npy or .jsonl" in error("embed", "a", "--out", "vectors.txt", *bert)
 
 
-def test_a_checkpoint_of_another_task_gives_a_one_line_error(error, tasks, trained):
+def test_a_checkpoint_of_a_different_task_gives_a_one_line_error(error, tasks, trained):
     for command in ("fill-mask", "perplexity"):
         message = error(command, "the [MASK] dog", "--model", tasks / "tag")
         assert "a TokenClassifier" in message
@@ -227,8 +227,8 @@ def test_a_checkpoint_of_another_task_gives_a_one_line_error(error, tasks, train
     assert "--model" in error("classify", "a")
 
 
-def test_answer_needs_a_text_with_each_question(error, tasks, folder):
+def test_answer_requires_a_text_for_each_question(error, tasks, folder):
     (folder / "none.txt").write_text("")
     command = ("answer", "who ?", "--model", tasks / "answer")
-    assert "Received: 1 text. Give the text with the answer" in error(*command)
+    assert "Received: 1 text. Add the text that contains the answer" in error(*command)
     assert "'none.txt' is empty" in error(*command, "--context", "none.txt")

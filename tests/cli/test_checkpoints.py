@@ -21,7 +21,9 @@ def checkpoint(tmp_path):
     return folder
 
 
-def test_convert_writes_the_other_format_and_reports_what_it_detected(run, checkpoint, tmp_path):
+def test_convert_writes_a_different_format_and_reports_the_detected_format(
+    run, checkpoint, tmp_path
+):
     out = run("convert", checkpoint, tmp_path / "new", "--format", "google").stdout.splitlines()
     assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
     assert out[1:] == [f"Written to {tmp_path / 'new'}"]
@@ -36,12 +38,12 @@ def test_inspect_prints_a_summary_and_a_table(run, checkpoint):
     out = run("inspect", checkpoint).stdout.splitlines()
     assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
     assert out[1].split() == ["name", "shape", "dtype", "mean", "std"]
-    assert len({len(line) for line in out[1:]}) == 1  # the columns stand below each other
+    assert len({len(line) for line in out[1:]}) == 1  # the columns are aligned
     assert any(re.fullmatch(r"mlm/bias +8 +F32 +0\.00000 +0\.00000", line) for line in out)
     assert any(line.startswith("encoder/pos_embedding ") and "1 x 16 x 4" in line for line in out)
 
 
-def test_a_run_folder_means_its_best_checkpoint(run, trained, tmp_path):
+def test_a_run_folder_resolves_to_its_best_checkpoint(run, trained, tmp_path):
     assert "trained/best: keras_bert_d2l" in run("inspect", trained).stdout
     run("convert", trained, tmp_path / "same")
     weights = [

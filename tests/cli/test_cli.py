@@ -21,7 +21,7 @@ SHORT = {"-f": "--file", "-h": "--help", "-k": "--top-k", "-m": "--model", "-o":
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("width", [80, 120])
-def test_each_command_explains_itself_and_its_options(command, width, run, monkeypatch):
+def test_each_help_page_describes_the_command_and_its_options(command, width, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     page = run(command, "--help").stdout
     assert page.startswith(f"Usage: keras-bert-d2l {command} ")
@@ -49,7 +49,7 @@ def test_without_a_command_the_help_page_lists_all_commands_in_groups(run):
 
 
 @pytest.mark.parametrize("arguments", IMMEDIATE, ids=" ".join)
-def test_help_and_usage_errors_need_no_tensorflow(arguments):
+def test_help_and_usage_errors_do_not_import_tensorflow(arguments):
     code = """
         import sys, time
         from keras_bert_d2l.cli import main
@@ -67,7 +67,7 @@ def test_help_and_usage_errors_need_no_tensorflow(arguments):
     )
     *_, tensorflow, seconds = result.stdout.splitlines()
     assert tensorflow == "TensorFlow: False"
-    assert float(seconds.split()[-1]) < 1  # half as much on an idle machine
+    assert float(seconds.split()[-1]) < 1  # about half of this on an idle machine
     assert result.returncode == (0 if result.stderr == "" else 2)
 
 
@@ -78,7 +78,7 @@ def test_shells_complete_every_command_and_its_options(shell):
     assert "warmup-steps" in script
 
 
-def test_the_last_of_repeated_options_counts(error):
+def test_the_last_occurrence_of_a_repeated_option_wins(error):
     message = error("vocab", "text.txt", "--vocab-size", 60, "--vocab-size", 1)
     assert "size=1." in message
 
@@ -112,7 +112,7 @@ def test_the_command_line_takes_precedence_over_the_config_file(run, folder):
     options = yaml.safe_load((folder / "run" / "run.yaml").read_text())
     assert options["steps"] == 1
     assert options["precision"] == "mixed_bfloat16"
-    assert options["batch_size"] == 2  # as small.yaml says
+    assert options["batch_size"] == 2  # from small.yaml
     assert options["corpus"] == str(folder / "text.txt")
 
 
@@ -195,7 +195,7 @@ def test_ctrl_c_exits_with_130_and_one_line(run, monkeypatch):
 
 
 def in_a_process(*arguments, folder, **kwargs):
-    """Runs the command as a user does."""
+    """Run the command in a new process, as a user does."""
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(
         [sys.executable, "-m", "keras_bert_d2l", *map(str, arguments)],
@@ -218,7 +218,7 @@ def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no limits for a process")
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no process resource limits")
 def test_a_full_disk_gives_a_one_line_error(folder):
     import resource
 
@@ -233,7 +233,7 @@ def test_a_full_disk_gives_a_one_line_error(folder):
 
 @pytest.mark.slow
 def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch):
-    # Not the docstrings, whose vocabulary alone takes half a minute.
+    # Learning the vocabulary of the docstrings would take half a minute.
     monkeypatch.setattr(quickstart, "_CORPUS", "text.txt")
     monkeypatch.setattr(quickstart, "_VOCAB_SIZE", 60)
     monkeypatch.setattr(quickstart, "_BATCH_SIZE", 2)

@@ -18,7 +18,7 @@ SMALL = ("--epochs", 2, "--batch-size", 8, "--learning-rate", 0.01)
 
 @pytest.fixture(scope="session")
 def eager():
-    """Tracing the graph of a small model takes longer than running it eagerly."""
+    """Run eagerly, because tracing the graph of a small model takes longer than running it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             TaskModel, "compile", functools.partialmethod(TaskModel.compile, run_eagerly=True)
@@ -28,7 +28,7 @@ def eager():
 
 @pytest.fixture(scope="session")
 def files(folder, eager):
-    """A BERT, and a file for each task."""
+    """A folder with a BERT and a data file for each task."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
     save_pretrained(BERTModel.from_bert_config(config), folder / "bert", Tokenizer(Vocab(WORDS)))
@@ -63,7 +63,7 @@ def files(folder, eager):
 
 @pytest.fixture(scope="session")
 def reviews(files, invoke):
-    """The folder of a run that classifies, and what was printed."""
+    """The folder and the printed output of a classification run."""
     command = ["finetune", "classify", "--train", "reviews.tsv", "--model", "bert"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(files)
@@ -75,7 +75,7 @@ def reviews(files, invoke):
 
 def test_finetune_reports_its_data_and_writes_model_metrics_and_curves(reviews):
     run, out = reviews
-    assert "are held out as development data, chosen by a hash of their text" in out
+    assert "are held out as development data, selected by a hash of their text" in out
     assert "1 dropped: empty text (first: line 50)" in out
     assert "New head: SequenceClassifier of bad, good" in out
     metrics = json.loads((run / "metrics.json").read_text())
@@ -107,7 +107,7 @@ def test_evaluate_prints_metrics_and_writes_them(run, reviews, files):
 @pytest.mark.slow
 def test_predict_reads_lines_tables_and_standard_input(run, reviews, files, monkeypatch):
     (files / "lines.txt").write_text("a good film\n\na bad film\n")
-    assert "2 answers in out/l.jsonl" in (
+    assert "2 predictions in out/l.jsonl" in (
         run("predict", "lines.txt", "--model", "runs/reviews", "--out", "out/l.jsonl").stdout
     )
     rows = [json.loads(line) for line in (files / "out/l.jsonl").read_text().splitlines()]
@@ -127,7 +127,7 @@ def test_predict_reads_lines_with_the_same_number_of_columns_as_a_table(run, err
     (files / "table.txt").write_text("label\ttext\nbad\ta good film\n")
     assert json.loads(run("predict", "table.txt", *model).stdout)["text"] == "a good film"
     (files / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
-    for columns in ((), ("--text", 2)):  # guessed, and named
+    for columns in ((), ("--text", 2)):  # detected and specified
         rows = run("predict", "bare.txt", *columns, *model).stdout.splitlines()
         assert [json.loads(row)["text"] for row in rows] == ["a good film", "a bad film"]
     (files / "bare.txt").write_text("bad\tx\ta good film\ngood\ty\ta bad film\n")
@@ -146,7 +146,9 @@ def test_predict_reads_lines_with_the_same_number_of_columns_as_a_table(run, err
         ("answer", "questions.jsonl", "what is it\n", {"id", "question", "answer", "score"}),
     ],
 )
-def test_the_other_tasks_go_from_data_to_predictions(run, error, files, task, data, text, keys):
+def test_the_other_tasks_work_from_training_data_to_predictions(
+    run, error, files, task, data, text, keys
+):
     folder = f"runs/{task}"
     run(
         *("finetune", task, "--train", data, "--dev", data, "--model", "bert"),
@@ -177,11 +179,11 @@ def test_the_other_tasks_go_from_data_to_predictions(run, error, files, task, da
             False,
             True,
         ]
-        assert "Too long for a row, and answered by null: 1 question, first" in told.stderr
+        assert "Too long for a row, so the answer is null: 1 question, first" in told.stderr
         (files / "ask.txt").write_text(text)
         assert row["answer"] == "it is a dog"[row["start"] : row["end"]]
         assert "--context" in error("predict", "ask.txt", "--model", folder)
-        # As a run leaves it whose development data are best left without answers.
+        # As after a run in which no answers scored best on the development data.
         metrics["best"]["val_null_threshold"] = -1e9
         (files / folder / "metrics.json").write_text(json.dumps(metrics))
         ask = ("predict", "ask.txt", "--model", folder, *context)
@@ -192,7 +194,7 @@ def test_the_other_tasks_go_from_data_to_predictions(run, error, files, task, da
         assert "(no answer)" not in run(*ask, "--null-threshold", 1e9).stdout
 
 
-def test_a_stopped_run_prints_how_to_resume_and_resumes_from_its_folder(run, files, monkeypatch):
+def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monkeypatch):
     options = ("finetune", "classify", "--train", "few.tsv", "--dev", "few.tsv", "--model", "bert")
     run(*options, "--run-dir", "runs/whole", *SMALL, "--batch-size", 2, "--lora", 2)
     fit, stopped = TaskModel.fit, []
@@ -227,8 +229,8 @@ def test_every_command_accepts_a_run_folder_as_its_model(run, error, reviews):
     for command in ("fill-mask", "perplexity", "embed", "tag"):
         assert "SequenceClassifier" in error(command, "a [MASK]", *model)
     assert "SequenceClassifier" in error("next-sentence", "a film", "it is good", *model)
-    assert "already holds a run" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
-    assert "no run that can be resumed" in error("pretrain", "--resume", "runs/reviews")
+    assert "already contains a run" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
+    assert "does not contain a run to resume" in error("pretrain", "--resume", "runs/reviews")
 
 
 def test_peek_shows_the_data_without_training(run, files):
@@ -263,7 +265,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     assert "`task` must be" in error("finetune", "--train", "few.tsv", *given)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)
     assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weight", "good")
-    assert "leave all but one out" in error(
+    assert "choose one of them" in error(
         *classify, "few.tsv", *given, "--lora", 2, "--freeze-encoder"
     )
     assert "`monitor` must be one of" in error(
@@ -276,7 +278,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     assert "is a pretraining run" in error("finetune", "--resume", "pretrained")
     missing = error(*classify, "few.tsv", *given, "--config", "none.yaml")
     assert missing == "error: No such file or directory: 'none.yaml'.\n"
-    assert "already holds a run" in error(
+    assert "already contains a run" in error(
         *classify, "few.tsv", "--model", "bert", "--run-dir", "runs/reviews"
     )
-    assert "finetune` makes one" in error("predict", "few.tsv", "--model", "bert")
+    assert "`keras-bert-d2l finetune` first" in error("predict", "few.tsv", "--model", "bert")

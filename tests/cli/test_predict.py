@@ -22,7 +22,7 @@ WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
 
 @pytest.fixture(scope="session")
 def models(folder):
-    """Untrained models: `reviews`, `tags` and `answers`."""
+    """A folder with the untrained models `reviews`, `tags` and `answers`."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
     kinds = {
@@ -48,7 +48,7 @@ def test_a_line_of_any_length_is_one_text(run, models):
     assert [(row["id"], row["text"]) for row in found] == [("1", text), ("2", "a film")]
 
 
-def test_the_context_is_the_whole_text_of_its_file(run, models, monkeypatch):
+def test_the_context_is_the_complete_text_of_its_file(run, models, monkeypatch):
     context = "a film is\r\n" + "it " * 50_000
     (models / "about.txt").write_bytes(context.encode())
     (models / "ask.txt").write_bytes(b"what is it\r\nwhat is a dog\r\n")
@@ -86,7 +86,7 @@ def test_empty_lines_between_texts_are_reported(run, models, model):
 
 
 @pytest.mark.parametrize("text", ["[laughs] a good film", "{a film}", "[1] a film", "[]", "3"])
-def test_a_text_on_standard_input_may_begin_with_a_bracket(run, models, text):
+def test_a_text_on_standard_input_may_start_with_a_bracket(run, models, text):
     found = rows(run("predict", "-", "--model", "reviews", input=f"{text}\nit is bad\n"))
     assert [row["text"] for row in found] == [text, "it is bad"]
 
@@ -101,7 +101,7 @@ def test_a_text_on_standard_input_may_begin_with_a_bracket(run, models, text):
         '{\n"data": [{"text": "a film"}, {"text": "a dog"}]\n}',
     ],
 )
-def test_objects_on_standard_input_are_json(run, models, text):
+def test_objects_on_standard_input_are_read_as_json(run, models, text):
     found = rows(run("predict", "-", "--model", "reviews", input=text))
     assert [row["text"] for row in found] == ["a film", "a dog"]
 
@@ -115,7 +115,7 @@ def test_errors_name_standard_input(run, models):
         ),
         ('{"text": "a film",}\n', "standard input, line 1: this is not JSON"),
         (b"a \xff film\n", "error: standard input must be UTF-8"),
-        ("\n", "error: standard input has no text."),
+        ("\n", "error: standard input contains no text."),
     ):
         told = run("predict", "-", "--model", "reviews", input=text, exit_code=2).stderr
         assert error in told
@@ -129,7 +129,7 @@ def test_pairs_from_a_table_without_column_names_are_reported(run, models):
     (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
     told = run("predict", "kinds.tsv", "--model", "reviews").stderr
     assert told.startswith(
-        "kinds.tsv: read as pairs of texts, columns 1 and 2; if one holds labels"
+        "kinds.tsv: read as pairs of texts, columns 1 and 2; if one contains labels"
     )
     for columns in (("--text", 1), ("--text", 1, "--text-b", 2)):
         assert run("predict", "kinds.tsv", "--model", "reviews", *columns).stderr == ""
@@ -141,16 +141,16 @@ def test_pairs_from_a_table_without_column_names_are_reported(run, models):
 @pytest.mark.parametrize(
     "content",
     [
-        "-DOCSTART- -X- O\n\nthe DT B-NEW\ndog NN B-NEW\n\nit PRP B-NEW\n",  # none is known
+        "-DOCSTART- -X- O\n\nthe DT B-NEW\ndog NN B-NEW\n\nit PRP B-NEW\n",  # no tag is known
         "#begin document (a); part 000\na 0 0 the DT\na 0 1 dog NN *\n\na 0 0 it PRP\n",
-        "the DET\ndog NOUN\nruns VERB\n\nthe NOUN\ndog NEW\nruns VERB\n",  # most are known
+        "the DET\ndog NOUN\nruns VERB\n\nthe NOUN\ndog NEW\nruns VERB\n",  # most tags are known
         "# id 1\nthe O\ndog NOUN \n\n# id 2\nruns VERB\n",
         "# text = the dog\n"
         + WORD_OF_CONLLU.format(1, "the")
         + WORD_OF_CONLLU.format(2, "dog")
         + "\n"
         + WORD_OF_CONLLU.format(1, "it"),
-        "# id 1\nthe\tNEW\ndog\tNEW\n\nruns\tNEW\n",  # equally many tabs
+        "# id 1\nthe\tNEW\ndog\tNEW\n\nruns\tNEW\n",  # the same number of tabs
     ],
 )
 def test_words_in_columns_are_read_as_words(run, models, content):
@@ -173,15 +173,15 @@ def test_words_in_columns_are_read_as_words(run, models, content):
         "NOUN\nVERB\n",
     ],
 )
-def test_texts_to_tag_are_read_as_lines_and_this_is_reported(run, models, text):
+def test_texts_to_tag_are_read_line_by_line_with_a_message(run, models, text):
     told = run("predict", "-", "--model", "tags", input=text)
     texts = text.splitlines()
     assert [row["text"] for row in rows(told)] == texts
     assert f"standard input: read as {len(texts)} text" in told.stderr
-    assert "name their column, as in --text 1" in told.stderr
+    assert "specify their column, as in --text 1" in told.stderr
 
 
-def test_a_named_column_makes_lines_words(run, models):
+def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
     (models / "words.txt").write_text("the\ndog\n\nruns\n")
     said = rows(run("predict", "words.txt", "--text", 1, "--model", "tags"))
     assert [row["words"] for row in said] == [["the", "dog"], ["runs"]]

@@ -20,7 +20,7 @@ def write_model(folder, op):
     return folder
 
 
-def test_audit_lists_operations_that_the_server_does_not_support(run, error, tmp_path):
+def test_audit_lists_operations_that_tensorflow_serving_does_not_support(run, error, tmp_path):
     assert run("audit", write_model(tmp_path / "good", "MatMul")).stdout == (
         "TensorFlow Serving supports all operations.\n"
     )
@@ -48,10 +48,10 @@ def test_export_accepts_a_fine_tuned_model(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_export_uses_the_threshold_of_a_finetune_run(run, tmp_path):
+def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
     save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", Tokenizer(vocab))
-    # What `finetune` leaves, without the run.yaml of the command.
+    # The files of the function `finetune`, which unlike the command writes no run.yaml.
     best = {"step": 3, "val_f1": 0.5, "val_null_threshold": -1.5}
     (folder / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}, "best": best}))
     (folder / "metrics.jsonl").write_text(json.dumps(best) + "\n")

@@ -32,7 +32,7 @@ def test_prepare_writes_a_store_with_its_vocabulary(run, folder, vocab):
     assert TokenStore.open(folder / "new").tokenizer().vocab.tokens[5:] == tuple(WORDS)
 
 
-def test_prepare_can_discard_copies_and_keep_capitals(run, folder, vocab):
+def test_prepare_can_discard_duplicates_and_preserve_case(run, folder, vocab):
     (folder / "twice.txt").write_text("the dog\n\nThe dog\n\nthe dog\n")
     out = run(
         *("prepare", "twice.txt", "--layout", "lines", "--vocab", vocab, "--out", "unique"),
@@ -68,7 +68,7 @@ def test_prepare_writes_static_masks(run, folder, store, vocab):
     assert batches[0][0]["tokens"].shape == (1, 24)
 
 
-def test_example_options_need_static_masks(error, vocab):
+def test_example_options_require_static_masks(error, vocab):
     arguments = ("prepare", "text.txt", "--vocab", vocab, "--out", "none")
     assert "--max-len without --static-masks" in error(*arguments, "--max-len", 64)
 
@@ -89,12 +89,12 @@ def test_a_token_store_is_rejected_as_text(error, store, vocab):
 def test_data_report_prints_a_table_and_writes_a_page(run, folder, store):
     out = run("data-report", "store", "--out", "report.html", "--max-len", 24).stdout
     assert all(title in out for title in ("Vocabulary", "Padding", "Masks", "bucketed rows"))
-    assert "[MASK](" in out  # what was there stands beside it
+    assert "[MASK](" in out  # followed by the original token
     assert "whole_word" not in out
     assert "<article>" in (folder / "report.html").read_text()
 
 
-def test_data_report_needs_a_store(error, folder):
+def test_data_report_requires_a_store(error, folder):
     assert "no token store" in error("data-report", folder)
 
 
@@ -128,4 +128,4 @@ def test_vocab_is_measured_on_held_out_documents(run, folder):
 
 def test_vocab_of_a_short_text_is_measured_on_that_text(run):
     out = run("vocab", "text.txt", "--layout", "lines", "--vocab-size", 40, "--out", "v.txt").stdout
-    assert "The text learned from: 216 words" in out
+    assert "Training text: 216 words" in out

@@ -1,1 +1,1 @@
-"""Commands that ask a model."""
+"""Commands that run a trained model."""

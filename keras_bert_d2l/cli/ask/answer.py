@@ -31,11 +31,12 @@ def answer(
 
     Args:
         texts: Questions, each followed by the text that answers it, or - to read one pair per line,
-            separated by a tab, from standard input. With --context only questions.
-        context: File with the text that all questions are about, of any length.
+            separated by a tab, from standard input. With --context, only
+            questions.
+        context: File with the text, of any length, that all questions are about.
     """
     if context is None:
-        hint = " Give the text with the answer as well, or its file with --context."
+        hint = " Add the text that contains the answer, or specify its file with --context."
         asked, contexts = read_pairs(texts, file, hint)
     else:
         asked = read_texts(texts, file)

@@ -17,7 +17,7 @@ def classify(
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Predict the label, or the score, of a text or a pair of texts.
+    """Predict the label or the score of a text or a pair of texts.
 
     Texts that are too long for the model are truncated, as in training.
 
@@ -28,7 +28,7 @@ def classify(
     - `cat lines.txt | keras-bert-d2l classify - --json --model runs/reviews`
 
     Args:
-        pairs: Read pairs of texts: two arguments each, or lines with a tab between.
+        pairs: Read pairs of texts: two arguments per pair, or one tab-separated pair per line.
     """
     firsts, seconds = read_pairs(texts, file) if pairs else (read_texts(texts, file), None)
     task = load(model, heads=False).model

@@ -22,7 +22,7 @@ def embed(
     truncate: Truncate = False,
     batch_size: BatchSize = 32,
 ) -> None:
-    """Encode texts as vectors, which can be compared.
+    """Encode texts as vectors that can be compared.
 
     A TextEmbedder uses its own pooling. A plain BERT uses the mean of the token vectors,
     normalized to length 1.
@@ -33,8 +33,8 @@ def embed(
     - `cat lines.txt | keras-bert-d2l embed - --model downloads/minilm > vectors.jsonl`
 
     Args:
-        out: File to write: .npy for an array with one row per text, or .jsonl. [default: print
-            JSON, one object per line]
+        out: Output file: .npy for an array with one row per text, or .jsonl. [default: print JSON,
+            one object per line]
     """
     if out is not None and out.suffix not in (".npy", ".jsonl"):
         raise ValueError(f"--out must end in .npy or .jsonl. Received: {str(out)!r}.")
@@ -65,11 +65,11 @@ def embed(
         else:
             for text, vector in zip(found, vectors, strict=True):
                 stream.write(f"{_line(text, vector)}\n".encode())
-    print(f"{how_many(len(vectors), 'vector')} of {vectors.shape[1]} numbers in {out}")
+    print(f"{how_many(len(vectors), 'vector')} with {vectors.shape[1]} dimensions in {out}")
 
 
 def load_embedder(model: Path | None) -> "kb.TextEmbedder":
-    """Load a model that encodes texts; a plain BERT gets the default pooling."""
+    """Load a text encoder. A plain BERT is wrapped with the default pooling."""
     loaded, tokenizer = load_with_tokenizer(model, heads=False)
     if isinstance(loaded, kb.BERTModel):
         return kb.TextEmbedder(loaded, tokenizer=tokenizer)

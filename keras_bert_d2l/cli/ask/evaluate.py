@@ -26,7 +26,7 @@ def evaluate(
     max_len: int | None = None,
     **columns: Any,
 ) -> None:
-    """Measure a fine-tuned model: metrics, confusions and its most confident mistakes.
+    """Evaluate a fine-tuned model: metrics, confusion matrix and most confident errors.
 
     For example:
 
@@ -34,10 +34,10 @@ def evaluate(
     - `keras-bert-d2l evaluate --model runs/pos --data test.conllu --label UPOS --out pos.json`
 
     Args:
-        data: Labeled examples, in any format `finetune` reads.
+        data: Labeled examples, in any format that `finetune` reads.
         null_threshold: Count a question as unanswered when the no-answer score beats the best
             answer by more than this. [default: the best threshold for these examples]
-        out: Also write metrics and mistakes to this JSON file.
+        out: Also write metrics and errors to this JSON file.
     """
     trained, task = load_task(model)
     examples = kb.read_examples(

@@ -16,7 +16,7 @@ def fill_mask(
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Predict the tokens behind each [MASK] of a text.
+    """Predict the token for each [MASK] in a text.
 
     For example: `keras-bert-d2l fill-mask "paris is the [MASK] of france" --model runs/mine`
     """

@@ -15,11 +15,11 @@ def perplexity(
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Measure how well a model predicts each token of a text from all other tokens.
+    """Measure how well a model predicts each token of a text from the other tokens.
 
     Prints the pseudo-perplexity, the number of tokens and the text. A pseudo-perplexity of 10
-    means that the model is as uncertain as among 10 equally likely tokens. Each token is masked
-    once, so a text of n tokens costs as much as n texts.
+    means that the model is as uncertain as if it chose among 10 equally likely tokens. Each token
+    is masked once, so a text of n tokens costs as much as n texts.
 
     For example: `keras-bert-d2l perplexity --file held_out.txt --model runs/mine`
     """

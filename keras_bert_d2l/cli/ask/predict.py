@@ -14,7 +14,7 @@ from keras_bert_d2l.cli.loading import load_task, tuned_threshold
 from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
-_AT_ONCE = 1024  # examples, after which the results are written
+_AT_ONCE = 1024  # number of examples after which results are written
 
 
 @takes_options(TaskRunOptions, {"Data": "text text_b id header max_len"})
@@ -30,9 +30,9 @@ def predict(
     null_threshold: NullThreshold = None,
     **columns: Any,
 ) -> None:
-    """Ask a fine-tuned model about every text of a file, and write one JSON object per line.
+    """Run a fine-tuned model on every text of a file and write one JSON object per line.
 
-    Each object has the `id` and the text of its example and, depending on the task, `label`,
+    Each object contains the `id` and the text of its example and, depending on the task, `label`,
     `score` and `scores`; `labels`; `score`; `tags`; or `answer` with its position in the text.
 
     For example:
@@ -43,10 +43,10 @@ def predict(
     - `echo "what a film" | keras-bert-d2l predict - --model runs/reviews`
 
     Args:
-        source: File of texts, one per line; or TSV, CSV or JSONL with named columns, CoNLL or SQuAD
+        source: File with one text per line; or TSV, CSV or JSONL with named columns, CoNLL or SQuAD
             JSON; or - for standard input.
-        out: File to write. [default: standard output]
-        context: File with the text that all questions are about; INPUT has the questions.
+        out: Output file. [default: standard output]
+        context: File with the text that all questions are about. INPUT then contains the questions.
     """
     trained, task = load_task(model)
     from keras_bert_d2l.cli.ask.predict_input import read_input, remarks
@@ -61,14 +61,14 @@ def predict(
     for remark in remarks(examples, columns):
         print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
     num_examples = len(examples.ids)
-    with _writable(out) as file, progress_bar("Asking", is_shown=out is not None) as update:
+    with _writable(out) as file, progress_bar("Predicting", is_shown=out is not None) as update:
         for start in range(0, num_examples, _AT_ONCE):
             end = min(start + _AT_ONCE, num_examples)
             for record in results(trained, examples.subset(range(start, end)), options):
                 file.write(as_json_line(record) + "\n")
             update(end, num_examples)
     if out is not None:
-        print(f"{how_many(num_examples, 'answer')} in {out}")
+        print(f"{how_many(num_examples, 'prediction')} in {out}")
 
 
 @contextlib.contextmanager

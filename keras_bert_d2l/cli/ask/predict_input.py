@@ -1,4 +1,4 @@
-"""The input of `predict`: a file or standard input, read as examples of a task."""
+"""Read the input of `predict`: a file or standard input with examples of a task."""
 
 import dataclasses
 import re
@@ -21,13 +21,13 @@ from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
 from keras_bert_d2l.text.corpus.reading import bare_suffix
 
-_LINES = (".txt", ".text")  # endings of files with one text per line
-_BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # other texts may begin with a bracket as well
+_LINES = (".txt", ".text")  # extensions of files with one text per line
+_BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # plain text may also start with a bracket
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lines(TaskExamples):
-    """Texts to tag that are not split into words yet, unlike `WordExamples`."""
+    """Texts to tag that are not yet split into words, unlike `WordExamples`."""
 
     sequences: ClassVar[tuple[str, ...]] = ("texts",)
     tasks: ClassVar[tuple[str, ...]] = ("tag",)
@@ -43,18 +43,18 @@ def read_input(
     context: Path | None,
     labels: Sequence[str],
 ) -> TaskExamples:
-    """Return the examples of a file or of standard input.
+    """Read the examples from a file or from standard input.
 
     Args:
         task: Task of the model.
         source: Path of the file, or `STDIN`.
-        columns: The named columns, as for `read_examples`.
+        columns: The column arguments, as in `read_examples`.
         context: File with the text that all questions are about.
-        labels: Labels of the model, by which a file of words and tags is recognized.
+        labels: Labels of the model, used to recognize a file of words and tags.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: The input has no text, or does not suit the task.
+        ValueError: The input contains no text or does not fit the task.
     """
     if source != STDIN:
         return _read_file(task, Path(source), columns, context, labels)
@@ -69,24 +69,24 @@ def read_input(
 
 
 def remarks(examples: TaskExamples, columns: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a user should know about how the input was read: doubts, and what was dropped."""
+    """Yield messages about how the input was read: ambiguous formats and dropped examples."""
     if isinstance(examples, Lines):
         yield (
             f"read as {how_many(len(examples), 'text')}, one per line; if it has words in columns, "
-            "name their column, as in --text 1"
+            "specify their column, as in --text 1"
         )
     is_pair = isinstance(examples, TextExamples) and examples.texts_b is not None
     first, second = (examples.columns.get(name, "") for name in ("text", "text_b"))
     if is_pair and "text" not in columns and first.isdecimal():  # the table has no column names
         yield (
-            f"read as pairs of texts, columns {first} and {second}; if one holds labels, name the "
-            f"column of the texts, as in --text {first}"
+            f"read as pairs of texts, columns {first} and {second}; if one contains labels, "
+            f"specify the column of the texts, as in --text {first}"
         )
     yield from examples.dropped_in_words()
 
 
 def _ending(content: bytes, *, is_table: bool) -> str:
-    """Return the file name extension that suits the content of standard input."""
+    """Return the file name extension that matches the content of standard input."""
     text = content.decode("utf-8-sig", errors="replace").lstrip()
     if _BEGINS_JSON.match(text):
         return ".json"
@@ -112,11 +112,11 @@ def _read_file(
 
 
 def _line_examples(task: str, file: TextFile, context: Path | None) -> TaskExamples:
-    """Return one example per line of a file, named by its line number."""
+    """Return one example per line of a file, with the line number as its id."""
     lines = file.lines()
     filled = [number for number, line in enumerate(lines, 1) if line.strip()]
     if not filled:
-        raise ValueError(f"{str(file.path)!r} has no text.")
+        raise ValueError(f"{str(file.path)!r} contains no text.")
     empty = sorted(set(range(filled[0], filled[-1])) - set(filled))
     texts = tuple(lines[number - 1] for number in filled)
     fields: dict[str, Any] = {"ids": tuple(map(str, filled))}
@@ -128,8 +128,8 @@ def _line_examples(task: str, file: TextFile, context: Path | None) -> TaskExamp
     if task == "answer":
         if context is None:
             raise ValueError(
-                "Questions need a text: name its file with --context, or give a file of "
-                "questions with their contexts, as JSONL, TSV or SQuAD JSON."
+                "Questions need a text that contains the answers. Specify its file with "
+                "--context, or provide questions with contexts as JSONL, TSV or SQuAD JSON."
             )
         about = read_file(context).text
         return QuestionExamples(questions=texts, contexts=(about,) * len(texts), **fields)
@@ -137,10 +137,10 @@ def _line_examples(task: str, file: TextFile, context: Path | None) -> TaskExamp
 
 
 def _is_table(file: TextFile, labels: Sequence[str], task: str) -> bool:
-    """Return whether a file of lines is a table: every line has the same number of tabs.
+    """Return whether a file of lines is a table, that is, all lines have the same number of tabs.
 
-    For tags also CoNLL-U, files with CoNLL's document markers, and files in which most lines have
-    the same number of words and end with a tag of the model.
+    For tagging, these files are tables as well: CoNLL-U, files with CoNLL's document markers, and
+    files in which most lines have the same number of words and end with a tag of the model.
     """
     lines = [line for line in file.lines() if line.strip()]
     if task == "tag":
@@ -150,7 +150,7 @@ def _is_table(file: TextFile, labels: Sequence[str], task: str) -> bool:
     tabs = {line.count("\t") for line in lines}
     if len(tabs) == 1 and tabs != {0}:
         return True
-    # Tags such as the Penn Treebank's "." do not count, because texts end with them as well.
+    # Tags such as the Penn Treebank's "." do not count, because ordinary texts also end with them.
     tags = {label for label in labels if any(map(str.isalnum, label))}
     rows = [line.split() for line in lines] if task == "tag" else []
     tagged = Counter(len(row) for row in rows if len(row) > 1 and row[-1] in tags)

@@ -1,4 +1,4 @@
-"""The output of `predict`: one JSON record per example."""
+"""Create the output of `predict`: one JSON record per example."""
 
 import dataclasses
 import sys
@@ -19,12 +19,12 @@ from keras_bert_d2l.data.tasks.examples import (
 def results(
     model: Any, examples: TaskExamples, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of some examples.
+    """Yield the output records of the examples.
 
     Args:
-        model: Model of a task, with its tokenizer.
+        model: Task model with its tokenizer.
         examples: The examples.
-        options: Those of `classify`, `regress`, `tag` or `answer`.
+        options: Options of `classify`, `regress`, `tag` or `answer`.
     """
     if isinstance(examples, Lines | WordExamples):
         name = "text" if isinstance(examples, Lines) else "words"
@@ -47,14 +47,14 @@ def results(
 def _answers(
     model: "kb.QuestionAnswerer", examples: QuestionExamples, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the answers to questions; a question that is too long for a row has none."""
+    """Yield the answers to questions, or null for questions that are too long for a row."""
     from keras_bert_d2l.inference.tasks.answers import fitting_questions
 
     fits = fitting_questions(model, examples.questions, options["max_len"])
     if not fits.all():
         too_long = how_many(int((~fits).sum()), "question")
         print(
-            f"Too long for a row, and answered by null: {too_long}, first "
+            f"Too long for a row, so the answer is null: {too_long}, first "
             f"{examples.ids[int(fits.argmin())]!r}.",
             file=sys.stderr,
         )
@@ -71,7 +71,7 @@ def _answers(
 
 
 def _label(model: Any, found: Any) -> dict[str, Any]:
-    """Return what is written of a classification or a score."""
+    """Return the output fields of a classification or a score."""
     if not hasattr(found, "label"):
         return {"score": found.score} if len(found.scores) == 1 else {"scores": found.scores}
     if model.multi_label:

@@ -28,7 +28,7 @@ def similar(
     """
     found = read_texts(texts, file)
     if not query.strip():
-        raise ValueError("QUERY must be a text. Received: an empty one.")
+        raise ValueError("QUERY must not be empty. Received: an empty text.")
     embedder = load_embedder(model)
     width = len(str(len(found)))
     for match in kb.similar(

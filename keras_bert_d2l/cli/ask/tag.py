@@ -15,7 +15,7 @@ def tag(
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Predict the label of every word of a text, such as its part of speech.
+    """Predict the label of each word of a text, such as its part of speech.
 
     For example: `keras-bert-d2l tag "Ada Lovelace lived in London." --model runs/names`
     """

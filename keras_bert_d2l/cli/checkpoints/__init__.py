@@ -1,1 +1,1 @@
-"""Commands on checkpoint files."""
+"""Commands for checkpoint files."""

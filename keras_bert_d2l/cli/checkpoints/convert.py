@@ -17,7 +17,7 @@ def convert(
     format: Literal["native", "google", "huggingface", "book"] = "native",
     num_heads: NumHeads = None,
 ) -> None:
-    """Convert a checkpoint to the format of another program.
+    """Convert a checkpoint to another format.
 
     The format of SOURCE is detected. Architectures that the target format cannot express are
     rejected.
@@ -28,8 +28,8 @@ def convert(
     - `keras-bert-d2l convert downloads/uncased_L-2_H-128_A-2 checkpoints/tiny`
 
     Args:
-        target: Folder to write.
-        format: Format to write.
+        target: Output folder.
+        format: Output format.
     """
     with stage("Converting the checkpoint"):
         kb.convert_checkpoint(checkpoint_folder(source), target, format, num_heads=num_heads)

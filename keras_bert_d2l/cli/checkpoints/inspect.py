@@ -14,13 +14,13 @@ _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 Source = Annotated[
     Path,
     Parameter(
-        help="Folder of a checkpoint, file of weights, prefix of a TF1 checkpoint, or folder of a "
-        "run, whose best checkpoint is used."
+        help="Checkpoint folder, weight file, prefix of a TF1 checkpoint, or run folder, whose "
+        "best checkpoint is used."
     ),
 ]
 NumHeads = Annotated[
     PositiveInt | None,
-    Parameter(help="Attention heads per block, if the checkpoint does not state it."),
+    Parameter(help="Attention heads per block, if the checkpoint does not specify it."),
 ]
 
 

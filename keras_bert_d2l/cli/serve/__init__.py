@@ -1,1 +1,1 @@
-"""Commands that export a model and serve it."""
+"""Commands that export and serve a model."""

@@ -13,7 +13,7 @@ def audit(
 ) -> int | None:
     """List the operations of a SavedModel that TensorFlow Serving does not support.
 
-    The exit code is 1 if there are any.
+    The exit code is 1 if any are found.
 
     For example: `keras-bert-d2l audit saved_models/mine/1`
 

@@ -18,15 +18,15 @@ def export(
     top_k: TopK = 5,
     null_threshold: NullThreshold = None,
 ) -> None:
-    """Export a SavedModel that answers strings, for TensorFlow Serving or plain TensorFlow.
+    """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
 
-    A fine-tuned model gives the answers of its task, any other model fills masks.
+    A fine-tuned model predicts for its task; any other model fills masks.
 
     For example: `keras-bert-d2l export --model runs/mine --out saved_models/mine`
 
     Args:
-        version: Number of the version, a subfolder of --out. [default: the next one]
-        pairs: Classify or score pairs of texts, not single ones.
+        version: Version number, which names the subfolder of --out. [default: the next number]
+        pairs: Classify or score pairs of texts instead of single texts.
     """
     source = model or quickstart.newest_run()
     loaded = load(source)

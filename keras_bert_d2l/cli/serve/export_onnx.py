@@ -17,7 +17,7 @@ def export_onnx(
     For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`
 
     Args:
-        int8: Quantize to 8-bit integers: faster on new CPUs, less accurate.
+        int8: Quantize to 8-bit integers: faster on recent CPUs, but less accurate.
     """
     loaded = load(model)
     with stage("Exporting the model"):

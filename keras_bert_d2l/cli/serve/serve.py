@@ -24,16 +24,16 @@ def serve(
     For example: `keras-bert-d2l serve saved_models/mine`
 
     Args:
-        path: Folder with the versions of a model, exported by any program.
-        port: Port to listen on; 0 for any free one.
-        host: Address of this machine to listen on.
-        name: Name of the model. [default: the name of its folder]
+        path: Folder with the numbered versions of a SavedModel, exported by any program.
+        port: Port to listen on; 0 selects a free port.
+        host: Network address to listen on.
+        name: Model name in the URL. [default: the name of its folder]
     """
     try:
         with stage("Importing TensorFlow"):
             from keras_bert_d2l.serving.server import local_server
     except ModuleNotFoundError as error:
         raise ImportError(
-            'The local server needs starlette and uvicorn: pip install "keras-bert-d2l[serving]".'
+            'The server requires starlette and uvicorn: pip install "keras-bert-d2l[serving]".'
         ) from error
     local_server.serve(path, name=name, host=host, port=port)

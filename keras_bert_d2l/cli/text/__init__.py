@@ -1,1 +1,1 @@
-"""Commands on raw text: vocabulary, token store, report."""
+"""Commands for raw text: vocabulary, token store and data report."""

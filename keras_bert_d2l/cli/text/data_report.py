@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from keras_bert_d2l.data.report.sample import Word
 
-_SHOWN = 3  # examples
+_SHOWN = 3  # number of examples shown
 _STYLES = {
     "special": "dim",
     "masked": "bold white on red",
@@ -32,13 +32,13 @@ def data_report(
     out: OptionalOut = None,
     **examples: Any,
 ) -> None:
-    """Show what a model sees of a tokenized text: lengths, padding, masks and unknown words.
+    """Preview tokenized text as the model sees it: lengths, padding, masks and unknown words.
 
     For example:
     `keras-bert-d2l data-report stores/books --out report.html --masking whole_word`
 
     Args:
-        store: Token store, a folder that `prepare` wrote.
+        store: Token store folder, as written by `prepare`.
         out: Also write the report to this HTML file.
     """
     from rich.console import Console
@@ -63,7 +63,7 @@ def _table(found: "kb.DataReport") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"What a model sees of {found.source}", show_header=False)
+    table = Table(title=f"{found.source} as the model sees it", show_header=False)
     table.add_column(style="bold")
     table.add_column()
     table.add_column(justify="right")

@@ -43,9 +43,9 @@ def prepare(
     dupe_factor: Annotated[PositiveInt | None, Parameter(group=panel("Static masks"))] = None,
     **examples: Any,
 ) -> None:
-    """Tokenize text once, into a token store that `pretrain` reads fast and in any order.
+    """Tokenize text once into a token store, for fast random access by `pretrain`.
 
-    If the command is stopped, run it again to resume. A run on a finished store checks the store.
+    If the command is stopped, run it again to resume. If the store is complete, it is verified.
 
     For example:
 
@@ -53,27 +53,28 @@ def prepare(
     - `keras-bert-d2l pretrain stores/books --run-dir runs/books`
 
     Args:
-        vocab: Vocabulary file, a `vocab.txt`.
-        compat: Reference tokenizer whose token ids are reproduced.
-        workers: Number of processes, one per CPU core.
+        vocab: Vocabulary file (`vocab.txt`).
+        compat: Reference tokenizer whose token ids to reproduce.
+        workers: Number of processes; use at most one per CPU core.
         deduplicate: Discard copies of documents.
-        beam: Tokenize on many machines with Apache Beam. Takes the options of a runner, such as
-            "--runner=FlinkRunner --flink_master=host:8081". Needs `keras-bert-d2l[beam]`, and text
-            and folder where every worker can reach them.
+        beam: Tokenize on many machines with Apache Beam. The value contains the runner options,
+            such as "--runner=FlinkRunner --flink_master=host:8081". Requires
+            `keras-bert-d2l[beam]`, and all workers need access to the text and the output folder.
         static_masks: Also write examples with fixed masks to this file, as TFRecords in the format
-            of google-research/bert. The other options of this group apply to these examples.
-        dupe_factor: Passes over the text, each with different masks. [default: 10]
+            of google-research/bert. The other options of this group only apply to these examples.
+        dupe_factor: Number of passes over the text, each with different masks. [default: 10]
     """
     if dupe_factor is not None:
         examples["dupe_factor"] = dupe_factor
     if examples and static_masks is None:
         raise ValueError(
-            "A token store has neither examples nor masks: training makes them. "
+            "A token store contains neither examples nor masks; training creates them. "
             f"Received: --{next(iter(examples)).replace('_', '-')} without --static-masks."
         )
     if beam is not None and workers > 1:
         raise ValueError(
-            "The runner of --beam has its own number of workers, such as --direct_num_workers. "
+            "With --beam, set the number of workers in the runner options, for example "
+            "--direct_num_workers. "
             f"Received: --workers {workers}; remove it."
         )
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)

@@ -27,15 +27,14 @@ def vocab(
     lowercase: bool = True,
     layout: Layout = "auto",
 ) -> None:
-    """Learn a WordPiece vocabulary from text. The same text always gives the same file.
+    """Learn a WordPiece vocabulary from text. The same text always produces the same file.
 
-    With at least 100 documents, every 20th is held out, and the coverage of the vocabulary is
-    measured on these.
+    With at least 100 documents, every 20th is held out to measure the coverage of the vocabulary.
 
     For example: `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
 
     Args:
-        out: File to write, one token per line.
+        out: Output file, with one token per line.
     """
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
     print(f"Learning {vocab_size:,} tokens from {corpus.description}", flush=True)
@@ -48,7 +47,7 @@ def vocab(
     measured = _part(corpus, held_out=True) if is_enough else corpus
     with stage("Measuring its coverage"):
         coverage = kb.measure_coverage(measured, kb.Tokenizer(found, lowercase=lowercase))
-    print(f"{'Held-out documents' if is_enough else 'The text learned from'}: {coverage}")
+    print(f"{'Held-out documents' if is_enough else 'Training text'}: {coverage}")
 
 
 def _part(corpus: "kb.Corpus", *, held_out: bool) -> Iterator[list[str]]:

@@ -19,7 +19,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
         "Run": "model",
         "Data": "train dev held_out text text_b label id header multi_label separator max_len",
         "Training": "epochs batch_size learning_rate warmup weight_decay monitor patience seed",
-        "Choice of weights": "layer_decay freeze_encoder freeze_blocks lora",
+        "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora",
         "Devices": "precision jit",
     },
 )
@@ -36,9 +36,9 @@ def finetune(
     ] = (),
     **options: Unpack[TaskRunArguments],
 ) -> None:
-    """Fine-tune a model on examples, and keep the epoch that is best on development data.
+    """Fine-tune a model on examples and keep the best epoch on the development data.
 
-    The run folder gets `run.yaml` (the options), `best/` (the model, for `evaluate` and
+    The run folder contains `run.yaml` (the options), `best/` (the model, for `evaluate` and
     `predict`), `last/`, `metrics.json`, `curves.png` and TensorBoard logs. Ctrl-C saves the run
     and prints the command that resumes it.
 
@@ -52,7 +52,7 @@ def finetune(
     - `keras-bert-d2l finetune --resume runs/reviews`
 
     Args:
-        peek: Show what the model would see of the data, and exit.
+        peek: Preview the data as the model sees it and exit.
         class_weight: Weight of a label in the loss, as LABEL=WEIGHT. Repeat the option for several
             labels. [default: 1 for each label]
     """
@@ -86,7 +86,7 @@ def _peek(options: TaskRunOptions) -> None:
     from keras_bert_d2l.training.finetuning.data import row_len
     from keras_bert_d2l.training.finetuning.start import read_data
 
-    # Training data stand in for missing development data, so that no example is held out.
+    # Training data replaces missing development data, so that no example is held out.
     named = dataclasses.replace(options, dev=options.dev or options.train)
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(pathlib.Path(options.model), heads=False)
@@ -95,7 +95,7 @@ def _peek(options: TaskRunOptions) -> None:
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:
         print(
-            "The development data have labels that the training data lack: "
+            "The development data contains labels that are missing from the training data: "
             f"{', '.join(unseen):.200}.",
             file=sys.stderr,
         )

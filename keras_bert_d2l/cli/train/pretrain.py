@@ -28,9 +28,9 @@ def pretrain(
     config: Config = None,
     **options: Unpack[PretrainingArguments],
 ) -> None:
-    """Pretrain a BERT on masked tokens and next sentences.
+    """Pretrain a BERT on masked-token and next-sentence prediction.
 
-    The run folder gets `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
+    The run folder contains `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
     `best/` and `last/`, `metrics.jsonl` and TensorBoard logs. Ctrl-C saves the run and prints the
     command that resumes it.
 
@@ -43,8 +43,8 @@ def pretrain(
     - `keras-bert-d2l pretrain --resume runs/mine`
 
     Args:
-        texts: Text files, folders or globs (also .gz, .xz), or the word "docstrings"; or the token
-            store that `prepare` wrote.
+        texts: Text files, folders or globs (also .gz, .xz), or the word "docstrings"; or a token
+            store from `prepare`.
     """
     folder = run_folder(run_dir, resume)
     given: dict[str, Any] = {"corpus": None}

@@ -18,17 +18,17 @@ def quickstart(
     run_dir: Path = demo.RUNS,
     out: Out = demo.SAVED_MODELS,
 ) -> None:
-    """Go the whole way in minutes: from raw text to a model that answers strings.
+    """Run the whole workflow in minutes: from raw text to a model that accepts strings.
 
     Learns a vocabulary from the docstrings of the installed tensorflow, keras and numpy, pretrains
-    a small BERT on them and exports it as a SavedModel. Then it asks that model for two masked
-    words, in a process that does not import this package. Nothing is downloaded.
+    a small BERT on them and exports it as a SavedModel. Then it predicts two masked words with
+    that model, in a process that does not import this package. Nothing is downloaded.
 
     Args:
-        minutes: Minutes to train; the number of steps is chosen to fit.
+        minutes: Training time in minutes, which determines the number of steps.
         steps: Train for this many steps instead.
-        run_dir: Folder of the vocabulary and of the numbered runs.
-        out: Folder of the numbered versions of the exported model.
+        run_dir: Folder for the vocabulary and the numbered runs.
+        out: Folder for the numbered versions of the exported model.
     """
     print("Importing TensorFlow", flush=True)
     demo.run(minutes=minutes, steps=steps, run_dir=run_dir, out=out)
