@@ -1,1 +1,1 @@
-"""Export of a model and its tokenizer, and servers and clients for what was exported."""
+"""Model export, a development server, and a client for exported models."""

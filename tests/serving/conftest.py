@@ -1,4 +1,4 @@
-"""Small models of each kind, and their exported versions."""
+"""Small models of each kind and their exported versions."""
 
 import json
 
@@ -32,7 +32,7 @@ SMALL = {
     "dropout": 0.5,
     "max_len": MAX_LEN,
 }
-PAIRS = "pairs of any labels"  # the model of pairs among the `task_models`
+PAIRS = "pairs of any labels"  # name of the pair model in `task_models`
 HTTP_SECONDS = 60
 
 
@@ -43,7 +43,7 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def make_model():
-    """A function that makes a model with distinct scores from fields of its config."""
+    """A function that builds a model with distinct scores from config fields."""
 
     def make_model(dtype="float32", **fields):
         keras.utils.set_random_seed(1)
@@ -74,7 +74,7 @@ def exported(model, tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def served(exported):
-    """A function that asks a signature of the exported model."""
+    """A function that calls a signature of the exported model."""
     loaded = tf.saved_model.load(str(exported))
 
     def ask(signature, **arguments):
@@ -86,7 +86,7 @@ def served(exported):
 
 @pytest.fixture(scope="session")
 def http():
-    """A function that returns status and document of a request. NaN and Infinity are failures."""
+    """A function that returns the status and JSON of a response and fails on NaN or Infinity."""
     with urllib3.PoolManager(retries=False, timeout=HTTP_SECONDS, maxsize=8) as pool:
 
         def http(url, body=None):
@@ -101,7 +101,7 @@ def http():
 
 @pytest.fixture(scope="session")
 def task_models(make_model, tokenizer):
-    """A model of each task by name, with distinct scores."""
+    """One model per task by name, with distinct scores."""
     bert = make_model()
     models = {
         "classifier": SequenceClassifier(bert, ["bad", "gut", "très bien"]),
@@ -120,7 +120,7 @@ def task_models(make_model, tokenizer):
 
 @pytest.fixture(scope="session")
 def task_folders(task_models, tmp_path_factory):
-    """The folder of an exported version of each of the `task_models`."""
+    """The exported version folder of each of the `task_models`."""
     path = tmp_path_factory.mktemp("saved_models")
     return {
         name: export_saved_model(model, path / name, pairs=name == PAIRS, top_k=TOP_K)

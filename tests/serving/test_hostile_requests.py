@@ -1,4 +1,4 @@
-"""Malformed, oversized and simultaneous requests to the models of all tasks."""
+"""Tests with malformed, oversized and concurrent requests to the models of all tasks."""
 
 import collections
 import concurrent.futures
@@ -21,7 +21,7 @@ TASKS = ("classifier", "pairs of any labels", "regressor", "tagger", "answerer",
 
 
 @pytest.mark.slow
-def test_hostile_requests_get_an_answer_or_a_clear_error(exported, http):
+def test_hostile_requests_get_a_valid_response_or_a_clear_error(exported, http):
     huge = [" " * (MAX_BODY + 1), *(json.dumps({"inputs": [text]}) for text in MEGABYTES)]
     counts = ask_hostile(ServedVersions(exported), http, NUM_HOSTILE, huge)
     assert counts.keys() == {200, 400, 413}
@@ -29,7 +29,7 @@ def test_hostile_requests_get_an_answer_or_a_clear_error(exported, http):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_hostile_requests_to_a_task_get_an_answer_or_a_clear_error(task, task_versions, http):
+def test_hostile_task_requests_get_a_valid_response_or_a_clear_error(task, task_versions, http):
     names = inputs_of(task_versions[task], "serving_default")
     huge = json.dumps({"inputs": {name: [MEGABYTES[0]] for name in names}})
     counts = ask_hostile(task_versions[task], http, NUM_OF_A_TASK, [huge])
@@ -171,7 +171,7 @@ def anything(draw, depth):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_requests_from_many_threads_to_a_task_get_the_right_answers(task, task_versions):
+def test_concurrent_requests_to_a_task_get_the_right_outputs(task, task_versions):
     version = task_versions[task].newest
     names = inputs_of(task_versions[task], "serving_default")
     texts = [f"red {'green ' * number}blueish" for number in range(5)]

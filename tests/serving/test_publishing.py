@@ -1,4 +1,4 @@
-"""Export of versions while another process polls their folder, as TensorFlow Serving does."""
+"""Tests of exporting versions while another process polls the folder, like TensorFlow Serving."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from keras_bert_d2l.serving.export.saved_model import export_saved_model
 NUM_VERSIONS = 20
 SECONDS = 120
 
-# Loads the newest version as soon as it sees it, asks it, and checks that it is that version.
+# Loads each new version as soon as it appears, calls it, and checks that it is the right version.
 SERVER = """
     import json, pathlib, sys, time
     import tensorflow as tf

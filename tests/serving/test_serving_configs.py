@@ -1,4 +1,4 @@
-"""The files of examples/serving are what TensorFlow Serving and Prometheus read."""
+"""Tests that the files in examples/serving are valid for TensorFlow Serving and Prometheus."""
 
 import pathlib
 
@@ -18,7 +18,7 @@ INT64 = descriptor_pb2.FieldDescriptorProto.TYPE_INT64
 STRING = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
 BOOL = descriptor_pb2.FieldDescriptorProto.TYPE_BOOL
 WRAPPED = ".google.protobuf.Int64Value"
-# The fields of two messages of TensorFlow Serving that tensorflow-serving-api does not have:
+# Fields of the TensorFlow Serving messages that tensorflow-serving-api does not include:
 # servables/tensorflow/session_bundle_config.proto and config/monitoring_config.proto.
 MESSAGES = {
     "BatchingParameters": {
@@ -52,7 +52,7 @@ def messages():
     }
 
 
-def test_the_models_are_in_the_folder_that_compose_mounts():
+def test_the_model_config_uses_the_folder_mounted_by_compose():
     text = (FOLDER / "models.config").read_text(encoding="utf-8")
     config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
     (model,) = config.model_config_list.config

@@ -1,4 +1,4 @@
-"""Client of a model server.
+"""Client for a model server.
 
 B: rows in a request, D: hidden width, k: predictions per mask.
 """
@@ -33,27 +33,27 @@ DEFAULT_BATCH_SIZE = 32
 
 
 class ServingClient:
-    """Asks a model on TensorFlow Serving, or on `keras-bert-d2l serve`.
+    """Client for a model on TensorFlow Serving or on `keras-bert-d2l serve`.
 
     The client reads the signatures from the server once and checks each request against them
-    before sending it. Several threads can share a client.
+    before sending it. A client is thread-safe.
 
     Args:
-        url: URL of the server, `"http://127.0.0.1:8501"`, or for gRPC `"127.0.0.1:8500"`.
+        url: Server address: `"http://127.0.0.1:8501"` for REST, `"127.0.0.1:8500"` for gRPC.
         model: Name of the model on the server.
-        version: Version to ask. By default the newest one on the server.
-        transport: `"rest"`, or `"grpc"`, which needs tensorflow-serving-api.
-        timeout: Timeout per answer in seconds.
-        batch_size: Maximum number of rows per request. More rows are sent in several requests.
+        version: Version to query. Defaults to the newest version on the server.
+        transport: `"rest"` or `"grpc"`. gRPC requires tensorflow-serving-api.
+        timeout: Timeout per request in seconds.
+        batch_size: Maximum number of rows per request. Larger inputs are split.
 
     Raises:
         ValueError: An argument is out of range.
         ImportError: tensorflow-serving-api is not installed.
 
-    All methods that ask the server raise `ConnectionError` if no server answers, `TimeoutError`,
-    `LookupError` if the server has no such model or version, `ValueError` if a value does not fit
-    the signature (before anything is sent) or the server refuses it, and `RuntimeError` if the
-    server fails.
+    All methods that call the server raise `ConnectionError` if no server responds, `TimeoutError`
+    if it responds too late, `LookupError` if the server has no such model or version,
+    `ValueError` if a value does not match the signature (before anything is sent) or the server
+    rejects it, and `RuntimeError` if the server fails.
 
     Example:
 
@@ -123,14 +123,14 @@ class ServingClient:
         return self._transport.status()
 
     def metadata(self) -> Metadata:
-        """Return the version that answers, and the inputs and outputs of its signatures."""
+        """Return the served version and the inputs and outputs of its signatures."""
         self._known = self._transport.metadata()
         return self._known
 
     def predict(
         self, inputs: Mapping[str, object], signature: str = DEFAULT_SIGNATURE
     ) -> dict[str, np.ndarray]:
-        """Ask any signature.
+        """Call any signature.
 
         Args:
             inputs: One (nested) list or array per input of the signature. The first dimension is
@@ -138,8 +138,7 @@ class ServingClient:
             signature: Name of the signature.
 
         Returns: arrays by name. Strings are `str`, or `bytes` if they are not UTF-8. If several
-            requests were sent and their answers differ in width, the narrower ones are padded
-            with zeros and empty strings.
+            requests were sent, outputs of different sizes are padded with zeros or empty strings.
         """
         answers = list(self._batches(inputs, signature))
         return {name: _concatenate([one[name] for one in answers]) for name in answers[0]}
@@ -151,13 +150,14 @@ class ServingClient:
     def fill_mask(
         self, texts: str | list[str]
     ) -> list[list[Prediction]] | list[list[list[Prediction]]]:
-        """Predict the tokens behind the masks of texts, as `keras_bert_d2l.fill_mask`.
+        """Predict the masked tokens, like `keras_bert_d2l.fill_mask`.
 
         Args:
-            texts: A text, or a list of texts, with masks as the vocabulary spells them.
+            texts: A text, or a list of texts, containing the vocabulary's mask token, for example
+                `[MASK]`.
 
-        Returns: for each mask of a text, the list of its k predictions, the most likely first.
-            For a list of texts, a list of these. A text without masks has an empty list.
+        Returns: for one text, a list with k predictions per mask, most likely first. It is empty
+            if the text has no masks. For a list of texts, a list of such lists.
         """
         return self._objects(MASKS, {"text": texts}, "fill_mask")
 
@@ -178,13 +178,13 @@ class ServingClient:
     def next_sentence_score(
         self, texts: str | list[str], texts_b: str | list[str]
     ) -> float | list[float]:
-        """Predict how likely the second text follows the first.
+        """Predict the probability that the second text follows the first.
 
         Args:
             texts: A text, or a list of texts.
-            texts_b: The second text, or a list of as many texts.
+            texts_b: The second text, or a list of second texts of the same length.
 
-        Returns: the probability of "is next". For lists, a list.
+        Returns: the probability of "is next". For lists, a list of probabilities.
         """
         return self._objects(NEXT_SENTENCE_SCORES, {"text": texts, "text_b": texts_b}, "nsp")
 
@@ -197,13 +197,13 @@ class ServingClient:
     def classify(
         self, texts: str | list[str], texts_b: str | list[str] | None = None
     ) -> Classification | list[Classification]:
-        """Ask a `SequenceClassifier` for labels.
+        """Classify texts with a served `SequenceClassifier`.
 
         Args:
             texts: A text, or a list of texts.
-            texts_b: The second texts of pairs, for a model that was exported with `pairs`.
+            texts_b: Second text of each pair, for a model exported with `pairs=True`.
 
-        Returns: a `Classification`. For lists, a list.
+        Returns: a `Classification`. For lists, a list of them.
         """
         return self._objects(CLASSIFICATIONS, _pairs(texts, texts_b))
 
@@ -214,13 +214,13 @@ class ServingClient:
     def regress(
         self, texts: str | list[str], texts_b: str | list[str] | None = None
     ) -> Regression | list[Regression]:
-        """Ask a `SequenceRegressor` for scores.
+        """Score texts with a served `SequenceRegressor`.
 
         Args:
             texts: See `classify`.
             texts_b: See `classify`.
 
-        Returns: a `Regression`. For lists, a list.
+        Returns: a `Regression`. For lists, a list of them.
         """
         return self._objects(REGRESSIONS, _pairs(texts, texts_b))
 
@@ -229,12 +229,12 @@ class ServingClient:
     @overload
     def tag(self, texts: list[str]) -> list[list[Tag]]: ...
     def tag(self, texts: str | list[str]) -> list[Tag] | list[list[Tag]]:
-        """Ask a `TokenClassifier` for the label of each word.
+        """Label each word with a served `TokenClassifier`.
 
         Args:
             texts: A text, or a list of texts.
 
-        Returns: a list of `Tag`s. For a list of texts, a list of these.
+        Returns: one `Tag` per word. For a list of texts, a list of such lists.
         """
         return self._objects(TAGS, {"text": texts})
 
@@ -245,20 +245,20 @@ class ServingClient:
     def answer(
         self, questions: str | list[str], contexts: str | list[str]
     ) -> ServedAnswer | list[ServedAnswer]:
-        """Ask a `QuestionAnswerer` for the part of a text that answers a question.
+        """Extract the answers to questions with a served `QuestionAnswerer`.
 
         Args:
             questions: A question, or a list of questions.
             contexts: The text to search, or a list with one text per question.
 
-        Returns: the best `ServedAnswer`. For lists, a list.
+        Returns: the best `ServedAnswer`. For lists, a list of them.
         """
         return self._objects(ANSWERS, {"question": questions, "context": contexts})
 
     def _objects(
         self, reader: Reader[Row], inputs: Mapping[str, object], signature: str = DEFAULT_SIGNATURE
     ) -> Row | list[Row]:
-        """Return one object per row, or the only object if the inputs are single strings."""
+        """Return one object per row, or a single object if the inputs are single strings."""
         reader.check(self._interface(signature).outputs, signature)
         is_single = all(isinstance(value, str) for value in inputs.values())
         rows = {name: [value] for name, value in inputs.items()} if is_single else inputs
@@ -268,7 +268,7 @@ class ServingClient:
     def _batches(
         self, inputs: Mapping[str, object], signature: str
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the answers to at most `batch_size` rows at a time."""
+        """Yield the outputs for at most `batch_size` rows at a time."""
         interface = self._interface(signature)
         arrays = to_arrays(inputs, interface.inputs, _encode)
         num_rows = _num_rows(arrays)
@@ -293,21 +293,22 @@ def _pairs(texts: object, texts_b: object) -> dict[str, object]:
 
 
 def _encode(value: object) -> bytes:
-    """Return the bytes to send for a text."""
+    """Encode a text as UTF-8."""
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"A text must be a str, or bytes. Received: {value!r:.80}.")
+        raise ValueError(f"A text must be str or bytes. Received: {value!r:.80}.")
     if "\0" in value:
         raise ValueError(
-            f"A text must not contain the character NUL. Received: {value!r:.80}; is it a text?"
+            f"A text must not contain NUL characters. Received: {value!r:.80}. Pass binary data "
+            "as bytes."
         )
     try:
         return value.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            "A text must not contain lone surrogates, which UTF-8 cannot express. Received: "
-            f"{value!r:.80}; `text.encode('utf-8', 'replace')` replaces them."
+            "A text must not contain lone surrogates, which UTF-8 cannot encode. Received: "
+            f"{value!r:.80}. Replace them with `text.encode('utf-8', 'replace')`."
         ) from error
 
 
@@ -315,7 +316,7 @@ def _num_rows(arrays: Arrays) -> int:
     sizes = {name: array.shape[0] if array.ndim else None for name, array in arrays.items()}
     if len(set(sizes.values())) != 1 or None in sizes.values():
         received = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise ValueError(f"All inputs must have equally many rows. Received: {received}.")
+        raise ValueError(f"All inputs must have the same number of rows. Received: {received}.")
     num_rows = next(iter(sizes.values()))
     if not num_rows:
         raise ValueError("The inputs must have at least one row. Received: empty lists.")
@@ -323,7 +324,7 @@ def _num_rows(arrays: Arrays) -> int:
 
 
 def _decoded(array: np.ndarray) -> np.ndarray:
-    """Return an array with `str` for those bytes that are UTF-8."""
+    """Decode the elements of an array that are valid UTF-8."""
     return np.vectorize(_text, [object])(array) if array.dtype == object else array
 
 
@@ -335,7 +336,7 @@ def _text(value: bytes) -> str | bytes:
 
 
 def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the rows of all arrays, padded to the widest."""
+    """Concatenate arrays along axis 0, padding the other axes to the largest size."""
     if len(arrays) == 1 or not arrays[0].ndim:
         return arrays[0]
     shape = np.max([array.shape for array in arrays], axis=0)

@@ -1,4 +1,4 @@
-"""Transport by gRPC: protocol buffers over HTTP/2. Needs tensorflow-serving-api."""
+"""gRPC transport: protocol buffers over HTTP/2. Requires tensorflow-serving-api."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
 
 Reply = TypeVar("Reply")
 
-_NO_LIMIT = -1  # for the size of a message; gRPC's default is 4 MiB
+_NO_LIMIT = -1  # no message size limit; gRPC's default is 4 MiB
 _HTTP_STATUS = {
     grpc.StatusCode.UNAVAILABLE: UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED: TIMED_OUT,
@@ -47,13 +47,13 @@ _FAILED = 500
 
 
 class GRPC:
-    """gRPC without encryption, usually port 8500. Its methods are those of `Transport`.
+    """Unencrypted gRPC, usually on port 8500. Implements `Transport`.
 
     Args:
         url: Address of the server, such as `"127.0.0.1:8500"`.
         model: Name of the model on the server.
-        version: Version to ask. `None`: the newest.
-        timeout: Timeout per answer in seconds.
+        version: Version to query. `None`: the newest.
+        timeout: Timeout per request in seconds.
     """
 
     def __init__(self, url: str, model: str, version: int | None, timeout: float) -> None:
@@ -106,6 +106,6 @@ class GRPC:
         except grpc.RpcError as error:
             code, reason = error.code(), error.details()
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                reason = f"not within {self._timeout:g} s"
+                reason = f"timeout of {self._timeout:g} s"
             status = _HTTP_STATUS.get(code, _FAILED)
             raise failure(status, self._url, reason, code.name) from error

@@ -1,6 +1,7 @@
-"""Readers: the output arrays of a signature as the Python objects that `inference` returns.
+"""Convert the output arrays of a signature to the Python objects that `inference` returns.
 
-B: texts in a batch, C: labels, M: most masks in a text, W: most words in a text, k: predictions.
+B: texts in a batch, C: labels, M: maximum number of masks per text, W: maximum number of words
+per text, k: predictions per mask.
 """
 
 import dataclasses
@@ -18,14 +19,14 @@ Row = TypeVar("Row")
 
 @dataclasses.dataclass(frozen=True)
 class ServedAnswer:
-    """A part of a text that answers a question.
+    """An answer extracted from a context.
 
     Attributes:
         text: `context[start:end]`, or `""` for no answer.
-        score: Probability of the answer among the best answers: 20, or k if that is more.
-        start: First character of the answer in its context.
-        end: Last character plus one.
-        null_score: The logits of no answer minus those of the best part of the context.
+        score: Probability of the answer among the max(20, k) best answers.
+        start: Index of the first character of the answer in its context.
+        end: Index after its last character.
+        null_score: Logit of "no answer" minus the logit of the best span of the context.
     """
 
     text: str
@@ -36,13 +37,13 @@ class ServedAnswer:
 
 
 class Reader(NamedTuple, Generic[Row]):
-    """Reads the outputs of one kind of signature.
+    """Converter for the outputs of one kind of signature.
 
     Attributes:
         needs: The outputs to read.
         read: Converts the outputs for a batch to one object per row.
-        one_of: The signature also needs one of these outputs, unless the tuple is empty.
-        none_of: Outputs of another task that has those of `needs` as well.
+        one_of: The signature must also have one of these outputs, unless the tuple is empty.
+        none_of: Outputs of other tasks whose signatures also have all outputs in `needs`.
     """
 
     needs: tuple[str, ...]
@@ -51,7 +52,7 @@ class Reader(NamedTuple, Generic[Row]):
     none_of: tuple[str, ...] = ()
 
     def check(self, outputs: Iterable[str], signature: str) -> None:
-        """Raise `ValueError` if a signature belongs to another task.
+        """Raise `ValueError` if a signature belongs to a different task.
 
         Args:
             outputs: Names of the outputs of the signature.
@@ -65,8 +66,8 @@ class Reader(NamedTuple, Generic[Row]):
         none_of = f" without {', '.join(self.none_of)}" if self.none_of else ""
         raise ValueError(
             f"The signature {signature!r} must return {', '.join(self.needs)}{one_of}{none_of}. "
-            f"Received: a model whose signature returns {', '.join(sorted(names))}; ask a model "
-            "of the right task."
+            f"Received: a model whose signature returns {', '.join(sorted(names))}. Query a model "
+            "for this task."
         )
 
 
@@ -82,7 +83,7 @@ def _masks(answer: Arrays) -> list[list[list[Prediction]]]:
     """Return k predictions for each text and each of its masks."""
     rows = zip(*(answer[name].tolist() for name in MASKS.needs), strict=True)
     return [
-        # Rows are padded to the most masks of a text with position 0, which is [CLS].
+        # Rows are padded to M masks with position 0, which is [CLS].
         [
             [Prediction(*one) for one in zip(*mask, strict=True)]
             for place, *mask in zip(places, *masks, strict=True)
@@ -95,7 +96,7 @@ def _masks(answer: Arrays) -> list[list[list[Prediction]]]:
 def _classifications(answer: Arrays) -> list[Classification]:
     names, scores = answer["labels"].tolist(), answer["scores"].tolist()
     best = answer["scores"].argmax(axis=1).tolist()
-    # Only a multi-label model says which labels a text has.
+    # Only multi-label models return `is_label`.
     chosen = answer["is_label"].tolist() if "is_label" in answer else [None] * len(best)
     return [
         Classification(

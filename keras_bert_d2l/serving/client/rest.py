@@ -1,4 +1,4 @@
-"""Transport by REST: JSON over HTTP."""
+"""REST transport: JSON over HTTP."""
 
 import contextlib
 import json
@@ -23,13 +23,13 @@ from keras_bert_d2l.serving.protocol.rest_json import encode, to_json
 
 
 class Rest:
-    """JSON over HTTP, usually port 8501. Its methods are those of `Transport`.
+    """JSON over HTTP, usually on port 8501. Implements `Transport`.
 
     Args:
         url: URL of the server, such as `"http://127.0.0.1:8501"`.
         model: Name of the model on the server.
-        version: Version to ask. `None`: the newest.
-        timeout: Timeout per answer in seconds.
+        version: Version to query. `None`: the newest.
+        timeout: Timeout per request in seconds.
     """
 
     def __init__(self, url: str, model: str, version: int | None, timeout: float) -> None:
@@ -73,13 +73,13 @@ class Rest:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Raise `RuntimeError` if an answer cannot be read: that is not the caller's mistake."""
+        """Raise `RuntimeError` if a response cannot be parsed: the caller is not at fault."""
         try:
             yield
         except (AttributeError, LookupError, TypeError, ValueError, json_format.Error) as error:
             raise RuntimeError(
-                f"{self._url} does not answer as a model server does: {error!r:.200}. Check the "
-                "address. It may also have loaded another version meanwhile: then ask again."
+                f"{self._url} did not respond like a model server: {error!r:.200}. Check the "
+                "address. If the server has just loaded a different version, try again."
             ) from error
 
     def _ask(
@@ -92,7 +92,7 @@ class Rest:
             document = None
         if reply.status == 200 and isinstance(document, dict):
             return document
-        # TensorFlow Serving escapes its messages in a way that is not always JSON.
+        # The way TensorFlow Serving escapes its messages is not always valid JSON.
         message = document.get("error") if isinstance(document, dict) else None
         reason = message or reply.data[:500].decode("utf-8", "replace")
         raise failure(reply.status, self._url + ending, reason)
@@ -105,10 +105,10 @@ class Rest:
         except urllib3.exceptions.NewConnectionError as error:  # a subclass of TimeoutError
             raise failure(UNAVAILABLE, self._server, error) from error
         except urllib3.exceptions.TimeoutError as error:
-            reason = f"not within {self._timeout:g} s"
+            reason = f"timeout of {self._timeout:g} s"
             raise failure(TIMED_OUT, self._server, reason) from error
         except urllib3.exceptions.HTTPError as error:
-            # A server may close an idle connection in the moment when it is used again.
+            # A server may close an idle connection just as it is reused.
             if retry and isinstance(error, urllib3.exceptions.ProtocolError):
                 return self._send(method, url, body, retry=False)
             raise failure(UNAVAILABLE, self._server, error) from error

@@ -1,7 +1,7 @@
-"""Transport between a client and a model server: what REST and gRPC have in common.
+"""Transport between a client and a model server: the interface shared by REST and gRPC.
 
 Both raise the same exceptions: `ConnectionError` (no server), `TimeoutError`, `LookupError` (no
-such model or version), `ValueError` (the server refuses the request), else `RuntimeError`.
+such model or version), `ValueError` (the server rejects the request), otherwise `RuntimeError`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Metadata(NamedTuple):
     """A server's description of a model.
 
     Attributes:
-        version: The version that answers.
+        version: The served version.
         signatures: Inputs and outputs of its signatures by name.
     """
 
@@ -33,10 +33,10 @@ class Transport(Protocol):
         """Return the state of each version, such as `"AVAILABLE"`."""
 
     def metadata(self) -> Metadata:
-        """Return the version that answers, and its signatures."""
+        """Return the served version and its signatures."""
 
     def predict(self, signature: str, inputs: Arrays, outputs: Specs) -> dict[str, np.ndarray]:
-        """Return the answer of a signature, which has `outputs`."""
+        """Call a signature and return its `outputs`."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -46,34 +46,34 @@ def failure(status: int, url: str, reason: object, code: str | None = None) -> E
     """Return the exception for an HTTP status.
 
     Args:
-        status: The status.
+        status: The HTTP status.
         url: URL of the server.
         reason: The server's message, or the error that occurred.
-        code: gRPC's name of the status.
+        code: Name of the gRPC status.
     """
     if status == UNAVAILABLE:
         return ConnectionError(
-            f"No model server answers at {url}, or it is too busy ({reason}). Start one, for "
-            "example with `keras-bert-d2l serve saved_models/NAME`, or check the address and the "
+            f"The model server at {url} is not running or is too busy ({reason}). Start a server, "
+            "for example with `keras-bert-d2l serve saved_models/NAME`, or check the address and "
             "port."
         )
     if status == TIMED_OUT:
         return TimeoutError(
-            f"The server at {url} did not answer in time ({reason}). Raise `timeout`, and the "
-            "limit that the server itself may have, or send fewer texts at once (`batch_size`)."
+            f"The server at {url} did not respond in time ({reason}). Increase `timeout` (and any "
+            "time limit set on the server), or send fewer texts per request (`batch_size`)."
         )
-    what = f"{url} answers {code or status}: {reason}"
+    what = f"{url} returned {code or status}: {reason}"
     if status in (REFUSED, 413):
-        return ValueError(f"The server refuses the request. {what}")
+        return ValueError(f"The server rejected the request. {what}")
     if status == NOT_FOUND:
-        return LookupError(f"The server has no such model, or not this version. {what}")
-    return RuntimeError(f"The server fails, or is not a model server. {what}")
+        return LookupError(f"The server does not have this model or version. {what}")
+    return RuntimeError(f"The server failed, or is not a model server. {what}")
 
 
 def check_outputs(answer: object, outputs: Specs) -> None:
-    """Raise `RuntimeError` if an answer does not have the outputs of its signature."""
+    """Raise `RuntimeError` if a response does not have the outputs of its signature."""
     if not isinstance(answer, Iterable) or set(answer) != set(outputs):
         raise RuntimeError(
-            f"The server should answer with {', '.join(outputs)}, but does not: it may have loaded "
-            "another version meanwhile. Ask again."
+            f"The server did not return the expected outputs: {', '.join(outputs)}. It may have "
+            "loaded a different version since the last request. Try again."
         )

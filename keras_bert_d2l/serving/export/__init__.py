@@ -1,1 +1,1 @@
-"""Export of a model and its tokenizer as a SavedModel that answers strings."""
+"""Export of a model and its tokenizer as a SavedModel that takes strings."""

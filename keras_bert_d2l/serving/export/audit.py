@@ -1,8 +1,8 @@
-"""Audit of a SavedModel for operations that TensorFlow Serving does not know.
+"""Audit of a SavedModel for operations that TensorFlow Serving does not support.
 
 TensorFlow Serving loads a graph only if its binary, which is built with tensorflow-text 2.12.1,
-registers every operation. `known_ops.txt` lists the allowed operations; `scripts/op_registry.py`
-writes it from the registries of the releases.
+registers every operation. `known_ops.txt` lists the allowed operations;
+`scripts/op_registry.py` generates it from the op registries of the releases.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from keras_bert_d2l.types import PathLike
 
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
-_KNOWN = "known: "  # beginning of the titles of the allowed sections of the registry
-_MAX_PLACES = 3  # that a finding names
+_KNOWN = "known: "  # prefix of the titles of the registry's allowed sections
+_MAX_PLACES = 3  # maximum number of nodes that a finding lists
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """An operation that TensorFlow Serving does not know.
+    """An operation that TensorFlow Serving does not support.
 
     Attributes:
         op: Name of the operation.
-        origin: Release whose registry has it, such as `"tensorflow-text 2.21.1"`, or
-            `"no release that this package knows"`.
+        origin: Release whose registry contains it, such as `"tensorflow-text 2.21.1"`, or
+            `"no known release"`.
         places: Nodes that use it: `"function/node"`, or `"node"` in the main graph.
     """
 
@@ -47,17 +47,17 @@ class Finding:
 
 
 def audit_saved_model(path: PathLike) -> list[Finding]:
-    """Find the operations of a SavedModel that TensorFlow Serving does not know.
+    """Find the operations of a SavedModel that TensorFlow Serving does not support.
 
-    Reads the graphs and all functions of their libraries, even those that no signature uses: the
-    server registers all of them when it loads a model. Allowed are the operations that both
-    TensorFlow 2.12.1 and the release that this package supports have, and those of
-    tensorflow-text 2.12.1.
+    The audit covers the graphs and all functions in their libraries, even functions that no
+    signature uses, because the server registers all of them when it loads a model. An operation
+    is allowed if it exists in both TensorFlow 2.12.1 and the TensorFlow release that this package
+    supports, or in tensorflow-text 2.12.1.
 
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
 
-    Returns: one finding per unknown operation, sorted by name. Empty if the server knows all.
+    Returns: one finding per unsupported operation, sorted by name. Empty if there are none.
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
@@ -70,7 +70,7 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
 
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny"))
     folder = kb.export_saved_model(model, "saved_models/demo")
-    print(kb.audit_saved_model(folder))  # []: the server knows all operations
+    print(kb.audit_saved_model(folder))  # []: the server supports all operations
     ```
     """
     places: dict[str, list[str]] = defaultdict(list)
@@ -81,7 +81,7 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
         for place, op in _nodes(graph):
             if op not in functions and not origins.get(op, "").startswith(_KNOWN):
                 places[op].append(place)
-    elsewhere = "no release that this package knows"
+    elsewhere = "no known release"
     return [Finding(op, origins.get(op, elsewhere), tuple(places[op])) for op in sorted(places)]
 
 
@@ -89,14 +89,14 @@ def check_saved_model(path: PathLike) -> None:
     """Raise `RuntimeError` if TensorFlow Serving could not load a SavedModel."""
     if findings := audit_saved_model(path):
         raise RuntimeError(
-            "TensorFlow Serving would not load this model, because its binary does not know some "
-            f"operations of the graph: {'; '.join(map(str, findings))}. Replace them with "
-            "operations of TensorFlow itself."
+            "TensorFlow Serving cannot load this model because its binary does not support some "
+            f"operations in the graph: {'; '.join(map(str, findings))}. Replace them with "
+            "TensorFlow's built-in operations."
         )
 
 
 def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
-    """Return the protocol buffer `SavedModel` of a folder.
+    """Read the `SavedModel` protocol buffer of a folder.
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
@@ -105,8 +105,8 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     file = pathlib.Path(path, GRAPH_FILE)
     if not file.is_file():
         raise FileNotFoundError(
-            f"{os.fspath(path)!r} is not the folder of a SavedModel: it has no {GRAPH_FILE}. Name "
-            "the folder of one version, such as 'saved_models/demo/1'."
+            f"{os.fspath(path)!r} is not a SavedModel folder: it has no {GRAPH_FILE}. Pass the "
+            "folder of one version, such as 'saved_models/demo/1'."
         )
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
@@ -118,7 +118,7 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
 
 
 def _nodes(graph: graph_pb2.GraphDef) -> Iterator[tuple[str, str]]:
-    """Yield the place and the operation of each node."""
+    """Yield the path and the operation of each node."""
     for node in graph.node:
         yield node.name, node.op
     for function in graph.library.function:
@@ -128,7 +128,7 @@ def _nodes(graph: graph_pb2.GraphDef) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def _origins() -> dict[str, str]:
-    """Return the section of the registry that lists each operation."""
+    """Return a mapping from each operation to the registry section that lists it."""
     text = importlib.resources.files(__package__).joinpath(_REGISTRY).read_text(encoding="utf-8")
     origins, title = {}, ""
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The model card of an exported version: `model_card.json`, beside the graph."""
+"""The model card of an exported version: `model_card.json`, next to the graph."""
 
 import importlib.metadata
 import json
@@ -29,7 +29,7 @@ _HELD_OUT_LOSS = "val_loss"
 
 
 class TensorDescription(TypedDict):
-    """A tensor as JSON. `None` in the shape is any size; `None` as the shape is any shape."""
+    """A tensor as JSON. A `None` dimension can have any size; a `None` shape allows any rank."""
 
     dtype: str
     shape: list[int | None] | None
@@ -60,11 +60,11 @@ def write_model_card(
         tokenizer: Its tokenizer.
         run_dir: Folder of the run that trained the model.
         name: Name of the model on the server.
-        version: Number of the version.
-        task_options: Options of the export, which the card of a task model lists.
+        version: Version number.
+        task_options: Export options to list in the card of a task model.
 
     Raises:
-        FileNotFoundError: `run_dir` is not the folder of a run.
+        FileNotFoundError: `run_dir` is not a run folder.
     """
     task = task_fields(model)
     card = {
@@ -85,7 +85,7 @@ def write_model_card(
 
 
 def describe_signatures(path: PathLike) -> dict[str, SignatureDescription]:
-    """Return inputs and outputs of the signatures of a SavedModel by name.
+    """Return the inputs and outputs of a SavedModel's signatures by name.
 
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
@@ -122,7 +122,7 @@ def _versions() -> dict[str, str]:
 
 
 def _training(run_dir: PathLike) -> dict[str, object]:
-    """Return the options of a run, and the metrics of its best evaluation."""
+    """Return the options of a run and the metrics of its best evaluation."""
     run = RunFolder(run_dir)
     metrics_file = run.path / METRICS_JSON
     if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
@@ -133,7 +133,7 @@ def _training(run_dir: PathLike) -> dict[str, object]:
         return {"options": options, "best": metrics["best"]}
     if not run.options_file.is_file():
         raise FileNotFoundError(
-            f"{os.fspath(run_dir)!r} holds no run: it has no {run.options_file.name}."
+            f"{os.fspath(run_dir)!r} does not contain a run: it has no {run.options_file.name}."
         )
     measured = [line for line in run.metrics() if line.get(_HELD_OUT_LOSS, math.nan) < math.inf]
     best = min(measured, key=operator.itemgetter(_HELD_OUT_LOSS), default=None)

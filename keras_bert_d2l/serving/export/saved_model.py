@@ -37,11 +37,11 @@ def export_saved_model(
 ) -> pathlib.Path:
     """Export a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
 
-    The exported version needs neither this package nor Keras: after importing `tensorflow` and,
-    for strings, `tensorflow_text`, `tf.saved_model.load(folder).signatures` holds its signatures.
-    Each takes any number of rows:
+    Loading the export requires neither this package nor Keras: import `tensorflow` and, for
+    strings, `tensorflow_text`, then use `tf.saved_model.load(folder).signatures`. Each signature
+    takes any number of rows:
 
-    - `serving_default`: strings -> the answer of the model:
+    - `serving_default`: strings -> the predictions of the model:
 
       - `BERTModel`: `text` -> `embedding`, `pooled`, `nsp`;
       - `SequenceClassifier`: `text`, and `text_b` of pairs -> `labels`, `scores`, and `label`,
@@ -56,31 +56,32 @@ def export_saved_model(
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tf_example`: serialized `tf.train.Example`s with the strings of `serving_default` -> the
-      same answer, or the one that the server's `Classify` and `Regress` prescribe;
+      same outputs, or those that the server's `Classify` and `Regress` methods require;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits.
 
-    Signatures of strings also return `truncated`: which texts were too long. Without a tokenizer,
-    `tokens` is the only signature, and `serving_default` is the same. docs/serving_signatures.md
-    lists the dtypes and shapes.
+    Signatures that take strings also return `truncated`, a mask of the texts that were too long.
+    Without a tokenizer, `tokens` is the only signature, and `serving_default` is an alias of it.
+    docs/serving_signatures.md lists the dtypes and shapes.
 
-    Besides the graph and the weights, the folder holds `model_card.json`, `assets/vocab.txt` if
-    there is a tokenizer, and warm-up requests for the server if tensorflow-serving-api is
-    installed. The graph is audited (see `audit_saved_model`). The folder appears in one step and
-    complete, so a server that watches `path` never sees a part of it.
+    Besides the graph and the weights, the folder contains `model_card.json`, `assets/vocab.txt`
+    if there is a tokenizer, and warm-up requests for the server if tensorflow-serving-api is
+    installed. The graph is audited (see `audit_saved_model`). The folder is created atomically,
+    so a server that watches `path` never sees an incomplete version.
 
     Args:
         model: The model.
-        path: Folder of all versions of the model, such as `"saved_models/demo"`.
-        tokenizer: The model's tokenizer. By default the tokenizer of a task model. Without one,
-            the export answers token ids only.
-        version: Number of the version, at least 1. By default the next one, or 1 in a new folder.
+        path: Folder for all versions of the model, such as `"saved_models/demo"`.
+        tokenizer: The model's tokenizer. Defaults to the tokenizer of a task model. Without one,
+            the export only accepts token ids.
+        version: Version number, at least 1. Defaults to the next one, or 1 in a new folder.
         pairs: Whether the inputs of a `SequenceClassifier` or a `SequenceRegressor` are pairs of
             texts.
-        top_k: Number of predictions per mask, or of answers of a `QuestionAnswerer`.
-        null_threshold: A `QuestionAnswerer` gives no answer, the empty string, if its
-            `null_score` is above this. By default the threshold that was best on the development
-            data of the run in `run_dir`; without one, it always gives an answer.
+        top_k: Number of predictions per mask, or of answers per question for a
+            `QuestionAnswerer`.
+        null_threshold: A `QuestionAnswerer` returns no answer (the empty string) if its
+            `null_score` is above this. Defaults to the threshold that was best on the development
+            data of the run in `run_dir`. Without a threshold, it always returns an answer.
         run_dir: Folder of the run that trained the model, for the threshold and for the summary
             in the model card.
 
@@ -90,9 +91,9 @@ def export_saved_model(
         ValueError: The backend is not TensorFlow, the vocabulary does not have the model's size,
             `version`, `top_k` or `null_threshold` is out of range, or `pairs` or `null_threshold`
             does not fit the model.
-        RuntimeError: The graph has operations that TensorFlow Serving does not know.
-        FileExistsError: The version exists already.
-        FileNotFoundError: `run_dir` is not the folder of a run.
+        RuntimeError: The graph has operations that TensorFlow Serving does not support.
+        FileExistsError: The version already exists.
+        FileNotFoundError: `run_dir` is not a run folder.
         OSError: The folder cannot be written.
 
     Example:
@@ -137,15 +138,15 @@ def export_saved_model(
             version=int(folder.name),
             task_options={"pairs": pairs, "null_threshold": null_threshold},
         )
-        _refuse_existing(folder)  # another process may have written this version meanwhile
+        _refuse_existing(folder)  # another process may have written this version in the meantime
     return folder
 
 
 def _check_model(model: object) -> None:
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            "A SavedModel needs the TensorFlow backend. Received: the backend "
-            f"{keras.backend.backend()!r}; save the model with `save_pretrained`, then load and "
+            "Exporting a SavedModel requires the TensorFlow backend. Received: the backend "
+            f"{keras.backend.backend()!r}. Save the model with `save_pretrained`, then load and "
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
     if not isinstance(model, BERTModel | TaskModel):
@@ -157,8 +158,8 @@ def _save(
 ) -> None:
     """Write the graph and its variables.
 
-    Functions that are already traced are saved as they are. `keras.export.ExportArchive` would
-    trace each once more.
+    Functions that are already traced are saved unchanged. `keras.export.ExportArchive` would
+    trace each of them again.
     """
     saved = tf.Module()
     saved.tokenizer = tokenizer
@@ -176,14 +177,14 @@ def _save(
 
 
 def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
-    """Name the methods of signatures that are not only for the server's method `Predict`."""
+    """Set the method of each signature that the server can call by more than `Predict`."""
     methods = {name: one.method for name, one in signatures.items() if one.method != PREDICT}
     if methods:
         updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(os.fspath(folder))
         for name, method in methods.items():
             updater.replace_method_name(name, method)
         updater.save()
-        # The fingerprint is that of the file before the update. It is optional.
+        # The fingerprint file is optional and no longer matches the updated graph.
         (folder / _FINGERPRINT_FILE).unlink(missing_ok=True)
 
 
@@ -201,6 +202,6 @@ def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
 def _refuse_existing(folder: pathlib.Path) -> None:
     if folder.exists():
         raise FileExistsError(
-            f"{os.fspath(folder)!r} exists, and an export never replaces a version: choose another "
-            "number, or omit `version` to use the next one."
+            f"{os.fspath(folder)!r} already exists, and an export never replaces a version. Choose "
+            "a different number, or omit `version` to use the next one."
         )

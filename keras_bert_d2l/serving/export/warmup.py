@@ -1,7 +1,7 @@
-"""Warm-up requests for TensorFlow Serving, as a file in an exported version.
+"""Warm-up requests for TensorFlow Serving, stored with an exported version.
 
-The first answer of a freshly loaded model takes far longer than the next ones. The server reads
-`assets.extra/tf_serving_warmup_requests` and answers those requests before the version becomes
+The first request to a newly loaded model takes far longer than later ones. The server therefore
+runs the requests in `assets.extra/tf_serving_warmup_requests` before it makes a version
 available. Source: tensorflow.org/tfx/serving/saved_model_warmup.
 """
 

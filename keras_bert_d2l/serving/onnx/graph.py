@@ -1,8 +1,8 @@
 """The layers of this package as ONNX operators.
 
-The functions add the nodes of a layer to a graph. They take and return names of tensors.
+The functions add the nodes of a layer to a graph. They take and return tensor names.
 
-B: batch, T: tokens, P: predicted positions, N: heads, D: hidden width, V: vocabulary size.
+B: batch size, T: tokens, P: predicted positions, N: heads, D: hidden width, V: vocabulary size.
 """
 
 import math
@@ -42,8 +42,8 @@ class Graph:
     """Nodes and constants of an ONNX graph under construction.
 
     Attributes:
-        nodes: The nodes, each after the nodes that it needs.
-        constants: Arrays by name. Weights have the names that checkpoints give them.
+        nodes: The nodes in topological order.
+        constants: Arrays by name. Weights have the same names as in checkpoints.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Graph:
         output: str | None = None,
         **attributes: str | float | Sequence[int],
     ) -> str:
-        """Add a node and return the name of its output, by default the name of the node."""
+        """Add a node and return the name of its output, which defaults to the node's name."""
         from onnx import helper
 
         name = f"{operator}_{len(self.nodes)}"
@@ -66,14 +66,14 @@ class Graph:
         return output
 
     def constant(self, value: float | Sequence[int], dtype: str = "float32") -> str:
-        """Add a constant that is not a weight, and return its name."""
+        """Add a constant that is not a weight and return its name."""
         array = np.asarray(value, dtype)
         name = f"{dtype}_{array.tolist()}"
         self.constants[name] = array
         return name
 
     def weight(self, name: str, value: Tensor) -> str:
-        """Add a weight in float32, and return its name.
+        """Add a weight in float32 and return its name.
 
         Raises:
             ValueError: The layer is quantized.
@@ -81,8 +81,8 @@ class Graph:
         if name not in self.constants:
             if not keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype)):
                 raise ValueError(
-                    f"ONNX export needs weights that are floats. Received: {name!r} in "
-                    f"{value.dtype}; export the model before it is quantized."
+                    f"ONNX export requires floating-point weights. Received: {name!r} in "
+                    f"{value.dtype}. Export the model before quantizing it."
                 )
             self.constants[name] = np.asarray(
                 keras.ops.convert_to_numpy(keras.ops.cast(value, "float32"))
@@ -96,8 +96,8 @@ def encode(graph: Graph, encoder: BERTEncoder, inputs: Mapping[str, str]) -> str
     Args:
         graph: The graph.
         encoder: The layer.
-        inputs: Names of the int32 tensors `tokens` and `segments` `(B, T)` and `valid_lens`
-            `(B,)`, under those keys.
+        inputs: Names of the int32 tensors, with the keys `tokens` and `segments` `(B, T)` and
+            `valid_lens` `(B,)`.
 
     Returns: the encoded tokens `(B, T, D)`.
     """
@@ -117,7 +117,7 @@ def encode(graph: Graph, encoder: BERTEncoder, inputs: Mapping[str, str]) -> str
 
 
 def is_token(graph: Graph, inputs: Mapping[str, str], mask_from: str) -> str:
-    """Add the mask of the tokens that are not padding, bool `(B, T)`."""
+    """Add the mask of non-padding tokens, bool `(B, T)`."""
     zero, one = (graph.constant(number, "int32") for number in (0, 1))
     length = graph.add("Squeeze", graph.add("Shape", inputs["tokens"], start=1))
     places = graph.add("Range", zero, graph.add("Cast", length, to=_INT32), one)  # (T,)
@@ -129,7 +129,7 @@ def is_token(graph: Graph, inputs: Mapping[str, str], mask_from: str) -> str:
 
 
 def dense(graph: Graph, layer: keras.layers.Dense, X: str, name: str) -> str:
-    """Add a dense layer with its activation, over the last axis."""
+    """Add a dense layer over the last axis, with its activation."""
     # With LoRA, `layer.kernel` includes the low-rank product.
     X = graph.add("MatMul", X, graph.weight(f"{name}/kernel", layer.kernel))
     if layer.use_bias:
@@ -139,7 +139,7 @@ def dense(graph: Graph, layer: keras.layers.Dense, X: str, name: str) -> str:
 
 
 def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str:
-    """Add a layer normalization of either kind."""
+    """Add a layer normalization, Keras's own or `UnbiasedLayerNormalization`."""
     gamma, beta = (
         graph.weight(f"{name}/{part}", getattr(layer, part)) for part in ("gamma", "beta")
     )
@@ -156,7 +156,7 @@ def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str
 
 
 def predict_masked(graph: Graph, head: MaskLM, X: str, pred_positions: str, output: str) -> str:
-    """Add the head that predicts tokens, from `(B, T, D)` and int `(B, P)` to `(B, P, V)`."""
+    """Add the masked-token head, from `(B, T, D)` and int `(B, P)` to `(B, P, V)`."""
     places = graph.add("Cast", pred_positions, to=_INT64)
     places = graph.add("Unsqueeze", places, graph.constant([2], "int64"))
     X = graph.add("GatherND", X, places, batch_dims=1)  # (B, P, D)
@@ -185,7 +185,7 @@ def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:
         weights = graph.add("Cast", column, to=_FLOAT)
         total = graph.add("ReduceSum", graph.add("Mul", X, weights), tokens, keepdims=0)
         count = graph.add("ReduceSum", weights, tokens, keepdims=0)
-        # The sum over a text without tokens is 0 already.
+        # For a text without tokens, the sum is already 0.
         X = graph.add("Div", total, graph.add("Max", count, graph.constant(1.0)))
     if not layer.normalize:
         return X
@@ -199,7 +199,7 @@ def first_token(graph: Graph, X: str) -> str:
 
 
 def _positions(graph: Graph, encoder: BERTEncoder, tokens: str) -> str:
-    """Add the position embeddings for as many tokens as there are, `(T, D)`."""
+    """Add the position embeddings for the first T positions, `(T, D)`."""
     table = graph.weight("encoder/pos_embedding", keras.ops.squeeze(encoder.pos_embedding, 0))
     first = graph.constant([0], "int64")
     return graph.add("Slice", table, first, graph.add("Shape", tokens, start=1), first)

@@ -1,6 +1,6 @@
 """Export of a model as an ONNX file, from token ids to the outputs of its heads.
 
-B: batch, T: tokens, P: predicted positions, D: hidden width, V: vocabulary size, C: labels.
+B: batch size, T: tokens, P: predicted positions, D: hidden width, V: vocabulary size, C: labels.
 """
 
 import importlib.metadata
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 MODEL_FILE, CONFIG_FILE, VOCAB_FILE = "model.onnx", "config.json", "vocab.txt"
-OPSET, IR_VERSION = 20, 9  # those of onnx 1.15; the first opset with Gelu
+OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
-_MAX_BYTES = 2**31 - 1  # of a protocol buffer
-_MAX_NODES = 2**20  # bytes
+_MAX_BYTES = 2**31 - 1  # maximum size of a protocol buffer
+_MAX_NODES = 2**20  # bytes reserved for the nodes
 _PRODUCER = "keras-bert-d2l"
 _Shapes = dict[str, tuple[str | int, ...]]
-"""Shapes of inputs or outputs by name. A string names a size that varies."""
+"""Shapes of inputs or outputs by name. A string names a dynamic dimension."""
 
 
 def export_onnx(
@@ -48,47 +48,47 @@ def export_onnx(
     *,
     int8: bool = False,
 ) -> pathlib.Path:
-    """Export a model as ONNX, for any runtime that reads it.
+    """Export a model as ONNX, for any ONNX runtime.
 
     The inputs are int32: `tokens` and `segments` `(B, T)`, `valid_lens` `(B,)` and, for a
-    `BERTModel`, `pred_positions` `(B, P)`. B, T and P may vary from call to call, and P may be 0.
+    `BERTModel`, `pred_positions` `(B, P)`. B, T and P may differ between calls, and P may be 0.
     The outputs are float32:
 
     - `BERTModel`: `encoded` `(B, T, D)`, `pooled` `(B, D)`, `mlm_logits` `(B, P, V)` and
-      `nsp_logits` `(B, 2)`, whose column 1 means "is next". Outputs of heads that the model does
-      not have are missing;
+      `nsp_logits` `(B, 2)`, whose column 1 means "is next". The outputs of missing heads are
+      omitted;
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`;
     - `TokenClassifier`: `logits` `(B, T, C)`;
     - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
     - `TextEmbedder`: `embedding` `(B, D)`.
 
-    The graph has only ONNX's own operators, of opset 20. The weights are float32, whatever the
-    precision of the model. The graph does not check its inputs: ids must be in the vocabulary,
-    and T at most `max_len`.
+    The graph uses only standard ONNX operators (opset 20). The weights are float32, regardless of
+    the model's precision. The graph does not validate its inputs: ids must be in the vocabulary,
+    and T must not exceed `max_len`.
 
-    With `int8`, the dense layers of the encoder's blocks multiply integers, by onnxruntime's
-    dynamic quantization: one scale per column of a kernel, and one per call for the inputs. Most
-    answers stay the same, but some change, so evaluate the file before you serve it. Embeddings
-    and heads stay float32.
+    With `int8`, onnxruntime's dynamic quantization converts the dense layers of the encoder's
+    blocks to integer arithmetic, with one scale per kernel column and one per call for the
+    inputs. Most predictions stay the same, but some change, so evaluate the file before you serve
+    it. Embeddings and heads stay float32.
 
-    The folder appears in one step, with `model.onnx`; `config.json`, which describes the
+    The folder is created atomically. It contains `model.onnx`; `config.json`, which describes the
     architecture, labels, tokenizer options, inputs and outputs; and `vocab.txt` if there is a
     tokenizer.
 
     Args:
         model: The model.
         path: Folder to write. It must be new or empty.
-        tokenizer: The model's tokenizer. By default the tokenizer of a task model. Without one,
+        tokenizer: The model's tokenizer. Defaults to the tokenizer of a task model. Without one,
             no vocabulary is written.
-        int8: Whether the blocks of the encoder compute with 8-bit integers.
+        int8: Whether to quantize the blocks of the encoder to 8-bit integers.
 
     Returns: the path of `model.onnx`.
 
     Raises:
-        ImportError: onnx is not installed, or onnxruntime for `int8`.
+        ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
         ValueError: The vocabulary does not have the model's size, the model is quantized, or its
-            weights need more than the two gigabytes that an ONNX file can hold.
+            weights exceed two gigabytes, the limit of an ONNX file.
         OSError: The folder cannot be written.
 
     Example:
@@ -129,7 +129,7 @@ def export_onnx(
         write_text(temporary / CONFIG_FILE, text + "\n")
         if tokenizer is not None:
             tokenizer.vocab.to_file(temporary / VOCAB_FILE)
-        _refuse_existing(folder)  # another process may have written it meanwhile
+        _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / MODEL_FILE
 
 
@@ -141,7 +141,7 @@ def _check_installed(int8: bool) -> None:
             import onnxruntime  # noqa: F401
     except ModuleNotFoundError as error:
         raise ImportError(
-            "ONNX export needs onnx, and onnxruntime for int8: "
+            "ONNX export requires onnx, and onnxruntime for int8: "
             '`pip install "keras-bert-d2l[onnx]"`.'
         ) from error
 
@@ -149,13 +149,13 @@ def _check_installed(int8: bool) -> None:
 def _refuse_existing(folder: pathlib.Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
-            f"`path` must be a new or an empty folder. Received: {os.fspath(folder)!r}, which "
-            "exists; choose another name, or remove it first."
+            f"`path` must be a new or empty folder. Received: {os.fspath(folder)!r}, which "
+            "already exists. Choose a different name, or remove it first."
         )
 
 
 def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
-    """Return the graph of a model, the shapes of its inputs and those of its outputs."""
+    """Return the graph of a model, its input shapes and its output shapes."""
     shapes: _Shapes = {"valid_lens": ("batch",), "pred_positions": ("batch", "predictions")}
     features = FEATURES if isinstance(model, BERTModel) else TASK_FEATURES
     inputs = {name: shapes.get(name, ("batch", "length")) for name in features}
@@ -180,7 +180,7 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
 
 
 def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Shapes:
-    """Add the heads of pretraining, and return the shapes of all outputs."""
+    """Add the pretraining heads and return the shapes of all outputs."""
     config = model.bert_config
     outputs: _Shapes = {"encoded": ("batch", "length", config.num_hiddens)}
     graph.add("Identity", encoded, output="encoded")
@@ -198,15 +198,15 @@ def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Sha
 
 
 def _proto(graph: Graph, inputs: _Shapes, outputs: _Shapes, name: str) -> "ModelProto":
-    """Return the checked protocol buffer of a graph."""
+    """Convert a graph to a protocol buffer and validate it."""
     import onnx
     from onnx import TensorProto, helper
 
     size = sum(value.nbytes for value in graph.constants.values())
     if size > _MAX_BYTES - _MAX_NODES:
         raise ValueError(
-            f"An ONNX file holds at most two gigabytes. Received: a model with {size / 1e9:.1f} GB "
-            "of weights; use `export_saved_model`, which writes models of any size."
+            f"An ONNX file is limited to two gigabytes. Received: a model with {size / 1e9:.1f} GB "
+            "of weights. Use `export_saved_model`, which has no size limit."
         )
     proto = helper.make_model(
         helper.make_graph(
@@ -226,7 +226,7 @@ def _proto(graph: Graph, inputs: _Shapes, outputs: _Shapes, name: str) -> "Model
 
 
 def _save(proto: "ModelProto", file: pathlib.Path, int8: bool) -> None:
-    """Write a graph. With `int8`, the kernels of the encoder's blocks become integers."""
+    """Write a graph. With `int8`, quantize the kernels of the encoder's blocks."""
     import onnx
 
     if not int8:
@@ -234,7 +234,7 @@ def _save(proto: "ModelProto", file: pathlib.Path, int8: bool) -> None:
         return
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # Without this mark, onnxruntime warns about shape inference, of which nothing is left to do.
+    # Without this mark, onnxruntime warns about missing shape inference, which is already done.
     onnx.helper.set_model_props(proto, {"onnx.quant.pre_process": "onnxruntime.quant"})
     quantize_dynamic(
         proto,

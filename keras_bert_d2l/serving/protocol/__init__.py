@@ -1,1 +1,1 @@
-"""Requests and answers: JSON as TensorFlow Serving writes it, and arrays."""
+"""Requests and responses: TensorFlow Serving's JSON format, and its conversion to arrays."""

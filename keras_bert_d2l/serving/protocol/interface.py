@@ -1,7 +1,7 @@
-"""Inputs and outputs of a signature, and the conversion of plain values to its arrays.
+"""Inputs and outputs of a signature, and the conversion of Python values to its arrays.
 
-A client checks values before it sends them, and a server before it runs the model: nested lists
-of equal lengths, of the right type and rank, under the right names.
+The client checks values before sending them, and the server before running the model: nested
+lists of equal lengths with the right names, types and rank.
 """
 
 import reprlib
@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-_INITIALIZER = "__saved_model_init_op"  # a signature of TensorFlow's own
-_BEYOND = "a number beyond its range"
+_INITIALIZER = "__saved_model_init_op"  # TensorFlow's internal signature
+_BEYOND = "a number outside its range"
 _LEAVES: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, float), "b": (bool,)}
 
 Specs = Mapping[str, tf.TensorSpec]
@@ -28,7 +28,7 @@ class Interface(NamedTuple):
     Attributes:
         inputs: Dtypes and shapes of the arguments by name.
         outputs: Dtypes and shapes of the outputs by name.
-        method: TensorFlow Serving's method that can call the signature besides `Predict`.
+        method: TensorFlow Serving method that can call the signature in addition to `Predict`.
     """
 
     inputs: dict[str, tf.TensorSpec]
@@ -70,37 +70,37 @@ def to_arrays(
     Args:
         inputs: A mapping from names to nested lists or arrays.
         specs: Inputs of the signature.
-        encode: Converts one string of the inputs to bytes, see `to_array`.
+        encode: Converts one string of the inputs to bytes; see `to_array`.
 
     Raises:
-        ValueError: A name is missing or unknown, or a value does not fit its spec.
+        ValueError: A name is missing or unknown, or a value does not match its spec.
     """
     if not isinstance(inputs, Mapping):
         raise ValueError(
-            f"The inputs must be a dictionary with {', '.join(specs)}. Received: "
+            f"The inputs must be a dictionary with the keys {', '.join(specs)}. Received: "
             f"{reprlib.repr(inputs)}."
         )
     if inputs.keys() != specs.keys():
         names = ", ".join(sorted(map(str, inputs))) or "none"
-        raise ValueError(f"The inputs must be {', '.join(specs)}. Received: {names:.200}.")
+        raise ValueError(f"The inputs must be: {', '.join(specs)}. Received: {names:.200}.")
     return {name: to_array(inputs[name], spec, encode) for name, spec in specs.items()}
 
 
 def to_array(value: object, spec: tf.TensorSpec, encode: Callable[[object], bytes]) -> np.ndarray:
     """Convert nested lists to an array.
 
-    Numbers are not converted to another type: 1.0 and true are not integers.
+    Numbers are never converted to a different type: 1.0 and true are not integers.
 
     Args:
         value: Nested lists or tuples of equal lengths, or an array.
-        spec: Dtype and shape, where `None` is any size. If an empty list leaves such a size
-            unknown, it becomes 0.
-        encode: Converts what stands for a string to bytes, or raises `ValueError`.
+        spec: Dtype and shape. A `None` dimension can have any size; it becomes 0 if an empty list
+            leaves it undetermined.
+        encode: Converts one string value to bytes, or raises `ValueError`.
 
     Returns: the array. Strings are objects of type `bytes`.
 
     Raises:
-        ValueError: The value does not fit the spec.
+        ValueError: The value does not match the spec.
     """
     values = _values(value, spec)
     leaves = [leaf.item() if isinstance(leaf, np.generic) else leaf for leaf in values.flat]
@@ -119,7 +119,7 @@ def _specs(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, tf.Tenso
 
 
 def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
-    """Return the values of nested lists as an array of objects."""
+    """Convert nested lists to an array of objects."""
     try:
         values = np.array(value, object)
     except ValueError as error:  # arrays of different shapes
@@ -127,7 +127,7 @@ def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
     if any(isinstance(leaf, list | tuple | np.ndarray) for leaf in values.flat):
         raise _wrong(spec, reprlib.repr(value))
     if not values.size and spec.shape.rank is not None:
-        # An empty list does not show how wide its rows would be.
+        # An empty list does not determine the size of its rows.
         widths = (size or 0 for size in spec.shape.as_list()[values.ndim :])
         values = values.reshape(*values.shape, *widths)
     if not spec.shape.is_compatible_with(values.shape):
@@ -148,7 +148,7 @@ def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:
         raise _wrong(spec, _BEYOND) from error
     with np.errstate(over="ignore"):
         array = wide.astype(dtype)
-    # Infinity may be intended. TensorFlow Serving, too, refuses a finite number that becomes it.
+    # Infinity may be intended. Like TensorFlow Serving, reject finite numbers that overflow to it.
     if spec.dtype.is_floating and (np.isinf(array) & ~np.isinf(wide)).any():
         raise _wrong(spec, _BEYOND)
     return array

@@ -1,12 +1,12 @@
-"""The JSON of TensorFlow Serving's REST API.
+"""The JSON format of TensorFlow Serving's REST API.
 
-Requests hold rows, `{"instances": [{"text": "one"}, {"text": "two"}]}`, or columns,
-`{"inputs": {"text": ["one", "two"]}}`. The name of a single input may be omitted. Answers have the
-same form, `{"predictions": [...]}` or `{"outputs": {...}}`. Strings that are not UTF-8, and outputs
-whose names end in `_bytes`, are written as `{"b64": "..."}`.
+A request contains rows, `{"instances": [{"text": "one"}, {"text": "two"}]}`, or columns,
+`{"inputs": {"text": ["one", "two"]}}`. The name of a single input may be omitted. Responses have
+the same form, `{"predictions": [...]}` or `{"outputs": {...}}`. Strings that are not UTF-8, and
+outputs whose names end in `_bytes`, are written as `{"b64": "..."}`.
 
-Source: tensorflow.org/tfx/serving/api_rest. The fields of a request are too few for typed models
-to pay off: what is checked are the nested lists, against the signature that the request names.
+Source: tensorflow.org/tfx/serving/api_rest. Requests have too few fields to justify typed models;
+instead, the nested lists are validated against the requested signature.
 """
 
 import base64
@@ -22,7 +22,7 @@ from keras_bert_d2l.serving.protocol.interface import Arrays, Specs, to_arrays
 
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
-_BINARY = "_bytes"  # ending of the names of outputs that are always base64
+_BINARY = "_bytes"  # suffix of the names of outputs that are always base64
 _ROWS, _COLUMNS = "instances", "inputs"
 
 JSONObject = dict[str, object]
@@ -35,19 +35,19 @@ def read_object(body: bytes) -> JSONObject:
         ValueError: The body is not a JSON object in UTF-8.
     """
     try:
-        # Given bytes, json.loads would accept other encodings, and lone surrogates.
+        # Given bytes, json.loads would accept other encodings and lone surrogates.
         document = json.loads(body.decode("utf-8"))
     except RecursionError as error:
-        raise ValueError("The body must be JSON with less nesting.") from error
+        raise ValueError("The body is nested too deeply.") from error
     except ValueError as error:
-        raise ValueError(f"The body must be JSON in UTF-8: {error!s:.200}.") from error
+        raise ValueError(f"The body must be valid JSON in UTF-8: {error!s:.200}.") from error
     if not isinstance(document, dict):
         raise ValueError(f"The body must be a JSON object. Received: {body[:80]!r}.")
     return document
 
 
 def signature_name(document: Mapping[str, object]) -> str:
-    """Return the name of the signature that a request asks for.
+    """Return the name of the signature that a request calls.
 
     Raises:
         ValueError: The name is not a string.
@@ -67,14 +67,14 @@ def request_arrays(
         document: The body of the request.
         specs: Inputs of its signature.
 
-    Returns: arrays by name, and whether the request holds rows.
+    Returns: arrays by name, and whether the request contains rows.
 
     Raises:
-        ValueError: The request does not fit the signature.
+        ValueError: The request does not match the signature.
     """
     by_rows = _ROWS in document
     if by_rows == (_COLUMNS in document):
-        raise ValueError(f"The body must hold either `{_ROWS}` or `{_COLUMNS}`.")
+        raise ValueError(f"The body must contain either `{_ROWS}` or `{_COLUMNS}`.")
     columns = _columns(document[_ROWS], specs) if by_rows else document[_COLUMNS]
     if not _is_named(columns):
         columns = dict.fromkeys(list(specs)[:1], columns)
@@ -82,14 +82,14 @@ def request_arrays(
 
 
 def response(outputs: Arrays, by_rows: bool) -> JSONObject:
-    """Return the body of an answer.
+    """Return the body of a response.
 
     Args:
         outputs: Arrays by name.
-        by_rows: Whether the request holds rows.
+        by_rows: Whether the request contains rows.
 
     Raises:
-        ValueError: The outputs do not have equally many rows.
+        ValueError: `by_rows` is set, and the outputs do not have the same number of rows.
     """
     columns = {name: to_json(x, name.endswith(_BINARY)) for name, x in outputs.items()}
     single = next(iter(columns.values())) if len(columns) == 1 else None
@@ -97,7 +97,7 @@ def response(outputs: Arrays, by_rows: bool) -> JSONObject:
         return {"outputs": columns if single is None else single}
     sizes = {array.shape[:1] for array in outputs.values()}
     if len(sizes) != 1 or () in sizes:
-        raise ValueError(f"This signature does not answer by rows: ask with `{_COLUMNS}`.")
+        raise ValueError(f"This signature does not return rows. Send `{_COLUMNS}` instead.")
     if single is not None:
         return {"predictions": single}
     rows = zip(*columns.values(), strict=True)
@@ -105,12 +105,12 @@ def response(outputs: Arrays, by_rows: bool) -> JSONObject:
 
 
 def to_json(array: np.ndarray, binary: bool = False) -> list:
-    """Return an array as nested lists.
+    """Convert an array to nested lists.
 
     Args:
         array: The array.
-        binary: Whether all bytes become base64. Otherwise only bytes that are not UTF-8 do, and
-            others become strings.
+        binary: Whether to encode all bytes as base64. By default, only bytes that are not UTF-8
+            are encoded; the others become strings.
     """
     if array.dtype != object:
         return array.tolist()
@@ -118,7 +118,7 @@ def to_json(array: np.ndarray, binary: bool = False) -> list:
 
 
 def encode(value: object) -> bytes:
-    """Return the bytes of a JSON value: a string, or `{"b64": "..."}`.
+    """Return the bytes of a JSON value, which is a string or `{"b64": "..."}`.
 
     Raises:
         ValueError: The value is neither.
@@ -130,11 +130,11 @@ def encode(value: object) -> bytes:
             return value.encode("utf-8")
     except (binascii.Error, TypeError, ValueError) as error:
         raise ValueError(
-            "A string must be Unicode without lone surrogates, or base64. Received: "
+            "A string must be valid base64, or Unicode without lone surrogates. Received: "
             f"{reprlib.repr(value)}."
         ) from error
     shown = reprlib.repr(value)
-    raise ValueError(f'A string, or {{"b64": "..."}}, is expected. Received: {shown}.')
+    raise ValueError(f'Expected a string or {{"b64": "..."}}. Received: {shown}.')
 
 
 def _from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
@@ -146,18 +146,18 @@ def _from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
 
 def _columns(rows: object, specs: Specs) -> object:
     if not isinstance(rows, list) or not rows:
-        raise ValueError(f"`{_ROWS}` must be a list with values. Received: {reprlib.repr(rows)}.")
+        raise ValueError(f"`{_ROWS}` must be a non-empty list. Received: {reprlib.repr(rows)}.")
     if not any(map(_is_named, rows)):
         return rows
     for row in rows:
         if not _is_named(row) or row.keys() != specs.keys():
             raise ValueError(
-                f"Each of `{_ROWS}` must be an object with {', '.join(specs)}. "
+                f"Each of `{_ROWS}` must be an object with the keys {', '.join(specs)}. "
                 f"Received: {reprlib.repr(row)}."
             )
     return {name: [row[name] for row in rows] for name in specs}
 
 
 def _is_named(value: object) -> bool:
-    """Whether a JSON value is an object with names, not a string in base64."""
+    """Return whether a JSON value is an object with names, not a base64 string."""
     return isinstance(value, dict) and value.keys() != {_BASE64}

@@ -1,7 +1,7 @@
 """A development server for exported models, with TensorFlow Serving's REST routes.
 
-Use it to try a model and to test clients, not in production: it does not batch requests, has no
-metrics and does not limit its work. Source of the routes: tensorflow.org/tfx/serving/api_rest.
+Use it to try out a model or to test clients, not in production: it does not batch requests, has
+no metrics and does not limit its load. Source of the routes: tensorflow.org/tfx/serving/api_rest.
 """
 
 import asyncio
@@ -31,21 +31,21 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 MAX_BODY = 16 * 2**20  # bytes
 _MAX_PORT = 2**16 - 1
 _POLL_SECONDS = 1.0
-_GRACE_SECONDS = 5  # for requests in progress when the server is stopped
+_GRACE_SECONDS = 5  # time to finish requests in progress when the server stops
 _NAME = re.compile(r"[^/:]+")
 
 
 class LocalServer:
-    """The web application for the versions of one model.
+    """Web application that serves the versions of one model.
 
     Args:
         versions: The versions.
         name: Name of the model in the routes.
-        poll_seconds: Seconds between two checks for a newer version.
-        max_body: Maximum size of a request in bytes.
+        poll_seconds: Seconds between checks for a newer version.
+        max_body: Maximum size of a request body in bytes.
 
     Raises:
-        ValueError: The name does not fit into a route.
+        ValueError: The name contains a character that is not allowed in a route.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class LocalServer:
 
     async def _body(self, request: Request) -> bytes:
         body, size = [], 0
-        # Always read to the end: a client that is still sending would miss the answer.
+        # Always read to the end: a client that is still sending would miss the response.
         async for part in request.stream():
             size += len(part)
             if size <= self._max_body:
                 body.append(part)
         if size > self._max_body:
-            raise HTTPException(413, f"The body must have at most {self._max_body} bytes.")
+            raise HTTPException(413, f"The body must not exceed {self._max_body} bytes.")
         return b"".join(body)
 
     @contextlib.asynccontextmanager
@@ -163,14 +163,14 @@ def serve(
 
     Args:
         path: Folder with the numbered versions, or the folder of one version.
-        name: Name of the model in the routes. By default that of the folder.
-        host: Address of this machine.
+        name: Name of the model in the routes. Defaults to the folder name.
+        host: Address of this machine to listen on.
         port: Port to listen on. 0: any free port.
 
     Raises:
-        FileNotFoundError: There is no version.
-        ValueError: The newest version cannot be loaded, or the name does not fit into a route.
-        OSError: The port is taken.
+        FileNotFoundError: The folder contains no version.
+        ValueError: The newest version cannot be loaded, or the name is not allowed in a route.
+        OSError: The port is already in use.
     """
     with listen(host, port) as found:
         versions = ServedVersions(path)
@@ -183,12 +183,13 @@ def serve(
 
 @contextlib.contextmanager
 def running(server: LocalServer) -> Iterator[str]:
-    """Run a server in a thread of this process, to test a client.
+    """Run a server in a background thread, to test a client.
 
     Args:
         server: The server.
 
-    Yields: URL of the server, such as `"http://127.0.0.1:40123"`. The server stops with the block.
+    Yields: URL of the server, such as `"http://127.0.0.1:40123"`. The server stops when the block
+        ends.
 
     Raises:
         RuntimeError: The server does not start.
@@ -206,7 +207,7 @@ def running(server: LocalServer) -> Iterator[str]:
         thread.start()
         while not runner.started:
             if not thread.is_alive():
-                raise RuntimeError("The server does not start: see the messages above.")
+                raise RuntimeError("The server did not start. See the messages above.")
             time.sleep(0.01)
         try:
             yield url_of(found)
@@ -216,11 +217,11 @@ def running(server: LocalServer) -> Iterator[str]:
 
 
 def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
-    """Return a socket that listens on a port which no other program uses.
+    """Return a socket that listens on a free port.
 
     Raises:
         ValueError: The port is out of range.
-        OSError: The port is taken, or the host is not this machine.
+        OSError: The port is already in use, or the host is not this machine.
     """
     if not 0 <= port <= _MAX_PORT:
         raise ValueError(f"`port` must be from 0 to {_MAX_PORT}. Received: port={port!r}.")
@@ -229,7 +230,7 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise OSError(
-            f"Cannot listen at {host}:{port} ({error.strerror or error}): choose another "
+            f"Cannot listen on {host}:{port} ({error.strerror or error}). Choose a different "
             "port, or an address of this machine."
         ) from error
 
@@ -243,7 +244,7 @@ def url_of(found: socket.socket) -> str:
 def _uvicorn(server: LocalServer) -> uvicorn.Server:
     config = uvicorn.Config(
         server.app(),
-        log_config=None,  # uvicorn's own would close the log handlers of this process
+        log_config=None,  # uvicorn's default would close the log handlers of this process
         log_level="warning",
         ws="none",
         lifespan="on",
@@ -258,7 +259,7 @@ def _version_status(number: int, state: str, message: str) -> dict[str, object]:
 
 
 def _json(document: object, status: int = 200) -> Response:
-    # Starlette's JSONResponse refuses NaN and Infinity, which TensorFlow Serving writes.
+    # Starlette's JSONResponse rejects NaN and Infinity, which TensorFlow Serving writes.
     return Response(json.dumps(document), status, media_type="application/json")
 
 

@@ -1,8 +1,8 @@
-"""Answers of the server to TensorFlow Serving's methods Predict, Classify and Regress.
+"""Handlers for TensorFlow Serving's methods Predict, Classify and Regress.
 
-Classify and Regress take `{"examples": [{"text": "one"}, {"text": "two"}]}` and answer
-`{"results": [...]}`: for each example a list of pairs of label and score, or a number. A signature
-answers one of them if it names it, and reads serialized `tf.train.Example`s.
+Classify and Regress take `{"examples": [{"text": "one"}, {"text": "two"}]}` and return
+`{"results": [...]}`, with one list of `[label, score]` pairs or one number per example. A
+signature declares which of them it supports, and reads serialized `tf.train.Example`s.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,16 +24,16 @@ from keras_bert_d2l.serving.server.versions import Version
 
 
 def predict(version: Version, body: bytes) -> JSONObject:
-    """Answer a request to `:predict`.
+    """Handle a request to `:predict`.
 
     Args:
-        version: The model.
+        version: The loaded model version.
         body: Body of the request.
 
-    Returns: body of the answer.
+    Returns: the body of the response.
 
     Raises:
-        ValueError: The request does not fit the signature.
+        ValueError: The request does not match the signature.
     """
     document = read_object(body)
     signature = signature_name(document)
@@ -43,14 +43,14 @@ def predict(version: Version, body: bytes) -> JSONObject:
 
 
 def classify(version: Version, body: bytes) -> JSONObject:
-    """Answer a request to `:classify`. Arguments and exceptions are those of `predict`.
+    """Handle a request to `:classify`. The arguments and exceptions are the same as in `predict`.
 
-    `ValueError` is also raised if the signature does not answer the method.
+    Also raises `ValueError` if the signature does not support the method.
     """
     outputs = _ask_examples(version, body, tf.saved_model.CLASSIFY_METHOD_NAME)
     scores = outputs.get(tf.saved_model.CLASSIFY_OUTPUT_SCORES)
     classes = outputs.get(tf.saved_model.CLASSIFY_OUTPUT_CLASSES)
-    # A classifier may omit one of the two. The server then writes "" or 0.
+    # A classifier may omit one of the two. TensorFlow Serving then writes "" or 0.
     if classes is None:
         return {"results": [[["", score] for score in row] for row in np.asarray(scores).tolist()]}
     numbers = to_json(np.zeros(classes.shape) if scores is None else scores)
@@ -59,7 +59,7 @@ def classify(version: Version, body: bytes) -> JSONObject:
 
 
 def regress(version: Version, body: bytes) -> JSONObject:
-    """Answer a request to `:regress`. Arguments and exceptions are those of `classify`."""
+    """Handle a request to `:regress`. The arguments and exceptions are those of `classify`."""
     outputs = _ask_examples(version, body, tf.saved_model.REGRESS_METHOD_NAME)
     return {"results": outputs[tf.saved_model.REGRESS_OUTPUTS].ravel().tolist()}
 
@@ -77,12 +77,13 @@ def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
     answered = find_interface(version.interfaces, signature).method
     if answered != method:
         raise ValueError(
-            f"The signature {signature!r} must be one for {method}. Received: one for "
-            f"{answered or 'no method'}; ask it with :predict, or name another `signature_name`."
+            f"Signature {signature!r} does not support the method {method}. Received: a signature "
+            f"for {answered or 'no method'}. Call it with `:predict`, or choose another "
+            "`signature_name`."
         )
     examples = document.get("examples")
     if not isinstance(examples, list) or not examples:
-        raise ValueError("`examples` must be a list of objects with names and values.")
+        raise ValueError("`examples` must be a non-empty list of JSON objects.")
     shared = _features(document.get("context", {}))
     rows = [tf.train.Features(feature={**shared, **_features(example)}) for example in examples]
     serialized = [tf.train.Example(features=row).SerializeToString() for row in rows]
@@ -91,7 +92,7 @@ def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
 
 def _features(example: object) -> Mapping[str, tf.train.Feature]:
     if not isinstance(example, dict):
-        raise ValueError(f"An example must be an object. Received: {type(example).__name__}.")
+        raise ValueError(f"An example must be a JSON object. Received: {type(example).__name__}.")
     return {name: _feature(name, value) for name, value in example.items()}
 
 
@@ -107,7 +108,7 @@ def _feature(name: str, value: object) -> tf.train.Feature:
         if kinds <= {int, bool}:
             return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"The feature {name!r:.80} is out of range: {error!s:.200}.") from error
+        raise ValueError(f"The feature {name!r:.80} is invalid: {error!s:.200}.") from error
     raise ValueError(
         f"The feature {name!r:.80} must be a string, an integer, a number with a decimal point, or "
         "a list of one of these."

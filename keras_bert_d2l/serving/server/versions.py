@@ -1,6 +1,7 @@
-"""The numbered versions of a SavedModel, of which the newest is loaded.
+"""Load and serve the newest numbered version of a SavedModel.
 
-As TensorFlow Serving does by default, one version answers at a time. A newer version replaces it.
+As in TensorFlow Serving by default, one version is served at a time, until a newer one replaces
+it.
 """
 
 import contextlib
@@ -19,14 +20,15 @@ from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.types import PathLike
 
 _AVAILABLE, _END = "AVAILABLE", "END"
-_BEFORE_REASON, _AFTER_REASON = "<stack traces unavailable>", "[[{{node"  # in a message
+# TensorFlow's error messages contain the reason between these markers.
+_BEFORE_REASON, _AFTER_REASON = "<stack traces unavailable>", "[[{{node"
 
 
 class Version(NamedTuple):
     """A loaded SavedModel.
 
     Attributes:
-        number: Number of the version.
+        number: Version number.
         definitions: Protocol buffers of its signatures.
         interfaces: Inputs and outputs of its signatures.
         model: The result of `tf.saved_model.load`.
@@ -38,32 +40,32 @@ class Version(NamedTuple):
     model: tf.Module
 
     def ask(self, signature: str, inputs: Arrays) -> Arrays:
-        """Return the answer of a signature.
+        """Call a signature and return its outputs.
 
         Args:
             signature: Name of the signature.
             inputs: Arrays with the dtypes and shapes of its inputs.
 
         Raises:
-            ValueError: The model refuses the values.
+            ValueError: The model rejects the values.
         """
         specs = find_interface(self.interfaces, signature).inputs
         tensors = {name: tf.constant(x, specs[name].dtype) for name, x in inputs.items()}
         try:
             answer = self.model.signatures[signature](**tensors)
         except tf.errors.InvalidArgumentError as error:
-            raise ValueError(f"The model refuses the request: {_reason(error)}") from error
+            raise ValueError(f"The model rejected the request: {_reason(error)}") from error
         return {name: tensor.numpy() for name, tensor in answer.items()}
 
 
 class ServedVersions:
-    """The versions of a model.
+    """Numbered versions of a model, the newest of which is loaded.
 
     Args:
         path: Folder with the numbered versions, or the folder of one version.
 
     Raises:
-        FileNotFoundError: There is no version.
+        FileNotFoundError: The folder contains no version.
         ValueError: The newest version cannot be loaded.
     """
 
@@ -73,8 +75,8 @@ class ServedVersions:
         folders = self._folders()
         if not folders:
             raise FileNotFoundError(
-                f"{os.fspath(path)!r} holds no version: no folder named by a number with a "
-                f"{GRAPH_FILE} in it. Write one with `keras-bert-d2l export`."
+                f"{os.fspath(path)!r} contains no model version: expected a numbered subfolder "
+                f"with a {GRAPH_FILE}. Create one with `keras-bert-d2l export`."
             )
         self.newest = _load(folders[max(folders)], max(folders))
         self._states[self.newest.number] = (_AVAILABLE, "")
@@ -86,22 +88,22 @@ class ServedVersions:
         return path.parent.name if _is_version(path) and path.name.isdecimal() else path.name
 
     def find(self, number: int | None) -> Version | None:
-        """Return the version with a number if it is loaded. `None`: the newest version."""
+        """Return version `number` if it is loaded. `None` returns the newest version."""
         newest = self.newest
         return newest if number in (None, newest.number) else None
 
     def states(self) -> dict[int, tuple[str, str]]:
-        """Return the state of each version seen so far, and its error message or `""`."""
+        """Return the state of each version seen so far with its error message, or `""`."""
         return dict(self._states)
 
     def refresh(self) -> None:
-        """Load the newest version if it is not loaded.
+        """Load the newest version if it is not loaded yet.
 
-        A version that cannot be loaded is reported on stderr and not tried again.
+        A version that cannot be loaded is reported on stderr and not retried.
         """
         try:
             folders = self._folders()
-        except OSError:  # the folder is gone: the loaded version keeps answering
+        except OSError:  # the folder is gone: keep serving the loaded version
             return
         number = max(folders, default=0)
         if number <= self.newest.number or number in self._states:
@@ -110,12 +112,12 @@ class ServedVersions:
             version = _load(folders[number], number)
         except (OSError, ValueError) as error:
             self._states[number] = (_END, str(error))
-            print(f"Version {number} is skipped: {error}", file=sys.stderr, flush=True)
+            print(f"Skipping version {number}: {error}", file=sys.stderr, flush=True)
             return
-        # Requests in progress keep the version that they started with.
+        # Requests in progress keep using the version they started with.
         before, self.newest = self.newest, version
         self._states |= {number: (_AVAILABLE, ""), before.number: (_END, "")}
-        print(f"Version {number} is loaded.", flush=True)
+        print(f"Loaded version {number}.", flush=True)
 
     def _folders(self) -> dict[int, pathlib.Path]:
         if _is_version(self._path):
@@ -136,18 +138,18 @@ def _is_version(path: pathlib.Path) -> bool:
 
 
 def _load(folder: pathlib.Path, number: int) -> Version:
-    with contextlib.suppress(ImportError):  # a model of token ids needs none of its ops
+    with contextlib.suppress(ImportError):  # a model that takes token ids does not need its ops
         tensorflow_text()
     definitions = read_saved_model(folder).meta_graphs[0].signature_def
     try:
         model = tf.saved_model.load(os.fspath(folder))
         return Version(number, definitions, interfaces(definitions), model)
-    except Exception as error:  # TensorFlow reports a damaged folder by many exceptions
+    except Exception as error:  # TensorFlow raises various exceptions for a damaged folder
         raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
-    """Return what is wrong from TensorFlow's message, without the place in the graph."""
+    """Extract the reason from TensorFlow's message, without the location in the graph."""
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     reason = message.rpartition(_BEFORE_REASON)[2].partition(_AFTER_REASON)[0]
     return f"{' '.join(reason.split()) or type(error).__name__:.500}"

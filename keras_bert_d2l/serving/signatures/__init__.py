@@ -1,1 +1,1 @@
-"""The signatures of an exported model: their inputs, graphs and outputs."""
+"""Signatures of exported models: their inputs, graphs and outputs."""

@@ -1,4 +1,4 @@
-"""Signatures of the models that give a text, or a pair of texts, labels or scores.
+"""Signatures of the models that label or score a text or a pair of texts.
 
 B: texts in a batch, C: labels.
 """
@@ -18,14 +18,14 @@ from keras_bert_d2l.serving.signatures.signature import (
 from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_LIKELY = 0.5  # a multi-label text has the labels that are at least this probable
+_LIKELY = 0.5  # minimum probability of a label in multi-label classification
 
 
 class SequenceSignatures(TaskTextSignatures):
-    """The signatures of a `SequenceClassifier` or a `SequenceRegressor`.
+    """Signatures of a `SequenceClassifier` or a `SequenceRegressor`.
 
     Args:
-        of_tokens: The model and its signature of token ids.
+        of_tokens: The model and its token-id signature.
         tokenizer: The model's tokenizer.
         pairs: Whether the inputs are pairs of texts.
     """
@@ -38,7 +38,7 @@ class SequenceSignatures(TaskTextSignatures):
         self._labels = np.array(self.model.labels, object)
         if isinstance(self.model, SequenceClassifier):
             self.method = CLASSIFY
-        else:  # the server's method knows one score per text
+        else:  # `Regress` supports only one score per text
             self.method = REGRESS if len(self._labels) == 1 else PREDICT
 
     def answer(self, *texts: tf.Tensor) -> Answer:
@@ -48,9 +48,10 @@ class SequenceSignatures(TaskTextSignatures):
             *texts: `text`, and for pairs `text_b`, strings `(B,)`.
 
         Returns: `labels`, strings `(B, C)` in the order of their ids; `scores`, float32 `(B, C)`;
-            and `truncated`, bool `(B,)`. The scores of a classifier are probabilities. It also
-            returns its choice: `is_label`, bool `(B, C)`, if it is multi-label; else the most
-            likely `label` (string), its `score` (float32) and its `id` (int32), each `(B,)`.
+            and `truncated`, bool `(B,)`. The scores of a classifier are probabilities. A
+            multi-label classifier also returns `is_label`, bool `(B, C)`; other classifiers
+            return the most likely `label` (string), its `score` (float32) and its `id` (int32),
+            each `(B,)`.
         """
         batch, truncated = self.batches(*texts)
         logits = self.run(**batch)

@@ -1,4 +1,4 @@
-"""The encoder as all signatures of an exported model share it, and checks of its inputs.
+"""The encoder shared by all signatures of an exported model, with checks of its inputs.
 
 B: texts in a batch, T: tokens in a row, D: hidden width.
 """
@@ -17,7 +17,7 @@ BATCH = (
     tf.TensorSpec((None,), tf.int32, name="valid_lens"),
 )
 EXAMPLE_BATCH = (np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32), np.full(1, 2, np.int32))
-"""A small batch of token ids, for the warm-up of a server."""
+"""A small batch of token ids for warming up a server."""
 
 
 class ServedEncoder:
@@ -29,7 +29,7 @@ class ServedEncoder:
     Call arguments:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
         segments: Segment ids, int32 `(B, T)`.
-        valid_lens: Number of tokens per row that are not padding, int32 `(B,)`.
+        valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
 
     Returns: encoded tokens `(B, T, D)`.
     """
@@ -43,12 +43,12 @@ class ServedEncoder:
         return self._traced(tokens, segments, valid_lens)
 
     def check(self, tokens: tf.Tensor) -> list[tf.Operation]:
-        """Return assertions about token ids that a GPU would otherwise answer with zeros."""
+        """Return assertions for token ids. Without them, a GPU returns zeros for invalid ids."""
         vocab_size, max_len = self.config.vocab_size, self.config.max_len
         are_tokens = (0 <= tokens) & (tokens < vocab_size)
         is_short = tf.shape(tokens)[1] <= max_len
         return [
-            *require(is_short, f"`tokens` must be at most {max_len} wide."),
+            *require(is_short, f"`tokens` must have at most {max_len} columns."),
             *require(are_tokens, f"`tokens` must be from 0 to {vocab_size - 1}."),
         ]
 

@@ -1,7 +1,7 @@
 """Signatures of a pretraining model.
 
-B: texts in a batch, T: tokens, P: predicted positions, M: most masks in a text, D: hidden width,
-V: vocabulary size, k: predictions per mask.
+B: texts in a batch, T: tokens, P: predicted positions, M: maximum number of masks per text,
+D: hidden width, V: vocabulary size, k: predictions per mask.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ PRED_POSITIONS = tf.TensorSpec((None, None), tf.int32, name="pred_positions")
 
 
 class TokenSignatures:
-    """The signature of a pretraining model that takes token ids.
+    """Token-id signature of a pretraining model.
 
     Args:
         model: The model. Dropout is off.
@@ -49,17 +49,17 @@ class TokenSignatures:
         valid_lens: tf.Tensor,
         pred_positions: tf.Tensor,
     ) -> Answer:
-        """Run the whole model.
+        """Run the complete model.
 
         Args:
             tokens: Token ids with special tokens and padding, int32 `(B, T)`.
             segments: Segment ids, int32 `(B, T)`.
-            valid_lens: Number of tokens per row that are not padding, int32 `(B,)`.
+            valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
             pred_positions: Positions to predict, int32 `(B, P)`. P may be 0.
 
         Returns: `encoded` `(B, T, D)`, `pooled` `(B, D)`, `mlm_logits` `(B, P, V)` and
-            `nsp_logits` `(B, 2)`, whose column 1 means "is next", all float32. Outputs of heads
-            that the model does not have are missing.
+            `nsp_logits` `(B, 2)`, whose column 1 means "is next", all float32. The outputs of
+            missing heads are omitted.
         """
         are_positions = (0 <= pred_positions) & (pred_positions < tf.shape(tokens)[1])
         checks = [
@@ -78,7 +78,7 @@ class TokenSignatures:
         return _float32(outputs)
 
     def heads(self, encoded: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
-        """Return the pooled `[CLS]` `(B, D)` and the NSP logits `(B, 2)`, or `None` for either."""
+        """Return the pooled `[CLS]` `(B, D)` and NSP logits `(B, 2)`; `None` for a missing head."""
         cls = encoded[:, 0]
         pooled = None if self.model.hidden is None else self.model.hidden(cls)
         if self.model.nsp is None:
@@ -87,13 +87,13 @@ class TokenSignatures:
 
 
 class TextSignatures:
-    """The signatures of a pretraining model that take strings.
+    """String signatures of a pretraining model.
 
-    A text longer than the model's `max_len` is truncated at the end, which the output `truncated`
-    (bool `(B,)`) reports. The padding of a batch changes no answer, see `TextBatches`.
+    Texts longer than the model's `max_len` are truncated at the end and flagged in the output
+    `truncated` (bool `(B,)`). Padding does not affect the outputs; see `TextBatches`.
 
     Args:
-        of_tokens: The model and its signature of token ids.
+        of_tokens: The model and its token-id signature.
         tokenizer: The model's tokenizer.
         top_k: Number of predictions per mask, k.
 
@@ -124,15 +124,15 @@ class TextSignatures:
         return found
 
     def describe(self, text: tf.Tensor) -> Answer:
-        """Return everything that the model predicts about whole texts.
+        """Return all text-level predictions of the model.
 
         Args:
             text: Strings `(B,)`.
 
-        Returns: float32: `embedding` `(B, D)`, the mean of the encoded tokens, special tokens
-            included; `pooled` `(B, D)`, the output of the pooler; `nsp` `(B, 2)`, probabilities
-            whose column 1 means "is next". Outputs of heads that the model does not have are
-            missing. Also `truncated`.
+        Returns: float32: `embedding` `(B, D)`, the mean of the encoded tokens, including special
+            tokens; `pooled` `(B, D)`, the output of the pooler; `nsp` `(B, 2)`, probabilities
+            whose column 1 means "is next". The outputs of missing heads are omitted. Also
+            `truncated`.
         """
         batch, truncated = self._batches(text)
         encoded = self._encode(**batch)
@@ -150,7 +150,7 @@ class TextSignatures:
         Args:
             text: Strings `(B,)`.
 
-        Returns: `embedding` and `truncated`, as `describe`.
+        Returns: `embedding` and `truncated`, as in `describe`.
         """
         batch, truncated = self._batches(text)
         embedding = mean_of(self._encode(**batch), batch["valid_lens"])
@@ -171,15 +171,15 @@ class TextSignatures:
         return {"nsp": _probabilities(nsp_logits), "truncated": truncated}
 
     def fill_mask(self, text: tf.Tensor) -> Answer:
-        """Predict the tokens behind the masks of texts.
+        """Predict the masked tokens of texts.
 
         Args:
-            text: Strings `(B,)`, with masks as the vocabulary spells them.
+            text: Strings `(B,)` containing the vocabulary's mask token, for example `[MASK]`.
 
         Returns: `tokens` (strings), `scores` (float32 probabilities, highest first) and `ids`
-            (int32), each `(B, M, k)`; `positions` (int32 `(B, M)`) of the masks among the tokens;
-            and `truncated`. A text with fewer than M masks is padded with empty strings and
-            zeros.
+            (int32), each `(B, M, k)`; `positions` (int32 `(B, M)`), the token positions of the
+            masks; and `truncated`. Texts with fewer than M masks are padded with empty strings
+            and zeros.
         """
         batch, truncated = self._batches(text)
         is_mask = batch["tokens"] == self._vocab.mask_id  # (B, T)
@@ -203,5 +203,5 @@ def _probabilities(logits: tf.Tensor) -> tf.Tensor:
 
 
 def _float32(outputs: dict[str, tf.Tensor | None]) -> Answer:
-    """Return the outputs that exist, in float32."""
+    """Convert outputs to float32, without those that are `None`."""
     return {name: tf.cast(x, tf.float32) for name, x in outputs.items() if x is not None}

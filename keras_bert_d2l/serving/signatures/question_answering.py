@@ -1,4 +1,4 @@
-"""Signatures of the models that find the answers to questions in texts.
+"""Signatures of the models that extract the answers to questions from texts.
 
 B: questions in a batch, W: windows of all contexts, T: tokens, L: tokens of the longest answer,
 N: candidate spans, n: best spans of a window or a context, k: answers per question.
@@ -21,22 +21,22 @@ from keras_bert_d2l.text.tokenizer.windows import sliding_windows
 MAX_ANSWER_LEN = 30
 
 _NEVER = float("-inf")
-_WINDOWS_PER_STEP = 32  # that pass through the model at once, to bound the memory
+_WINDOWS_PER_STEP = 32  # maximum batch size of the model, to limit memory use
 
 
 class AnswererSignatures(TaskTextSignatures):
-    """The signatures of a `QuestionAnswerer`.
+    """Signatures of a `QuestionAnswerer`.
 
-    The answers equal those of `keras_bert_d2l.answer`: a context of any length is read in windows
-    of at most 384 tokens that overlap by a third, and an answer has at most 30 tokens. A question
-    that leaves no room for its context is truncated.
+    The answers match `keras_bert_d2l.answer`: a context of any length is read in windows of at
+    most 384 tokens that overlap by a third, and an answer has at most 30 tokens. A question that
+    leaves no room for its context is truncated.
 
     Args:
-        of_tokens: The model and its signature of token ids.
+        of_tokens: The model and its token-id signature.
         tokenizer: The model's tokenizer.
         top_k: Number of answers per question, k.
-        null_threshold: Answer with the empty string first if `null_score` is above this. `None`:
-            always answer with a part of the context.
+        null_threshold: Return the empty string as the best answer if `null_score` is above this.
+            `None`: always return a part of the context.
 
     Raises:
         ValueError: `top_k` is below 1, or `null_threshold` is not a finite number.
@@ -68,14 +68,14 @@ class AnswererSignatures(TaskTextSignatures):
             *texts: `question` and `context`, strings `(B,)`.
 
         Returns: the best answer, each `(B,)`: `answer`, strings, a part of the context; `score`,
-            float32, its probability among the 20 best answers, or k if that is more, and no
-            answer if there is a threshold; `start` and `end`, int32, its first character in the
-            context and its last one plus one; `null_score`, float32, the logits of no answer
-            minus those of the best part of the context; and `truncated`, bool, whether the
-            question was truncated.
-            The k best answers, each `(B, k)`: `answers`, `scores`, `starts` and `ends`. No answer
-            is the empty string from 0 to 0, with a score. A context with fewer than k answers is
-            padded with empty strings and zeros.
+            float32, its probability among the max(20, k) best answers (and "no answer" if there
+            is a threshold); `start` and `end`, int32, the index of its first character in the
+            context and the index after its last one; `null_score`, float32, the logit of "no
+            answer" minus the logit of the best span of the context; and `truncated`, bool,
+            whether the question was truncated.
+            The k best answers, each `(B, k)`: `answers`, `scores`, `starts` and `ends`. "No
+            answer" is the empty string from 0 to 0, with a score. If a context has fewer than k
+            answers, its row is padded with empty strings and zeros.
         """
         question, context = checked_pairs(*texts)
         windows, truncated = self._windows(question, context)
@@ -108,7 +108,7 @@ class AnswererSignatures(TaskTextSignatures):
         return {**answers, **first, "null_score": margin, "truncated": truncated}
 
     def _windows(self, question: tf.Tensor, context: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        """Return the trimmed `Tokenizer.windows`, and which questions were truncated."""
+        """Return the trimmed `Tokenizer.windows` and a mask of the truncated questions."""
         pieces = self.batches.pieces(question)
         most = longest_question(self._max_len, self._overlap)
         truncated = pieces[0].row_lengths() > most
@@ -123,11 +123,11 @@ class AnswererSignatures(TaskTextSignatures):
         return self.batches.trim(windows), truncated
 
     def _logits(self, windows: Batch) -> Answer:
-        """Return the logits `start` and `end` `(W, T)`, computed a few windows at a time."""
+        """Return the logits `start` and `end` `(W, T)`, computed in chunks of windows."""
         batch = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
         num_windows = tf.shape(windows["rows"])[0]
-        # At least one step, so that there is something to concatenate. The size of the arrays is
-        # fixed: TensorFlow 2.12 ignores the attribute that lets an array grow.
+        # Run at least one step, because `concat` needs an element. The size of the arrays is
+        # fixed because TensorFlow 2.12 ignores the attribute that lets an array grow.
         num_steps = tf.maximum((num_windows + _WINDOWS_PER_STEP - 1) // _WINDOWS_PER_STEP, 1)
         found = {
             side: tf.TensorArray(
@@ -153,7 +153,7 @@ class AnswererSignatures(TaskTextSignatures):
     def _best(
         self, windows: Batch, logits: Answer, num_rows: tf.Tensor, characters: Characters
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the logits of the n best spans per context, their starts and their ends.
+        """Return the logits, starts and ends of the n best spans per context.
 
         Each `(B, n)`, padded with minus infinity and zeros.
         """
@@ -166,13 +166,13 @@ class AnswererSignatures(TaskTextSignatures):
         )
         row = tf.gather(windows["rows"], window)
         end = characters.ends_with_accents(row, end)
-        # Windows share tokens and tokens share characters, so the same span is found repeatedly.
+        # Windows share tokens and tokens share characters, so a span may be found more than once.
         row, start, end = (tf.cast(x, tf.int64) for x in (row, start, end))
         size = tf.reduce_max(tf.concat([end, [0]], axis=0)) + 1
         distinct, number = tf.unique((row * size + start) * size + end)
         spans = tf.math.unsorted_segment_max(spans, number, tf.size(distinct))
         row, start, end = distinct // size**2, distinct // size % size, distinct % size
-        # Windows are in the order of their contexts, and so are the spans.
+        # Windows, and therefore spans, are sorted by context.
         number = tf.RaggedTensor.from_value_rowids(
             tf.range(tf.size(distinct)), row, tf.cast(num_rows, tf.int64), validate=False
         )
@@ -198,7 +198,7 @@ def _check_threshold(null_threshold: float) -> None:
 
 
 def _softmax(logits: tf.Tensor) -> tf.Tensor:
-    """Return the softmax of `(B, n)`; zeros for minus infinity, even for a row of nothing else."""
+    """Return the softmax of `(B, n)`, with zeros for minus infinity, even if a row has no spans."""
     is_span = logits > _NEVER
     highest = tf.reduce_max(logits, axis=1, keepdims=True)
     powers = tf.where(is_span, tf.exp(tf.where(is_span, logits - highest, 0.0)), 0.0)

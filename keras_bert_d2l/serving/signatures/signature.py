@@ -30,8 +30,8 @@ class Signature(NamedTuple):
     Attributes:
         function: Takes tensors and returns named tensors.
         specs: Names, dtypes and shapes of its inputs.
-        example: One small array per input, for the warm-up of a server.
-        method: TensorFlow Serving's method that can call it besides `Predict`.
+        example: One small array per input, for warming up a server.
+        method: TensorFlow Serving method that can call it in addition to `Predict`.
     """
 
     function: Callable[..., Answer]
@@ -43,19 +43,19 @@ class Signature(NamedTuple):
 def traced_once(
     function: Callable[..., Traced], specs: tuple[tf.TensorSpec, ...]
 ) -> Callable[..., Traced]:
-    """Return a function that is traced and stored once, however many signatures call it."""
+    """Wrap a function so that it is traced and saved once, even if several signatures call it."""
     return tf.function(function, input_signature=specs, autograph=False)
 
 
 def text_signature(
     function: Callable[..., Answer], specs: tuple[tf.TensorSpec, ...], example: str
 ) -> Signature:
-    """Return a signature of strings.
+    """Return a signature that takes strings.
 
     Args:
         function: Takes one string tensor `(B,)` per spec.
         specs: The inputs.
-        example: The text that the example request holds for each input.
+        example: Text for each input of the example request.
     """
     return Signature(function, specs, (_bytes_array(example.encode()),) * len(specs))
 
@@ -71,8 +71,8 @@ def tf_example_signature(
     Args:
         function: Takes one string tensor `(B,)` per spec.
         specs: The features to read, one string each.
-        example: The text that the example request holds for each feature.
-        method: TensorFlow Serving's method that can call it besides `Predict`.
+        example: Text for each feature of the example request.
+        method: TensorFlow Serving method that can call it in addition to `Predict`.
     """
     features = {spec.name: tf.io.FixedLenFeature((), tf.string) for spec in specs}
 
@@ -80,7 +80,7 @@ def tf_example_signature(
         parsed = tf.io.parse_example(examples, features)
         return function(*(parsed[spec.name] for spec in specs))
 
-    # `Classify` and `Regress` prescribe the name of their only input.
+    # `Classify` and `Regress` require a specific name for their only input.
     name = "examples" if method == PREDICT else tf.saved_model.CLASSIFY_INPUTS
     values = tf.train.Feature(bytes_list=tf.train.BytesList(value=[example.encode()]))
     request = tf.train.Example(features=tf.train.Features(feature=dict.fromkeys(features, values)))

@@ -1,4 +1,4 @@
-"""All signatures of a model, whatever it was trained for."""
+"""All signatures of a model, for pretraining and every task."""
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
@@ -32,25 +32,25 @@ def model_signatures(
 
     Args:
         model: The model.
-        tokenizer: Its tokenizer. `None`: only signatures of token ids.
+        tokenizer: Its tokenizer. `None`: only the token-id signatures.
         pairs: Whether the inputs of a classifier or a regressor are pairs of texts.
         top_k: Number of predictions per mask, or of answers per question.
-        null_threshold: Threshold of a `QuestionAnswerer`, see `AnswererSignatures`.
+        null_threshold: Threshold of a `QuestionAnswerer`; see `AnswererSignatures`.
 
     Raises:
-        ValueError: `pairs` or `null_threshold` does not fit the model, a number is out of range,
-            or the vocabulary does not have the model's size.
+        ValueError: `pairs` or `null_threshold` does not apply to the model, a number is out of
+            range, or the vocabulary does not have the model's size.
     """
     name = f"a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}"
     if pairs and (tokenizer is None or not isinstance(model, _PAIR_MODELS)):
         raise ValueError(
-            "`pairs` needs a SequenceClassifier or a SequenceRegressor with a tokenizer. "
-            f"Received: {name}; omit `pairs`."
+            "`pairs` requires a SequenceClassifier or a SequenceRegressor with a tokenizer. "
+            f"Received: {name}. Omit `pairs`."
         )
     if null_threshold is not None and not (tokenizer and isinstance(model, QuestionAnswerer)):
         raise ValueError(
-            "`null_threshold` needs a QuestionAnswerer with a tokenizer. "
-            f"Received: {name}; omit `null_threshold`."
+            "`null_threshold` requires a QuestionAnswerer with a tokenizer. "
+            f"Received: {name}. Omit `null_threshold`."
         )
     if tokenizer is not None:
         check_vocabulary(model, tokenizer)

@@ -1,6 +1,6 @@
 """Signatures of the models that label words.
 
-B: texts in a batch, W: most words in a text, N: words of all texts, C: labels.
+B: texts in a batch, W: maximum number of words per text, N: words of all texts, C: labels.
 """
 
 import numpy as np
@@ -15,14 +15,14 @@ _CONTINUED = "##"
 
 
 class TaggerSignatures(TaskTextSignatures):
-    """The signatures of a `TokenClassifier`.
+    """Signatures of a `TokenClassifier`.
 
-    The answers equal those of `keras_bert_d2l.tag` if the model can read the whole text; words
-    behind the last token that fits are skipped. Texts are split as the tokenizer splits them: at
-    whitespace and around punctuation. The first token of a word decides its label.
+    The outputs match `keras_bert_d2l.tag` if the complete text fits into the model; words after
+    the last token that fits are skipped. Words are those of the tokenizer: texts are split at
+    whitespace and around punctuation. The first token of a word determines its label.
 
     Args:
-        of_tokens: The model and its signature of token ids.
+        of_tokens: The model and its token-id signature.
         tokenizer: The model's tokenizer.
     """
 
@@ -41,9 +41,9 @@ class TaggerSignatures(TaskTextSignatures):
 
         Returns: each `(B, W)`, padded with empty strings and zeros: `words`, strings; `labels`,
             strings, the most likely label of each word; `scores`, float32, the probabilities of
-            the labels; `ids`, int32, the ids of the labels; `starts` and `ends`, int32, the first
-            character of the word in the text and the last one plus one. Also `truncated`, bool
-            `(B,)`.
+            the labels; `ids`, int32, the ids of the labels; `starts` and `ends`, int32, the index
+            of the word's first character in the text and the index after its last one. Also
+            `truncated`, bool `(B,)`.
         """
         tokens, starts, ends = self.batches.pieces(*texts)
         batch, truncated = self.batches.of_pieces(tokens)
@@ -74,9 +74,9 @@ class TaggerSignatures(TaskTextSignatures):
         return {**dense, "truncated": truncated}
 
     def _words(self, tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the positions of the first and the last token per word, ragged `(B, None)`."""
+        """Return the positions of the first and last token of each word, ragged `(B, None)`."""
         places = tf.ragged.range(tokens.row_lengths())
         is_continued = tf.gather(self._is_continued, tokens.values) & (places.values > 0)
-        is_last = tf.roll(~is_continued, -1, axis=0)  # the next token begins a word, or a text
+        is_last = tf.roll(~is_continued, -1, axis=0)  # the next token starts a word or a text
         first = tf.ragged.boolean_mask(places, places.with_values(~is_continued))
         return first, tf.ragged.boolean_mask(places, places.with_values(is_last))

@@ -1,4 +1,4 @@
-"""Signatures that the models of all tasks have in common.
+"""Signatures shared by the models of all tasks.
 
 B: texts in a batch, T: tokens, C: labels, D: hidden width.
 """
@@ -20,11 +20,11 @@ from keras_bert_d2l.serving.signatures.signature import (
 from keras_bert_d2l.serving.signatures.text_batches import TextBatches
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_EXAMPLE = "a"  # the text of the request with which a server warms up
+_EXAMPLE = "a"  # text of the server's warm-up request
 
 
 class TaskTokenSignatures:
-    """The signature of a task model that takes token ids.
+    """Token-id signature of a task model.
 
     Args:
         model: The model. Dropout is off.
@@ -32,7 +32,7 @@ class TaskTokenSignatures:
     Call arguments:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
         segments: Segment ids, int32 `(B, T)`.
-        valid_lens: Number of tokens per row that are not padding, int32 `(B,)`.
+        valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
 
     Returns: the outputs of the model in float32.
     """
@@ -53,14 +53,14 @@ class TaskTokenSignatures:
         return {"tokens": Signature(self.tokens, BATCH, EXAMPLE_BATCH)}
 
     def tokens(self, tokens: tf.Tensor, segments: tf.Tensor, valid_lens: tf.Tensor) -> Answer:
-        """Run the whole model.
+        """Run the complete model.
 
         Args:
             tokens: Token ids with special tokens and padding, int32 `(B, T)`.
             segments: Segment ids, int32 `(B, T)`.
-            valid_lens: Number of tokens per row that are not padding, int32 `(B,)`.
+            valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
 
-        Returns: float32, by the class of the model:
+        Returns: float32 outputs, depending on the model class:
 
             - `SequenceClassifier`: `logits` `(B, C)`;
             - `SequenceRegressor`: `logits` `(B, C)`, which are its scores;
@@ -77,17 +77,17 @@ class TaskTokenSignatures:
 
 
 class TaskTextSignatures:
-    """The signatures of a task model that take strings. Each task has a subclass.
+    """String signatures of a task model, with a subclass for each task but embedding.
 
-    This class itself answers for a `TextEmbedder`.
+    This class itself serves a `TextEmbedder`.
 
     Args:
-        of_tokens: The model and its signature of token ids.
+        of_tokens: The model and its token-id signature.
         tokenizer: The model's tokenizer.
 
     Attributes:
-        specs: The strings that `answer` takes.
-        method: TensorFlow Serving's method for the task besides `Predict`.
+        specs: String inputs of `answer`.
+        method: TensorFlow Serving method for the task in addition to `Predict`.
     """
 
     specs: tuple[tf.TensorSpec, ...] = (TEXT,)
@@ -99,11 +99,11 @@ class TaskTextSignatures:
         self.batches = TextBatches(tokenizer, self.model.bert_config.max_len)
 
     def answer(self, *texts: tf.Tensor) -> Answer:
-        """Return the task's answer to strings, each `(B,)`: the outputs of `serving_default`."""
+        """Return the outputs of `serving_default` for strings, each `(B,)`."""
         return self.embed(*texts)
 
     def for_method(self, answer: Answer) -> Answer:
-        """Return an answer with the names and shapes that `method` prescribes."""
+        """Convert the outputs to the names and shapes that `method` requires."""
         return answer
 
     def embed(self, text: tf.Tensor) -> Answer:
@@ -112,8 +112,8 @@ class TaskTextSignatures:
         Args:
             text: Strings `(B,)`.
 
-        Returns: `embedding`, float32 `(B, D)`: the answer of a `TextEmbedder`; of other tasks,
-            the mean of the encoded tokens, special tokens included. Also `truncated`, bool
+        Returns: `embedding`, float32 `(B, D)`: the output of a `TextEmbedder`; for other tasks,
+            the mean of the encoded tokens, including special tokens. Also `truncated`, bool
             `(B,)`.
         """
         batch, truncated = self.batches(text)

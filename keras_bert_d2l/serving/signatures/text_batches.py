@@ -1,4 +1,4 @@
-"""Batches of token ids from strings, padded to a few fixed lengths, inside the graph.
+"""In-graph tokenization of strings into batches padded to a few fixed lengths.
 
 B: texts in a batch, T: tokens in a row.
 """
@@ -19,8 +19,8 @@ Batch = dict[str, tf.Tensor]
 def padded_lengths(max_len: int) -> tuple[int, ...]:
     """Return the lengths T that rows are padded to: 16, 24, 32, 48, 64, 96, ... and `max_len`.
 
-    A row is at most half as long again as its text. A server prepares kernels and memory per
-    shape, so a few lengths spare it from preparing them for every length.
+    From 16 tokens up, padding makes a row at most 1.5 times as long as its text. A server
+    prepares kernels and memory for each shape, so a few fixed lengths limit this work.
     """
     lengths, step = [], _SHORTEST
     while step < max_len:
@@ -30,15 +30,15 @@ def padded_lengths(max_len: int) -> tuple[int, ...]:
 
 
 class TextBatches:
-    """Tokenizes texts, or pairs of texts, into batches for a model.
+    """Tokenizer of texts or text pairs into batches for a model.
 
-    Rows are as long as the longest text needs, rounded up to the next of
-    `padded_lengths(max_len)`. Longer texts are truncated at the end; of a pair, the longer text
-    first.
+    Rows have the length of the longest text, rounded up to the next of
+    `padded_lengths(max_len)`. Texts longer than `max_len` are truncated at the end; in a pair,
+    the longer text is truncated first.
 
     Args:
         tokenizer: The `Tokenizer`.
-        max_len: Maximum number of tokens in a row, special tokens included.
+        max_len: Maximum number of tokens in a row, including special tokens.
 
     Call arguments:
         text: Strings `(B,)`.
@@ -50,7 +50,7 @@ class TextBatches:
     def __init__(self, tokenizer: Tokenizer, max_len: int) -> None:
         self.vocab = tokenizer.vocab
         self.max_len = max_len
-        self.room = max_len - ADDED_TO_ONE  # for the tokens of a single text
+        self.room = max_len - ADDED_TO_ONE  # maximum number of tokens of a single text
         self._lengths = tf.constant(padded_lengths(max_len))
 
         self._tokenize = traced_once(tokenizer.tokenize, (TEXT,))
@@ -61,24 +61,24 @@ class TextBatches:
         return self._single(text) if text_b is None else self._of_pair(text, text_b)
 
     def pieces(self, text: tf.Tensor) -> Pieces:
-        """Return the token ids of texts, and the characters at which each token starts and ends.
+        """Return the token ids of texts and the character offsets of each token.
 
         Args:
             text: Strings `(B,)`.
 
-        Returns: three ragged int32 tensors `(B, None)`, as `Tokenizer.with_offsets` returns them.
+        Returns: ids, starts and ends, ragged int32 `(B, None)`, as in `Tokenizer.with_offsets`.
         """
         pieces = self._with_offsets(text)
         return pieces["tokens"], pieces["starts"], pieces["ends"]
 
     def of_pieces(self, tokens: tf.RaggedTensor) -> tuple[Batch, tf.Tensor]:
-        """Return what a call returns, for token ids of texts, ragged int32 `(B, None)`."""
+        """Build the same outputs as a call, from token ids, ragged int32 `(B, None)`."""
         batch = frame(tokens, vocab=self.vocab, max_len=self.max_len)
         return self.trim(batch), tokens.row_lengths() > self.room
 
     def trim(self, batch: Batch) -> Batch:
-        """Trim the `(B, T)` tensors of a batch to the shortest fixed length that is enough."""
-        # The 1 stands in for the lengths of an empty batch.
+        """Trim the `(B, T)` tensors of a batch to the shortest sufficient fixed length."""
+        # The 1 is a fallback for an empty batch, which has no lengths.
         longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0), keepdims=True)
         length = tf.gather(self._lengths, tf.searchsorted(self._lengths, longest))[0]
         return {name: x[:, :length] if x.shape.rank == 2 else x for name, x in batch.items()}
@@ -95,7 +95,7 @@ class TextBatches:
 
 
 def checked_pairs(text: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the texts of pairs. The graph fails where one is missing."""
-    message = "The two texts must be equally many, one pair per row."
+    """Return the texts of pairs. The graph fails if their shapes differ."""
+    message = "Both inputs must have the same number of texts, one pair per row."
     with tf.control_dependencies(require(tf.shape(text) == tf.shape(text_b), message)):
         return tf.identity(text), tf.identity(text_b)

@@ -1,4 +1,4 @@
-"""The client, over real HTTP to the development server, and over gRPC to a small service."""
+"""Tests of the client over real HTTP (development server) and gRPC (a small service)."""
 
 import concurrent.futures
 import contextlib
@@ -114,7 +114,7 @@ def urls(exported):
 
 @pytest.fixture(scope="module", params=["rest", "grpc"])
 def connect(request, urls):
-    """A function that returns a client, given its arguments."""
+    """A function that creates a client."""
 
     def connect(model="demo", version=None, **options):
         options = {"transport": request.param, "timeout": SECONDS, **options}
@@ -132,7 +132,7 @@ def client(connect):
 @pytest.fixture
 def unasked(client, monkeypatch):
     """A client that must not send a request to the model."""
-    monkeypatch.setattr(client._transport, "predict", lambda *_: pytest.fail("it was sent"))
+    monkeypatch.setattr(client._transport, "predict", lambda *_: pytest.fail("a request was sent"))
     return client
 
 
@@ -151,27 +151,27 @@ def assert_same(given, right):
 
 @pytest.fixture(scope="module")
 def answers(served):
-    """The answers of the model to the `REQUESTS`."""
+    """The model's outputs for the `REQUESTS`."""
     return {signature: served(signature, **inputs) for signature, inputs in REQUESTS.items()}
 
 
 @pytest.mark.slow
-def test_every_signature_gets_the_answer_of_the_model(client, answers):
+def test_every_signature_matches_the_model(client, answers):
     assert REQUESTS.keys() == client.metadata().signatures.keys()
     for signature, inputs in REQUESTS.items():
         assert_same(client.predict(inputs, signature), answers[signature])
 
 
 @pytest.mark.slow
-def test_a_split_request_gets_the_answer_of_the_whole(connect, answers):
+def test_a_split_request_gets_the_same_outputs(connect, answers):
     with connect(batch_size=2) as client:
         for signature, inputs in REQUESTS.items():
             assert_same(client.predict(inputs, signature), answers[signature])
 
 
 @pytest.mark.slow
-def test_every_task_gets_the_answers_of_the_functions_in_inference(task_models, task_versions):
-    """By REST, with one client per task and the same texts."""
+def test_every_task_matches_the_functions_in_inference(task_models, task_versions):
+    """Uses REST, with one client per task and the same texts."""
     ask = {
         "classifier": lambda client, bert: (client.classify(TEXTS), classify(bert, TEXTS)),
         PAIRS: lambda client, bert: (
@@ -195,7 +195,7 @@ def test_every_task_gets_the_answers_of_the_functions_in_inference(task_models, 
             given, right = ask[name](client, task_models[name])
             for one, other in zip(given, right, strict=True):
                 assert_alike(one, other)
-            for other in ask.keys() - {name, "embedder"}:  # every model answers `embed`
+            for other in ask.keys() - {name, "embedder"}:  # every model supports `embed`
                 if {name, other} != {"classifier", PAIRS}:
                     with pytest.raises(
                         ValueError, match="Received: a model whose signature returns"
@@ -204,7 +204,7 @@ def test_every_task_gets_the_answers_of_the_functions_in_inference(task_models, 
 
 
 def assert_alike(one, other):
-    """Compare values, floats with a tolerance, dataclasses by the fields that both have."""
+    """Compare values: floats with a tolerance, dataclasses by their common fields."""
     if isinstance(one, list):
         assert len(one) == len(other)
         for pair in zip(one, other, strict=True):
@@ -222,14 +222,14 @@ def assert_alike(one, other):
         assert one == pytest.approx(other, abs=TOLERANCE)
 
 
-def test_a_model_of_another_task_is_refused(client):
+def test_a_model_for_a_different_task_is_rejected(client):
     for ask in (client.classify, client.regress, client.tag):
         with pytest.raises(ValueError, match="The signature 'serving_default' must return"):
             ask("red")
 
 
 @pytest.mark.slow
-def test_fill_mask_gives_predictions_for_each_mask(connect, served):
+def test_fill_mask_returns_predictions_for_each_mask(connect, served):
     texts = ["red [MASK]", "no mask", "[MASK] blue [MASK] [MASK]"]
     right = served("fill_mask", text=[text.encode() for text in texts])
     with connect(batch_size=1) as client:
@@ -245,7 +245,7 @@ def test_fill_mask_gives_predictions_for_each_mask(connect, served):
 
 
 @pytest.mark.slow
-def test_vectors_and_pairs_can_be_asked_one_at_a_time_and_in_lists(client, served):
+def test_embed_and_next_sentence_score_accept_single_texts_and_lists(client, served):
     right = served("embed", text=[b"red", b"blue"])["embedding"]
     np.testing.assert_allclose(client.embed(["red", "blue"]), right, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(client.embed("blue"), right[1], rtol=0, atol=TOLERANCE)
@@ -279,18 +279,18 @@ def test_status_and_metadata_describe_the_server(client, exported):
         ("embed", {"text": "red"}, "shape"),
         ("embed", {"text": [["red"]]}, "shape"),
         ("embed", {"text": [["red"], "blue"]}, "equal lengths"),
-        ("embed", {"text": [1]}, "must be a str"),
-        ("embed", {"text": [None]}, "must be a str"),
+        ("embed", {"text": [1]}, "must be str or bytes"),
+        ("embed", {"text": [None]}, "must be str or bytes"),
         ("embed", {"text": None}, "shape"),
-        ("embed", {"texts": ["red"]}, "must be text. Received: texts"),
+        ("embed", {"texts": ["red"]}, "must be: text. Received: texts"),
         ("embed", {}, "Received: none"),
-        ("embed", ["red"], "must be a dictionary with text"),
-        ("nsp", {"text": ["red"], "text_b": ["red", "blue"]}, "equally many rows"),
+        ("embed", ["red"], "must be a dictionary with the keys text"),
+        ("nsp", {"text": ["red"], "text_b": ["red", "blue"]}, "the same number of rows"),
         ("unknown", {"text": ["red"]}, "must be one of embed, fill_mask"),
         ({}, {"text": ["red"]}, "`signature` must be a string"),
     ],
 )
-def test_a_mistake_is_reported_before_anything_is_sent(unasked, signature, inputs, message):
+def test_invalid_inputs_are_reported_before_sending(unasked, signature, inputs, message):
     with pytest.raises(ValueError, match=message):
         unasked.predict(inputs, signature)
 
@@ -309,19 +309,19 @@ def test_a_mistake_is_reported_before_anything_is_sent(unasked, signature, input
         [[[1]]],
     ],
 )
-def test_numbers_of_another_dtype_or_rank_are_refused(unasked, tokens):
+def test_numbers_of_the_wrong_dtype_or_rank_are_rejected(unasked, tokens):
     row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
     with pytest.raises(ValueError, match="`tokens` must have the dtype int32 and the shape"):
         unasked.predict({"tokens": tokens, **row}, "tokens")
 
 
-def test_refusals_of_the_server_are_raised(connect, client):
+def test_server_errors_are_raised(connect, client):
     row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
     with pytest.raises(ValueError, match="`tokens` must be from 0 to"):
         client.predict({"tokens": [[10**6]], **row}, "tokens")
-    with pytest.raises(LookupError, match="no such model"), connect("other") as other:
+    with pytest.raises(LookupError, match="not have this model"), connect("other") as other:
         other.embed("red")
-    with pytest.raises(LookupError, match="not this version"), connect(version=7) as other:
+    with pytest.raises(LookupError, match="or version"), connect(version=7) as other:
         other.embed("red")
     with connect(version=1) as same:
         assert same.metadata().version == 1
@@ -338,15 +338,15 @@ def test_refusals_of_the_server_are_raised(connect, client):
         ({"url": "http://localhost:8500", "transport": "grpc"}, "must be HOST:PORT"),
     ],
 )
-def test_arguments_are_checked(arguments, message):
+def test_invalid_arguments_are_rejected(arguments, message):
     arguments = {"url": "http://localhost:1", "model": "demo", **arguments}
     with pytest.raises(ValueError, match=message):
         ServingClient(**arguments)
 
 
 @pytest.mark.slow
-def test_hostile_values_get_an_answer_or_a_clear_error(connect):
-    """Afterwards, an ordinary request gets the same answer as before."""
+def test_hostile_values_get_a_valid_response_or_a_clear_error(connect):
+    """Afterwards, a normal request still returns the same outputs as before."""
     draw = random.Random(0)
     refusals, num_answered = [], 0
     with connect() as client:
@@ -363,7 +363,7 @@ def test_hostile_values_get_an_answer_or_a_clear_error(connect):
         big = client.predict({"text": ["red " * 2**18, "[MASK]" * 10_000]}, "fill_mask")
         assert big["truncated"].all()
         np.testing.assert_array_equal(client.embed("red"), before)
-    print(f"{num_answered} answered, {len(refusals)} refused")
+    print(f"{num_answered} accepted, {len(refusals)} rejected")
     assert all(10 < len(refusal) < 1500 for refusal in refusals)
     assert NUM_HOSTILE // 5 < num_answered < NUM_HOSTILE * 4 // 5
 

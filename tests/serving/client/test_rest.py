@@ -1,4 +1,4 @@
-"""Servers that are absent, silent or too busy, or are not model servers."""
+"""Tests with servers that are missing, unresponsive, overloaded or not model servers."""
 
 import contextlib
 import http.server
@@ -12,7 +12,7 @@ from keras_bert_d2l.serving.client.client import ServingClient
 
 
 @pytest.mark.parametrize("transport", ["rest", "grpc"])
-def test_an_absent_or_silent_server_is_reported(transport):
+def test_a_missing_or_unresponsive_server_is_reported(transport):
     scheme = "" if transport == "grpc" else "http://"
     with socket.socket() as absent, socket.socket() as silent:
         for listener in (absent, silent):
@@ -25,13 +25,13 @@ def test_an_absent_or_silent_server_is_reported(transport):
         with nobody, pytest.raises(ConnectionError, match="keras-bert-d2l serve"):
             nobody.status()
         late = ServingClient(silent_url, "demo", transport=transport, timeout=0.2)
-        with late, pytest.raises(TimeoutError, match="not within 0.2 s"):
+        with late, pytest.raises(TimeoutError, match="timeout of 0.2 s"):
             late.embed("red")
 
 
 @contextlib.contextmanager
 def answering(status, document):
-    """Run a server that gives every request the same answer."""
+    """Run a server that sends the same response to every request."""
     body = json.dumps(document).encode()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -57,18 +57,18 @@ def answering(status, document):
 @pytest.mark.parametrize(
     ("status", "document", "kind", "message"),
     [
-        (200, {}, RuntimeError, "does not answer as a model server"),
-        (200, {"metadata": None}, RuntimeError, "does not answer as a model server"),
+        (200, {}, RuntimeError, "did not respond like a model server"),
+        (200, {"metadata": None}, RuntimeError, "did not respond like a model server"),
         (200, [], RuntimeError, "is not a model server"),
-        (301, {}, RuntimeError, "answers 301"),
-        (400, {"error": "Malformed"}, ValueError, "answers 400: Malformed"),
-        (429, {"error": "memory"}, RuntimeError, "answers 429: memory"),
+        (301, {}, RuntimeError, "returned 301"),
+        (400, {"error": "Malformed"}, ValueError, "returned 400: Malformed"),
+        (429, {"error": "memory"}, RuntimeError, "returned 429: memory"),
         (503, {"error": "The queue is full"}, ConnectionError, "too busy .The queue is full"),
         (504, {"error": "Timed out"}, TimeoutError, "in time .Timed out"),
     ],
 )
-def test_an_answer_that_is_an_error_is_raised(status, document, kind, message):
-    """The exceptions are those of gRPC: a full queue is UNAVAILABLE there and 503 here."""
+def test_error_responses_raise_exceptions(status, document, kind, message):
+    """The exceptions are the same as for gRPC, where a full queue is UNAVAILABLE instead of 503."""
     with (
         answering(status, document) as url,
         ServingClient(url, "demo") as client,

@@ -16,15 +16,15 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
-MAX_LEN, TOP_K = 24, 3  # of the exported model
+MAX_LEN, TOP_K = 24, 3  # as in the exported model
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, green"]
 STRING_SIGNATURES = ("serving_default", "embed", "fill_mask")
 
 
 @pytest.mark.slow
-def test_masks_are_filled_as_by_kb_fill_mask(served, model, tokenizer):
+def test_fill_mask_matches_kb_fill_mask(served, model, tokenizer):
     answer = served("fill_mask", text=TEXTS)
-    assert answer["tokens"].shape == (4, 2, TOP_K)  # at most two masks
+    assert answer["tokens"].shape == (4, 2, TOP_K)  # texts have at most two masks
     for row, text in ((0, TEXTS[0]), (2, TEXTS[2])):
         for place, predictions in enumerate(fill_mask(model, tokenizer, text, TOP_K)):
             tokens = [token.decode() for token in answer["tokens"][row, place]]
@@ -46,13 +46,13 @@ def test_texts_without_a_mask_have_no_predictions(served):
 
 
 @pytest.mark.parametrize("signature", STRING_SIGNATURES)
-def test_an_answer_does_not_depend_on_the_batch(signature, served):
+def test_outputs_do_not_depend_on_the_batch(signature, served):
     together = served(signature, text=TEXTS)
     for row, text in enumerate(TEXTS):
         for name, array in served(signature, text=[text]).items():
             expected = together[name][row]
             if signature == "fill_mask" and name != "truncated":
-                expected = expected[: array.shape[1]]  # fewer masks than in the batch
+                expected = expected[: array.shape[1]]  # fewer masks than in the complete batch
             if array.dtype == object:
                 np.testing.assert_array_equal(array[0], expected)
             else:
@@ -77,11 +77,11 @@ def test_a_text_that_is_too_long_is_truncated_at_the_end(served):
     assert cut["truncated"].tolist() == [False]
 
 
-def test_a_mask_in_the_truncated_end_has_no_predictions(served):
+def test_a_mask_in_the_truncated_part_has_no_predictions(served):
     assert served("fill_mask", text=["red " * MAX_LEN + "[MASK]"])["tokens"].shape[1] == 0
 
 
-def test_the_tokens_signature_needs_no_predicted_positions(served):
+def test_the_tokens_signature_works_without_predicted_positions(served):
     tokens = np.int32([[2, 5, 3]])
     answer = served(
         "tokens",
@@ -94,7 +94,7 @@ def test_the_tokens_signature_needs_no_predicted_positions(served):
 
 
 @pytest.mark.slow
-def test_half_precision_answers_in_float32(make_model, tokenizer, tmp_path):
+def test_half_precision_models_return_float32(make_model, tokenizer, tmp_path):
     model = make_model(dtype="mixed_bfloat16")
     folder = export_saved_model(model, tmp_path, tokenizer)
     loaded = tf.saved_model.load(str(folder))
@@ -113,7 +113,7 @@ def test_half_precision_answers_in_float32(make_model, tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_special_tokens_may_be_those_of_the_book(model):
+def test_the_books_special_tokens_are_supported(model):
     words = ("red", "green", "blue", "##ish")
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *words]))
     signatures = TextSignatures(TokenSignatures(model), tokenizer, TOP_K)
@@ -124,7 +124,7 @@ def test_the_special_tokens_may_be_those_of_the_book(model):
 
 
 @pytest.mark.slow
-def test_without_a_tokenizer_the_export_answers_token_ids_only(model, tmp_path):
+def test_without_a_tokenizer_the_export_only_accepts_token_ids(model, tmp_path):
     folder = export_saved_model(model, tmp_path)
     loaded = tf.saved_model.load(str(folder))
     assert set(loaded.signatures) == {"serving_default", "tokens"}
@@ -137,7 +137,7 @@ def test_without_a_tokenizer_the_export_answers_token_ids_only(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_outputs_of_missing_heads_are_missing(make_model, tokenizer, tmp_path):
+def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer, tmp_path):
     model = make_model(pooler=False, next_sentence=False)
     folder = export_saved_model(model, tmp_path, tokenizer)
     signatures = describe_signatures(folder)
@@ -149,13 +149,13 @@ def test_outputs_of_missing_heads_are_missing(make_model, tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": [[2] * 25], "segments": [[0] * 25]}, "must be at most 24 wide"),
+        ({"tokens": [[2] * 25], "segments": [[0] * 25]}, "must have at most 24 columns"),
         ({"tokens": [[2, 9]]}, "`tokens` must be from 0 to 8"),
         ({"tokens": [[2, -1]]}, "`tokens` must be from 0 to 8"),
         ({"pred_positions": [[2]]}, "`pred_positions` must be positions"),
     ],
 )
-def test_ids_and_positions_out_of_range_are_refused(changes, message, served):
+def test_ids_and_positions_out_of_range_are_rejected(changes, message, served):
     request = {"tokens": [[2, 3]], "segments": [[0, 0]], "valid_lens": [2], "pred_positions": [[1]]}
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         served("tokens", **request | changes)
@@ -164,7 +164,7 @@ def test_ids_and_positions_out_of_range_are_refused(changes, message, served):
 @pytest.mark.slow
 def test_a_pair_needs_both_texts(served):
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="must be equally many, one pair per row"
+        tf.errors.InvalidArgumentError, match="same number of texts, one pair per row"
     ):
         served("nsp", text=["red", "green"], text_b=["blue"])
 
@@ -176,7 +176,7 @@ def test_a_serialized_example_needs_a_text(served):
 
 
 @pytest.mark.slow
-def test_a_graph_that_the_server_would_not_load_is_not_written(model, tokenizer, tmp_path):
+def test_a_graph_the_server_cannot_load_is_not_written(model, tokenizer, tmp_path):
     class Trimming(Tokenizer):
         def tokenize(self, texts):
             trimmer = tensorflow_text().RoundRobinTrimmer(4)
@@ -189,7 +189,7 @@ def test_a_graph_that_the_server_would_not_load_is_not_written(model, tokenizer,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_version_holds_the_vocabulary(exported, tokenizer):
+def test_the_version_contains_the_vocabulary(exported, tokenizer):
     assert Vocab.from_file(exported / "assets" / "vocab.txt") == tokenizer.vocab
 
 
@@ -223,13 +223,13 @@ def test_the_model_card_describes_the_training(model, tmp_path):
     training = json.loads((folder / "model_card.json").read_text())["training"]
     assert (training["options"]["corpus"], training["options"]["steps"]) == ("docstrings", 3)
     assert training["best"] == figures[1]
-    with pytest.raises(FileNotFoundError, match="holds no run"):
+    with pytest.raises(FileNotFoundError, match="does not contain a run"):
         export_saved_model(model, tmp_path / "out", run_dir=tmp_path)
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["1"]
 
 
 @pytest.mark.slow
-def test_the_server_warms_up_with_a_request_for_each_signature(exported, served):
+def test_there_is_a_warm_up_request_for_each_signature(exported, served):
     pytest.importorskip("tensorflow_serving", reason="needs tensorflow-serving-api")
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -244,7 +244,7 @@ def test_the_server_warms_up_with_a_request_for_each_signature(exported, served)
     assert sorted(asked) == sorted(describe_signatures(exported))
 
 
-def test_the_state_of_the_optimizer_is_not_exported(exported, model):
+def test_the_optimizer_state_is_not_exported(exported, model):
     variables = tf.train.list_variables(str(exported / "variables" / "variables"))
     sizes = [np.prod(shape) for name, shape in variables if "CHECKPOINTABLE" not in name]
     assert sum(sizes) == model.count_params()
@@ -257,13 +257,13 @@ def test_versions_are_numbered_consecutively_and_never_replaced(model, tmp_path)
     assert export_saved_model(model, tmp_path, version=7) == tmp_path / "7"
     assert export_saved_model(model, str(tmp_path)) == tmp_path / "8"
     before = (tmp_path / "7" / "saved_model.pb").read_bytes()
-    with pytest.raises(FileExistsError, match="7' exists, and an export never replaces a version"):
+    with pytest.raises(FileExistsError, match="7' already exists, and an export never replaces"):
         export_saved_model(model, tmp_path, version=7)
     assert (tmp_path / "7" / "saved_model.pb").read_bytes() == before
     assert {entry.name for entry in tmp_path.iterdir()} == {"1", "7", "8", "notes"}
 
 
-def test_a_version_appears_in_one_step_and_complete(model, tmp_path, monkeypatch):
+def test_a_version_is_created_atomically(model, tmp_path, monkeypatch):
     seen = []
 
     def write_a_part(tracked, folder, **_):
@@ -275,29 +275,29 @@ def test_a_version_appears_in_one_step_and_complete(model, tmp_path, monkeypatch
     with pytest.raises(OSError, match="No space left"):
         export_saved_model(model, tmp_path)
     assert seen
-    assert all(name.startswith(".") for name in seen)  # no server takes it for a version
+    assert all(name.startswith(".") for name in seen)  # a server does not recognize it as a version
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("version", [0, -1, True, "2"])
-def test_a_version_that_is_not_a_positive_integer_is_refused(version, model, tmp_path):
+def test_a_version_that_is_not_a_positive_integer_is_rejected(version, model, tmp_path):
     with pytest.raises(ValueError, match="`version` must be an integer of at least 1"):
         export_saved_model(model, tmp_path, version=version)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_vocabulary_of_another_size_is_refused(model, tmp_path):
+def test_a_vocabulary_of_the_wrong_size_is_rejected(model, tmp_path):
     tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
         export_saved_model(model, tmp_path, tokenizer)
 
 
-def test_more_predictions_than_the_vocabulary_has_tokens_are_refused(model, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="`top_k` must be from 1 to the size of the vocabulary, 9"):
+def test_top_k_above_the_vocabulary_size_is_rejected(model, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="`top_k` must be from 1 to the vocabulary size, 9"):
         export_saved_model(model, tmp_path, tokenizer, top_k=10)
 
 
-def test_the_error_under_another_backend_says_how_to_export(model, tmp_path, monkeypatch):
+def test_the_error_under_a_different_backend_explains_how_to_export(model, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="`save_pretrained`.*KERAS_BACKEND=tensorflow"):
         export_saved_model(model, tmp_path)

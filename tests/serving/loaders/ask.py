@@ -1,13 +1,13 @@
-"""Ask SavedModels in a process without this package.
+"""Run SavedModels in a process without this package.
 
 python ask.py QUESTIONS ANSWERS [NUM_THREADS]
 
-QUESTIONS: JSON with "folder", "requests" and "repeats" of each model by name. A request is
-[signature, {input: [dtype, shape, flat values]}], with the bytes of strings as characters 0 to 255.
-ANSWERS: an .npz with the outputs named "loader/model/request/output", where the loader is "eager"
-(tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). The threads send "repeats"
-requests to each model, and all answers to the same request must be equal. This program also runs
-under old releases of TensorFlow.
+QUESTIONS: JSON that maps each model name to its "folder", "requests" and "repeats". A request is
+[signature, {input: [dtype, shape, flat values]}]; strings store each byte as a character from 0 to
+255. ANSWERS: an .npz with the outputs named "loader/model/request/output", where the loader is
+"eager" (tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). The threads send
+"repeats" requests to each model, and the outputs for the same request must be equal. This program
+also runs under old releases of TensorFlow.
 """
 
 import concurrent.futures
@@ -62,7 +62,7 @@ def eager(folder):
 
 
 def graph(folder, requests):
-    # Without the graph optimizer, which takes longer than all answers. "eager" uses it.
+    # Disable the graph optimizer, which takes longer than all requests. "eager" uses it.
     options = tf.compat.v1.ConfigProto()
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default(), tf.compat.v1.Session(config=options) as session:

@@ -1,12 +1,12 @@
-/* Ask SavedModels through the C API of TensorFlow, without Python and Keras.
+/* Run SavedModels through TensorFlow's C API, without Python and Keras.
 
    client [lib FILE]... MODEL...
    MODEL: model FOLDER REQUEST...
    REQUEST: ask [in TENSOR string|int32 DIMS VALUE...]... [out TENSOR]...
 
-   TENSOR is "operation:index", DIMS is "2x3", and a string is a dot and its bytes in hexadecimal
-   digits. Each output is printed in two lines: first its name, the number of its TF_DataType and its
-   dimensions; then its values. Requests are answered in order, and those to one model share a
+   TENSOR is "operation:index", DIMS is for example "2x3", and a string is a dot followed by its bytes
+   in hexadecimal. Each output is printed on two lines: its name, the number of its TF_DataType and
+   its dimensions; then its values. Requests run in order, and all requests to one model share a
    session. */
 
 #include <stdio.h>
@@ -53,9 +53,9 @@ static void read_string(const char *digits, TF_TString *string) {
   free(bytes);
 }
 
-/* Make a tensor of the words at *argument, and move *argument behind them. */
+/* Make a tensor from the words at *argument and advance *argument past them. */
 static TF_Tensor *read_tensor(char ***argument, char **end) {
-  if (end - *argument < 2) fail("in", "needs a type and dimensions");
+  if (end - *argument < 2) fail("in", "expected a type and dimensions");
   int is_string = strcmp((*argument)[0], "string") == 0;
   int64_t dims[MOST_DIMS], size = 1;
   int rank = 0;
@@ -65,7 +65,7 @@ static TF_Tensor *read_tensor(char ***argument, char **end) {
     size *= dims[rank++];
   }
   *argument += 2;
-  if (end - *argument < size) fail("in", "needs more values");
+  if (end - *argument < size) fail("in", "expected more values");
   size_t width = is_string ? sizeof(TF_TString) : sizeof(int32_t);
   TF_Tensor *tensor = TF_AllocateTensor(is_string ? TF_STRING : TF_INT32, dims, rank, size * width);
   for (int64_t i = 0; i < size; i++) {
@@ -116,14 +116,14 @@ static void print_tensor(const char *name, const TF_Tensor *tensor) {
   printf("\n");
 }
 
-/* Answer the request at `argument`, and return the beginning of the next one. */
+/* Run the request at `argument` and return the start of the next one. */
 static char **answer(TF_Session *session, TF_Graph *graph, char **argument, char **end) {
   TF_Output inputs[MOST_TENSORS] = {{0}}, outputs[MOST_TENSORS] = {{0}};
   TF_Tensor *fed[MOST_TENSORS] = {0}, *fetched[MOST_TENSORS] = {0};
   const char *names[MOST_TENSORS];
   int num_inputs = 0, num_outputs = 0;
   while (argument < end && strcmp(*argument, "ask") != 0 && strcmp(*argument, "model") != 0) {
-    if (end - argument < 2) fail(*argument, "needs a tensor");
+    if (end - argument < 2) fail(*argument, "expected a tensor");
     const char *word = argument[0], *tensor = argument[1];
     argument += 2;
     if (strcmp(word, "in") == 0 && num_inputs < MOST_TENSORS) {
@@ -147,7 +147,7 @@ static char **answer(TF_Session *session, TF_Graph *graph, char **argument, char
   return argument;
 }
 
-/* Answer the requests to the model at `argument`, and return the beginning of the next one. */
+/* Run the requests to the model at `argument` and return the start of the next model. */
 static char **answer_all(char **argument, char **end) {
   const char *folder = *argument++, *tags[] = {"serve"};
   TF_Graph *graph = TF_NewGraph();

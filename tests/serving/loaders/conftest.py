@@ -1,4 +1,4 @@
-"""Requests to all signatures of the exported models, and their expected answers."""
+"""Requests to all signatures of the exported models and the expected outputs."""
 
 import json
 import typing
@@ -17,7 +17,7 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 
-MAX_LEN, TOP_K = 24, 3  # of the exported models
+MAX_LEN, TOP_K = 24, 3  # as in the exported models
 TEXTS = (
     "red [MASK]",
     "",
@@ -28,12 +28,12 @@ TEXTS = (
 )
 QUESTIONS = ("red green", "blue ?", "red " * 9 + "green")
 CONTEXTS = ("Reddish, green " * 20 + "e\u0301 blue.", "Ünïcödé 日本 🙂 blue", "red")
-REPEATS, FEWER_REPEATS = 1000, 40  # requests from threads to the pretraining model, and to others
+REPEATS, FEWER_REPEATS = 1000, 40  # concurrent requests to the pretraining model, and to the others
 TOLERANCE = 1e-5
 
 
 class Served(typing.NamedTuple):
-    """An exported model: its folder, requests (signature, arrays by name) and their answers."""
+    """An exported model: folder, requests (signature, arrays by name) and expected outputs."""
 
     folder: typing.Any
     requests: list
@@ -42,7 +42,7 @@ class Served(typing.NamedTuple):
 
 @pytest.fixture(scope="session")
 def requests(tokenizer):
-    """Requests to every signature, in several batch sizes: (signature, arrays by name)."""
+    """Requests to every signature with several batch sizes: (signature, arrays by name)."""
     batches = [as_array(TEXTS), as_array([]), *(as_array([text]) for text in TEXTS[:3])]
     requests = []
     for text in batches:
@@ -59,13 +59,13 @@ def requests(tokenizer):
 
 @pytest.fixture(scope="session")
 def expected(model, tokenizer, requests):
-    """Return the answers of the model itself to `requests`."""
+    """Return the original model's outputs for `requests`."""
     return [answer(model, tokenizer, *request) for request in requests]
 
 
 @pytest.fixture(scope="session")
 def served_models(exported, requests, expected, task_models, task_folders, tokenizer):
-    """All exported models, as `Served`."""
+    """All exported models as `Served` by name."""
     served = {"BERT": Served(exported, requests, expected)}
     for name, model in task_models.items():
         of_task = task_requests(model, tokenizer)
@@ -76,7 +76,7 @@ def served_models(exported, requests, expected, task_models, task_folders, token
 
 @pytest.fixture(scope="session")
 def questions_file(served_models, tmp_path_factory):
-    """Return the requests in the form that ask.py reads."""
+    """Write the requests in the format that ask.py reads."""
     questions = {
         name: {
             "folder": str(served.folder),
@@ -95,10 +95,10 @@ def questions_file(served_models, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def assert_answers(served_models):
-    """A function that compares the answers of a model and prints a table of the differences.
+    """A function that checks the outputs of a model and prints a table of the differences.
 
-    Each line has loader, model, signature, number of requests, and the largest difference of a
-    float. Strings, integers and booleans must be equal.
+    Each line lists the loader, model, signature, number of requests and largest difference
+    between floats. Strings, integers and booleans must be equal.
     """
 
     def assert_answers(name, answers, loader):
@@ -128,10 +128,10 @@ def largest_difference(given, right, where):
 
 
 def task_requests(model, tokenizer):
-    """Requests to every signature of a task's model, in several batch sizes."""
+    """Return requests to every signature of a task model with several batch sizes."""
     texts = CONTEXTS if isinstance(model, QuestionAnswerer) else TEXTS
     if isinstance(model, TokenClassifier):
-        texts = [text for text in texts if len(text) < 50]  # `tag` reads longer texts in parts
+        texts = [text for text in texts if len(text) < 50]  # `tag` splits longer texts
     requests = []
     for batch in (texts, [], texts[:1], texts[2:3]):
         text = as_array(batch)
@@ -151,7 +151,7 @@ def task_requests(model, tokenizer):
 
 
 def names_of(model):
-    """Return the strings that the exported model takes."""
+    """Return the names of the exported model's string inputs."""
     if isinstance(model, QuestionAnswerer):
         return ("question", "context")
     # Among the `task_models`, the multi-label model is exported for pairs.
@@ -159,7 +159,7 @@ def names_of(model):
 
 
 def task_answer(model, tokenizer, signature, inputs):
-    """Return the answers of the model and of the functions in `inference`."""
+    """Return the expected outputs, from the model and the functions in `inference`."""
     if signature == "tokens":
         outputs = model(inputs)
         if not isinstance(outputs, dict):
@@ -245,7 +245,7 @@ def embedding(model, tokenizer, text):
     return {"embedding": means(model.encoder(**batch).numpy(), batch), "truncated": truncated}
 
 
-METHODS = (SequenceClassifier, SequenceRegressor)  # whose method the server has
+METHODS = (SequenceClassifier, SequenceRegressor)  # tasks with a TensorFlow Serving method
 TASK_ANSWERS = {
     SequenceClassifier: labels_answer,
     SequenceRegressor: scores_answer,
@@ -256,7 +256,7 @@ TASK_ANSWERS = {
 
 
 def padded(rows, width):
-    """Return rows as one array, padded with empty strings or zeros."""
+    """Convert rows to one array, padded with empty strings or zeros."""
     example = next((value for row in rows for value in row), b"")
     nothing, dtype = {bytes: (b"", object), float: (0, "float32"), int: (0, "int32")}[type(example)]
     rows = [[*row, *[nothing] * (width - len(row))] for row in rows]
@@ -264,7 +264,7 @@ def padded(rows, width):
 
 
 def strings_of(examples, names):
-    """Return the strings in serialized examples by name."""
+    """Parse the strings of serialized examples by name."""
     parsed = [tf.train.Example.FromString(one).features.feature for one in examples]
     values = {name: [one[name].bytes_list.value[0] for one in parsed] for name in names}
     return {name: np.array(value, object) for name, value in values.items()}
@@ -305,7 +305,7 @@ def batch_of(tokenizer, text, text_b=None):
 
 
 def answer(model, tokenizer, signature, inputs):
-    """Return the expected answer of a signature, in NumPy from the outputs of the model on."""
+    """Return the expected outputs of a signature, computed in NumPy from the model's outputs."""
     if signature == "tokens":
         encoded, mlm_logits, nsp_logits = (tensor.numpy() for tensor in model(**inputs))
         pooled = model.hidden(encoded[:, 0]).numpy()

@@ -1,4 +1,4 @@
-"""Exported models, asked by programs without this package.
+"""Tests of exported models in programs that do not use this package.
 
 `pytest tests/serving/loaders -s` prints the table of differences.
 """
@@ -16,15 +16,15 @@ from keras_bert_d2l.serving.export.audit import read_saved_model
 
 HERE = pathlib.Path(__file__).parent
 DTYPES = {tf.float32.as_datatype_enum: np.float32, tf.int32.as_datatype_enum: np.int32}
-OPS = ("_fast_wordpiece_tokenizer.so", "_normalize_ops.so")  # of tensorflow-text
+OPS = ("_fast_wordpiece_tokenizer.so", "_normalize_ops.so")  # op libraries of tensorflow-text
 BOOL, STRING = tf.bool.as_datatype_enum, tf.string.as_datatype_enum
 
 
 @pytest.mark.slow
-def test_plain_tensorflow_gives_the_answers_of_the_models(
+def test_plain_tensorflow_matches_the_models(
     served_models, questions_file, assert_answers, tmp_path
 ):
-    """Eagerly (the first model with 1,000 requests from 8 threads) and by the graph-mode loader."""
+    """Uses the eager loader (1,000 requests from 8 threads to the first model) and graph mode."""
     answers = tmp_path / "answers.npz"
     run([sys.executable, HERE / "ask.py", questions_file, answers, "8"], cwd=tmp_path)
     arrays = dict(np.load(answers))
@@ -35,7 +35,7 @@ def test_plain_tensorflow_gives_the_answers_of_the_models(
 
 
 @pytest.mark.slow
-def test_a_c_program_gives_the_answers_of_the_models(served_models, assert_answers, client):
+def test_a_c_program_matches_the_models(served_models, assert_answers, client):
     arguments, names = [], []
     for name, (folder, requests, _) in served_models.items():
         signatures = read_saved_model(folder).meta_graphs[0].signature_def
@@ -65,7 +65,7 @@ def client(tmp_path):
     if compiler is None:
         pytest.skip("needs a C compiler: cc, gcc or clang")
     if not (libraries / "libtensorflow_cc.so.2").exists():
-        pytest.skip("needs TensorFlow's libtensorflow_cc.so.2, which its wheels for Linux have")
+        pytest.skip("needs libtensorflow_cc.so.2, which is included in TensorFlow's Linux wheels")
     text = pytest.importorskip("tensorflow_text")
     ops = [pathlib.Path(text.__file__).parent / "python" / "ops" / name for name in OPS]
     program = tmp_path / "client"
@@ -73,7 +73,7 @@ def client(tmp_path):
     compile_ += [f"-I{tf.sysconfig.get_include()}", f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
     compile_ += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
     if shutil.which("ld.gold"):
-        compile_.append("-fuse-ld=gold")  # a quarter of the time
+        compile_.append("-fuse-ld=gold")  # links four times faster
     run(compile_)
 
     def ask(*arguments):

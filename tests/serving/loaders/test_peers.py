@@ -1,6 +1,7 @@
-"""Exported models under TensorFlow 2.12.1, the release of TensorFlow Serving's tensorflow-text.
+"""Tests of exported models under TensorFlow 2.12.1.
 
-Needs an environment of its own, with Python 3.11 or older:
+TensorFlow Serving uses the tensorflow-text of this release. The tests need a separate environment
+with Python 3.11 or older:
 
     python3.11 -m venv .venv-tf212
     .venv-tf212/bin/pip install tensorflow==2.12.1 tensorflow-text==2.12.1
@@ -22,15 +23,15 @@ ENVIRONMENT = HERE.parents[2] / ".venv-tf212" / "bin" / "python"
 def python():
     path = pathlib.Path(os.environ.get(VARIABLE, ENVIRONMENT))
     if not path.exists():
-        pytest.skip(f"needs .venv-tf212, or {VARIABLE}: a Python that has TensorFlow 2.12.1")
+        pytest.skip(f"needs a Python with TensorFlow 2.12.1 in .venv-tf212 or {VARIABLE}")
     return path
 
 
 @pytest.mark.slow
-def test_tensorflow_2_12_gives_the_answers_of_the_models(
+def test_tensorflow_2_12_matches_the_models(
     python, served_models, questions_file, assert_answers, tmp_path
 ):
-    """Eagerly (the first model with 1,000 requests from 8 threads) and by the graph-mode loader."""
+    """Uses the eager loader (1,000 requests from 8 threads to the first model) and graph mode."""
     version = (
         "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
     )

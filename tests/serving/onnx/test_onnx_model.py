@@ -37,7 +37,7 @@ CONFIGS = {
 
 @pytest.fixture
 def make_model():
-    """A function that makes a model without zeros in its weights from fields of its config."""
+    """A function that builds a model with nonzero weights from config fields."""
 
     def make_model(dtype="float32", **fields):
         config = BERTConfig(VOCAB_SIZE, 8, 16, 2, 2, 0.5, MAX_LEN, **fields)
@@ -51,7 +51,7 @@ def make_model():
 
 @pytest.fixture
 def ask(tmp_path):
-    """A function that exports a model and returns a function which asks its ONNX file."""
+    """A function that exports a model and returns a function that runs its ONNX file."""
 
     def ask(model):
         session = onnxruntime.InferenceSession(str(export_onnx(model, tmp_path / model.name)))
@@ -79,7 +79,7 @@ def assert_equal(given, expected):
 
 
 @pytest.mark.parametrize("fields", CONFIGS.values(), ids=CONFIGS)
-def test_every_architecture_answers_as_in_keras(fields, make_model, ask):
+def test_every_architecture_matches_keras(fields, make_model, ask):
     model = make_model(**fields)
     onnx_model = ask(model)
     for size, length, num_predictions in SHAPES:
@@ -105,7 +105,7 @@ def test_every_architecture_answers_as_in_keras(fields, make_model, ask):
     ],
     ids=["classify", "multi-label", "regress", "tag"],
 )
-def test_models_with_labels_answer_as_in_keras(make_task, make_model, ask):
+def test_models_with_labels_match_keras(make_task, make_model, ask):
     model = make_task(make_model(**GOOGLE))
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
@@ -113,7 +113,7 @@ def test_models_with_labels_answer_as_in_keras(make_task, make_model, ask):
         assert_equal(onnx_model(batch), {"logits": model(batch)})
 
 
-def test_question_answerers_answer_as_in_keras(make_model, ask):
+def test_question_answerers_match_keras(make_model, ask):
     model = QuestionAnswerer(make_model(**GOOGLE))
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
@@ -125,12 +125,12 @@ def test_question_answerers_answer_as_in_keras(make_model, ask):
     ("pooling", "normalize", "mask_from"),
     [("cls", True, "tokens"), ("mean", True, "tokens"), ("max", False, "valid_lens")],
 )
-def test_text_embedders_return_the_vectors_of_keras(pooling, normalize, mask_from, make_model, ask):
+def test_text_embedders_match_keras(pooling, normalize, mask_from, make_model, ask):
     model = TextEmbedder(make_model(mask_from=mask_from), pooling, normalize=normalize)
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
         batch = make_batch(size, length)
-        batch["tokens"][:, 0] = 1  # a text of only padding has no maximum
+        batch["tokens"][:, 0] = 1  # a text with only padding has no maximum
         assert_equal(onnx_model(batch), {"embedding": model(batch)})
 
 
@@ -161,7 +161,7 @@ def test_lora_is_merged_into_the_kernels(make_model, ask):
     assert_equal(ask(model)(batch), {"logits": model(batch)})
 
 
-def test_a_quantized_model_is_refused(make_model, tmp_path):
+def test_a_quantized_model_is_rejected(make_model, tmp_path):
     model = make_model()
     model.encoder.blks[1].ffn.dense1.quantize("int8")
     with pytest.raises(ValueError, match="'encoder/blk_1/ffn/dense1/kernel' in int8"):
@@ -169,9 +169,7 @@ def test_a_quantized_model_is_refused(make_model, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_int8_multiplies_integers_in_the_blocks_and_answers_almost_the_same(
-    make_model, ask, tmp_path, caplog
-):
+def test_int8_quantizes_the_blocks_and_stays_close_to_float32(make_model, ask, tmp_path, caplog):
     model = SequenceClassifier(make_model(**GOOGLE), ["a", "b", "c"])
     path = export_onnx(model, tmp_path / "int8", int8=True)
     file = onnx.load(path)
@@ -179,7 +177,7 @@ def test_int8_multiplies_integers_in_the_blocks_and_answers_almost_the_same(
     assert sum(kernel.dims[:] in ([8, 8], [8, 16], [16, 8]) for kernel in kernels) == 2 * 6
     operators = [node.op_type for node in file.graph.node]
     assert operators.count("MatMulInteger") == 2 * 6
-    assert operators.count("MatMul") == 2 * 2 + 2  # of scores and values; pooler and head
+    assert operators.count("MatMul") == 2 * 2 + 2  # scores and values per block, pooler and head
     batch = make_batch(8, MAX_LEN)
     (logits,) = onnxruntime.InferenceSession(str(path)).run(None, batch)
     expected = np.asarray(model(batch))
@@ -188,14 +186,14 @@ def test_int8_multiplies_integers_in_the_blocks_and_answers_almost_the_same(
     assert caplog.records == []
 
 
-def test_int8_without_onnxruntime_says_how_to_install_it(make_model, tmp_path, monkeypatch):
+def test_int8_without_onnxruntime_explains_how_to_install_it(make_model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx\]\""):
         export_onnx(make_model(), tmp_path / "new", int8=True)
     assert not (tmp_path / "new").exists()
 
 
-def test_the_file_has_one_opset_and_the_names_of_a_batch(make_model, tmp_path):
+def test_the_file_has_one_opset_and_named_inputs_and_outputs(make_model, tmp_path):
     file = onnx.load(export_onnx(make_model(**GOOGLE), tmp_path / "new"))
     assert [(opset.domain, opset.version) for opset in file.opset_import] == [("", OPSET)]
     shapes = {
@@ -217,7 +215,7 @@ def test_the_file_has_one_opset_and_the_names_of_a_batch(make_model, tmp_path):
     assert len(weights) == len(make_model(**GOOGLE).weights)  # tied weights are stored once
 
 
-def test_the_folder_holds_the_vocabulary_and_the_labels(make_model, tokenizer, tmp_path):
+def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer, tmp_path):
     model = SequenceClassifier(make_model(), ["bad", "good"], tokenizer=tokenizer)
     folder = export_onnx(model, tmp_path / "new").parent
     assert sorted(file.name for file in folder.iterdir()) == [
@@ -235,21 +233,21 @@ def test_the_folder_holds_the_vocabulary_and_the_labels(make_model, tokenizer, t
 
 def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="choose another name"):
+    with pytest.raises(FileExistsError, match="Choose a different name"):
         export_onnx(make_model(), tmp_path)
     (tmp_path / "empty").mkdir()
     export_onnx(make_model(), tmp_path / "empty")
-    with pytest.raises(FileExistsError, match="choose another name"):
+    with pytest.raises(FileExistsError, match="Choose a different name"):
         export_onnx(make_model(), tmp_path / "empty")
 
 
-def test_a_tokenizer_of_another_vocabulary_is_refused(make_model, tokenizer, tmp_path):
+def test_a_tokenizer_with_a_different_vocabulary_is_rejected(make_model, tokenizer, tmp_path):
     model = BERTModel(VOCAB_SIZE + 1, 8, 16, 2, 1, 0.0)
     with pytest.raises(ValueError, match="must have the 10 tokens"):
         export_onnx(model, tmp_path / "new", tokenizer)
 
 
-def test_without_onnx_the_error_says_how_to_install_it(make_model, tmp_path, monkeypatch):
+def test_without_onnx_the_error_explains_how_to_install_it(make_model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx\]\""):
         export_onnx(make_model(), tmp_path / "new")

@@ -1,4 +1,4 @@
-"""Values that clients and servers convert to the arrays of a signature."""
+"""Tests of converting values to the arrays of a signature, as clients and servers do."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_lists_tuples_arrays_and_tensors_of_numbers_become_the_same_array(value)
 
 
 @pytest.mark.parametrize("value", [[], [[]][:0], np.zeros((0, 3), np.int32)])
-def test_no_rows_have_the_width_of_the_signature(value):
+def test_empty_inputs_get_the_row_size_of_the_signature(value):
     assert to_array(value, MATRIX, encode).shape == (0, 3)
 
 
@@ -48,12 +48,12 @@ def test_no_rows_have_the_width_of_the_signature(value):
         None,
     ],
 )
-def test_other_shapes_are_refused(value):
+def test_other_shapes_are_rejected(value):
     with pytest.raises(ValueError, match="`x` must have the dtype int32 and the shape"):
         to_array(value, MATRIX, encode)
 
 
-def test_any_rank_is_accepted_where_the_signature_has_none():
+def test_any_rank_is_accepted_if_the_signature_does_not_specify_one():
     spec = tf.TensorSpec(None, tf.string, "x")
     for value, shape in (("a", ()), (["a"], (1,)), ([["a", "b"]], (1, 2)), ([], (0,))):
         assert to_array(value, spec, encode).shape == shape

@@ -1,4 +1,4 @@
-"""JSON values that the models of this package do not produce."""
+"""Tests with JSON values that the models of this package do not produce."""
 
 import json
 
@@ -11,8 +11,8 @@ from keras_bert_d2l.serving.protocol.interface import to_array
 from keras_bert_d2l.serving.protocol.rest_json import encode, request_arrays, response
 
 
-def test_outputs_with_names_that_end_in_bytes_are_base64():
-    """TensorFlow Serving decides by their names, not by their content."""
+def test_outputs_whose_names_end_in_bytes_are_base64():
+    """TensorFlow Serving decides this by name, not by content."""
     strings = np.array([b"red", b"\xff"], object)
     answer = response({"image_bytes": strings, "text": strings}, by_rows=False)["outputs"]
     assert answer == {
@@ -21,7 +21,7 @@ def test_outputs_with_names_that_end_in_bytes_are_base64():
     }
 
 
-def test_nan_and_infinity_pass_in_both_directions():
+def test_nan_and_infinity_are_accepted_in_both_directions():
     specs = {"x": tf.TensorSpec((None,), tf.float32, "x")}
     document = json.loads('{"inputs": {"x": [NaN, Infinity, -Infinity, 1]}}')
     arrays, by_rows = request_arrays(document, specs)
@@ -30,10 +30,10 @@ def test_nan_and_infinity_pass_in_both_directions():
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
-def test_a_number_beyond_the_range_is_refused(dtype):
+def test_a_number_outside_the_range_is_rejected(dtype):
     spec = tf.TensorSpec((None,), dtype, "x")
     for number in (1e39, -1e300, 10**400):
-        with pytest.raises(ValueError, match="Received: a number beyond its range"):
+        with pytest.raises(ValueError, match="Received: a number outside its range"):
             to_array([0.5, number], spec, encode)
     assert to_array([0.5, float("inf")], spec, encode).tolist() == [0.5, np.inf]
 

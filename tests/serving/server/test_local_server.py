@@ -1,4 +1,4 @@
-"""The development server, over real HTTP."""
+"""Tests of the development server over real HTTP."""
 
 import concurrent.futures
 import os
@@ -56,7 +56,7 @@ def assert_same(given, right):
 
 
 @pytest.mark.slow
-def test_rows_and_columns_get_the_same_answers_as_from_the_model(url, http, served):
+def test_row_and_column_requests_match_the_model(url, http, served):
     for signature, columns in REQUESTS.items():
         right = served(signature, **columns)
         body = {"signature_name": signature, "inputs": columns}
@@ -68,7 +68,7 @@ def test_rows_and_columns_get_the_same_answers_as_from_the_model(url, http, serv
 
 
 @pytest.mark.slow
-def test_no_texts_get_no_answers(url, http, served):
+def test_empty_requests_get_empty_responses(url, http, served):
     right = served("fill_mask", text=tf.constant([], tf.string))
     body = {"signature_name": "fill_mask", "inputs": {"text": []}}
     assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
@@ -76,7 +76,7 @@ def test_no_texts_get_no_answers(url, http, served):
 
 
 @pytest.mark.slow
-def test_a_single_input_needs_no_name(url, http, served):
+def test_the_name_of_a_single_input_is_optional(url, http, served):
     right = served("embed", text=[b"red", b"blue"])
     body = {"signature_name": "embed", "inputs": ["red", {"b64": "Ymx1ZQ=="}]}
     assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
@@ -91,7 +91,7 @@ def test_the_default_signature_is_serving_default(url, http, served):
     assert_same(answer["outputs"], served("serving_default", text=[b"red"]))
 
 
-def test_status_and_metadata_have_the_form_of_tensorflow_serving(url, http):
+def test_status_and_metadata_have_tensorflow_servings_format(url, http):
     told = {"version": "1", "state": "AVAILABLE"}
     told["status"] = {"error_code": "OK", "error_message": ""}
     assert http(url) == http(f"{url}/versions/1") == (200, {"model_version_status": [told]})
@@ -143,7 +143,7 @@ def test_the_error_contains_the_message_of_the_model(url, http):
 
 
 @pytest.mark.slow
-def test_requests_from_many_threads_get_the_right_answers(url, http, served):
+def test_concurrent_requests_get_the_right_outputs(url, http, served):
     texts = [f"red {'green ' * number}[MASK]" for number in range(8)]
     asked = [{"signature_name": "fill_mask", "inputs": [text]} for text in texts] * 10
     right = [served("fill_mask", text=[text.encode()]) for text in texts]
@@ -176,7 +176,7 @@ def test_classify_and_regress_take_examples(kind, http, tmp_path):
 
 
 def export_method(folder, kind):
-    """Write a model whose scores are the lengths of texts."""
+    """Write a model whose scores are the text lengths."""
 
     def lengths(inputs):
         features = {"text": tf.io.FixedLenFeature((), tf.string)}
@@ -197,7 +197,7 @@ def export_method(folder, kind):
 
 
 @pytest.mark.slow
-def test_a_new_version_takes_over_while_the_server_answers(exported, http, tmp_path, capfd):
+def test_a_new_version_takes_over_while_requests_are_running(exported, http, tmp_path, capfd):
     path = tmp_path / "demo"
     shutil.copytree(exported, path / "3")
     server = LocalServer(ServedVersions(path), "demo", poll_seconds=0.02)
@@ -205,7 +205,7 @@ def test_a_new_version_takes_over_while_the_server_answers(exported, http, tmp_p
     with running(server) as url:
         url = f"{url}/v1/models/demo"
         right = http(f"{url}:predict", ask)
-        publish(exported, path / "2")  # older than what is served
+        publish(exported, path / "2")  # older than the served version
         publish(exported, path / "x")
         publish(exported, path / "10")
         asked = 0
@@ -225,8 +225,8 @@ def test_a_new_version_takes_over_while_the_server_answers(exported, http, tmp_p
         assert states == {"3": "END", "10": "AVAILABLE", "11": "END"}
         assert http(f"{url}:predict", ask) == right
     printed = capfd.readouterr()
-    assert "Version 10 is loaded." in printed.out
-    assert "Version 11 is skipped: " in printed.err
+    assert "Loaded version 10." in printed.out
+    assert "Skipping version 11: " in printed.err
 
 
 def publish(version, folder):
@@ -256,10 +256,10 @@ def test_ctrl_c_stops_the_server(exported, http, capsys):
     assert f"version 1, at http://127.0.0.1:{port}/v1/models/mine\n" in capsys.readouterr().out
 
 
-def test_mistakes_are_reported_before_anything_is_served(exported, tmp_path):
-    with listen(port=0) as found, pytest.raises(OSError, match="choose another port"):
+def test_errors_are_reported_before_serving_starts(exported, tmp_path):
+    with listen(port=0) as found, pytest.raises(OSError, match="Choose a different port"):
         serve(exported, port=found.getsockname()[1])
-    with pytest.raises(FileNotFoundError, match="holds no version"):
+    with pytest.raises(FileNotFoundError, match="contains no model version"):
         serve(tmp_path, port=0)
     with pytest.raises(ValueError, match="must not contain '/' or ':'"):
         serve(exported, name="a/b", port=0)
@@ -271,7 +271,7 @@ def test_mistakes_are_reported_before_anything_is_served(exported, tmp_path):
         serve(tmp_path, port=0)
 
 
-def test_a_version_has_the_name_of_its_parent_folder(exported):
+def test_a_version_is_named_after_its_parent_folder(exported):
     assert ServedVersions(exported).name == "demo"
 
 
@@ -290,7 +290,7 @@ def test_an_unreadable_version_does_not_hide_the_others(exported, tmp_path, monk
 
     monkeypatch.setattr(pathlib.Path, "is_file", is_file_or_closed)
     versions.refresh()
-    assert "Version 3 is skipped: [Errno 13] Permission denied" in capfd.readouterr().err
+    assert "Skipping version 3: [Errno 13] Permission denied" in capfd.readouterr().err
     assert {number: state for number, (state, _) in versions.states().items()} == {
         1: "AVAILABLE",
         3: "END",

@@ -1,4 +1,4 @@
-"""Answers of exported task models. tests/serving/loaders compares more of them."""
+"""Tests of exported task models. See tests/serving/loaders for more comparisons."""
 
 import json
 
@@ -31,12 +31,12 @@ INPUTS = {
 }
 TOP_K = 3
 METHODS = {"classifier": CLASSIFY, PAIRS: CLASSIFY, "regressor": REGRESS}
-MAX_QUESTION_LEN = 12  # tokens of 24
+MAX_QUESTION_LEN = 12  # of 24 tokens
 
 
 @pytest.fixture(scope="session")
 def ask(task_folders):
-    """A function that asks a signature of a model, given its name and lists of strings."""
+    """A function that calls a signature of a model by name, with lists of strings."""
     loaded = {}
 
     def ask(name, signature="serving_default", **arguments):
@@ -61,7 +61,7 @@ def test_a_task_has_the_documented_signatures(name, task_folders):
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_the_server_knows_all_ops_of_a_task(name, task_folders):
+def test_the_server_supports_all_ops_of_a_task(name, task_folders):
     assert audit_saved_model(task_folders[name]) == []
 
 
@@ -78,7 +78,7 @@ def test_the_model_card_describes_the_task(task_folders, task_models):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
-def test_no_text_gets_nan_or_infinity(name, ask):
+def test_no_text_produces_nan_or_infinity(name, ask):
     hostile = ["", "\0", "[MASK]" * 9, "\ufffd", "é" * 300, "red " * 300, " \n\t", "\u202e😀"]
     strings = [*(text.encode() for text in hostile), b"\xff\xfe red", b"\xed\xa0\x80"]
     answers = ask(name, **dict.fromkeys(INPUTS[name], strings))
@@ -88,11 +88,11 @@ def test_no_text_gets_nan_or_infinity(name, ask):
             assert np.isfinite(array).all()
         elif array.dtype == object:
             for value in array.ravel():
-                value.decode()  # JSON can hold it
+                value.decode()  # it can be written as JSON
 
 
 @pytest.mark.slow
-def test_words_behind_the_last_token_are_skipped(ask, task_models):
+def test_words_after_the_last_token_are_skipped(ask, task_models):
     text = "red, greenish " * 3 + "blue " * 100
     answers = ask("tagger", text=[text, "red"])
     read = tag(task_models["tagger"], text[: answers["ends"][0, -1]])  # 22 tokens
@@ -103,7 +103,7 @@ def test_words_behind_the_last_token_are_skipped(ask, task_models):
 
 
 @pytest.mark.slow
-def test_only_the_beginning_of_a_megabyte_of_text_is_read(ask):
+def test_only_the_start_of_a_megabyte_of_text_is_read(ask):
     begin = "red, greenish " * 12  # more tokens than the model reads
     answers = ask("classifier", text=[begin + "blue " * 200_000, begin])
     assert answers.pop("truncated").tolist() == [True, True]
@@ -121,7 +121,7 @@ def test_bytes_that_are_not_utf_8_are_replaced(ask):
 
 
 @pytest.mark.slow
-def test_the_whole_of_a_long_context_is_searched(ask, task_models):
+def test_a_long_context_is_searched_completely(ask, task_models):
     context = " ".join(np.random.default_rng(0).choice(["red", "green", "blueish", ","], 500))
     answers = ask("answerer", question=["green", "red"], context=[context, "blue"])
     found = answer(task_models["answerer"], "green", context, top_k=3)
@@ -132,7 +132,7 @@ def test_the_whole_of_a_long_context_is_searched(ask, task_models):
 
 
 @pytest.mark.slow
-def test_a_combining_accent_belongs_to_the_answer_before_it(ask, task_models):
+def test_an_answer_includes_the_combining_accents_that_follow(ask, task_models):
     context = "gre\u0301en red\u0301 blue\u0301\u0308"
     answers = ask("answerer", question=["red"], context=[context])
     found = answer(task_models["answerer"], "red", context, top_k=3)
@@ -159,7 +159,7 @@ def test_a_context_without_words_has_no_answer(ask):
 
 
 @pytest.mark.slow
-def test_no_answer_comes_first_above_the_threshold_of_the_run(task_models, tmp_path):
+def test_no_answer_is_the_best_answer_above_the_threshold_of_the_run(task_models, tmp_path):
     model, words = task_models["answerer"], ["red", "green", "blueish", ","]
     rng = np.random.default_rng(0)
     contexts = ["red", "blue red", *(" ".join(rng.choice(words, 3 * n)) for n in range(1, 25))]
@@ -191,12 +191,14 @@ def test_no_answer_comes_first_above_the_threshold_of_the_run(task_models, tmp_p
     np.testing.assert_allclose(answers["null_score"], margins, atol=1e-5)
 
 
-def test_only_a_question_answerer_of_texts_has_a_threshold(task_models, make_model, tmp_path):
-    message = "needs a QuestionAnswerer with a tokenizer. Received: a "
+def test_a_threshold_requires_a_question_answerer_with_a_tokenizer(
+    task_models, make_model, tmp_path
+):
+    message = "requires a QuestionAnswerer with a tokenizer. Received: a "
     for model in (task_models["classifier"], make_model()):
         with pytest.raises(ValueError, match=message + type(model).__name__):
             export_saved_model(model, tmp_path, null_threshold=0.0)
-    with pytest.raises(ValueError, match="QuestionAnswerer without a tokenizer; omit"):
+    with pytest.raises(ValueError, match="QuestionAnswerer without a tokenizer. Omit"):
         export_saved_model(QuestionAnswerer(make_model()), tmp_path, null_threshold=0.0)
     for threshold in (float("nan"), float("inf"), True, "1"):
         with pytest.raises(ValueError, match="must be a finite number, or None"):
@@ -211,7 +213,7 @@ def test_pairs_need_both_texts(ask):
         ("answerer", {"question": ["red"], "context": ["blue", "red"]}),
     ):
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match="must be equally many, one pair per row"
+            tf.errors.InvalidArgumentError, match="same number of texts, one pair per row"
         ):
             ask(name, **arguments)
 
@@ -223,14 +225,14 @@ def test_a_serialized_example_needs_all_strings_of_the_task(ask):
         ask(PAIRS, "tf_example", inputs=[empty])
 
 
-def test_ids_and_positions_out_of_range_are_refused(task_folders):
+def test_ids_and_positions_out_of_range_are_rejected(task_folders):
     tokens = tf.saved_model.load(str(task_folders["regressor"])).signatures["tokens"]
     zeros = tf.zeros((1, 2), tf.int32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`tokens` must be from 0 to 8"):
         tokens(tokens=zeros + 9, segments=zeros, valid_lens=tf.constant([2]))
 
 
-def test_without_a_tokenizer_a_task_answers_token_ids_only(make_model, tmp_path):
+def test_without_a_tokenizer_a_task_model_only_accepts_token_ids(make_model, tmp_path):
     model = SequenceRegressor(make_model(), ["a", "b"])
     folder = export_saved_model(model, tmp_path)
     signatures = describe_signatures(folder)
@@ -239,7 +241,7 @@ def test_without_a_tokenizer_a_task_answers_token_ids_only(make_model, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_regressor_of_several_scores_answers_only_predict(make_model, tokenizer, tmp_path):
+def test_a_regressor_with_several_scores_only_supports_predict(make_model, tokenizer, tmp_path):
     model = SequenceRegressor(make_model(), ["a", "b"], tokenizer=tokenizer)
     folder = export_saved_model(model, tmp_path, pairs=True)
     definition = read_saved_model(folder).meta_graphs[0].signature_def["tf_example"]
@@ -248,27 +250,27 @@ def test_a_regressor_of_several_scores_answers_only_predict(make_model, tokenize
     assert set(definition.outputs) == {"labels", "scores", "truncated"}
 
 
-def test_pairs_are_refused_for_other_tasks(task_models, make_model, tmp_path):
+def test_pairs_are_rejected_for_other_tasks(task_models, make_model, tmp_path):
     message = "SequenceClassifier or a SequenceRegressor with a tokenizer. Received: a "
     for model in (task_models["tagger"], task_models["embedder"], make_model()):
         with pytest.raises(ValueError, match=message + type(model).__name__):
             export_saved_model(model, tmp_path, pairs=True)
-    with pytest.raises(ValueError, match="SequenceClassifier without a tokenizer; omit `pairs`"):
+    with pytest.raises(ValueError, match="SequenceClassifier without a tokenizer. Omit `pairs`"):
         export_saved_model(SequenceClassifier(make_model(), ["a", "b"]), tmp_path, pairs=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_vocabulary_of_another_size_is_refused_for_a_task(task_models, tmp_path):
+def test_a_vocabulary_of_the_wrong_size_is_rejected_for_a_task(task_models, tmp_path):
     other = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
         export_saved_model(task_models["classifier"], tmp_path, other)
 
 
-def test_fewer_than_one_answer_is_refused(task_models, tmp_path):
+def test_fewer_than_one_answer_is_rejected(task_models, tmp_path):
     with pytest.raises(ValueError, match="`top_k` must be at least 1. Received: top_k=0"):
         export_saved_model(task_models["answerer"], tmp_path, top_k=0)
 
 
-def test_an_object_that_is_not_a_model_is_refused(tmp_path):
+def test_an_object_that_is_not_a_model_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="must be a BERTModel or a task model. Received: 3"):
         export_saved_model(3, tmp_path)

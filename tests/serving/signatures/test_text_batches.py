@@ -4,7 +4,7 @@ import tensorflow as tf
 from keras_bert_d2l.serving.signatures.text_batches import TextBatches, padded_lengths
 
 
-def test_the_padded_lengths_are_few_and_end_with_the_maximum():
+def test_there_are_few_padded_lengths_and_the_last_is_the_maximum():
     assert padded_lengths(512) == (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
     assert padded_lengths(100) == (16, 24, 32, 48, 64, 96, 100)
     assert padded_lengths(16) == (16,)
@@ -25,7 +25,7 @@ def test_rows_are_padded_to_the_next_length(num_words, length, is_truncated, tok
     assert truncated.numpy().tolist() == [False, is_truncated]
 
 
-def test_a_pair_is_truncated_if_its_sum_is_too_long(tokenizer):
+def test_a_pair_is_truncated_if_its_total_length_is_too_long(tokenizer):
     batches = TextBatches(tokenizer, 24)
     a, b = ["red " * 10] * 2, ["blue " * 11, "blue " * 12]
     batch, truncated = batches(tf.constant(a), tf.constant(b))
@@ -34,7 +34,7 @@ def test_a_pair_is_truncated_if_its_sum_is_too_long(tokenizer):
     assert batch["segments"].numpy().sum(axis=1).tolist() == [12, 12]
 
 
-def test_the_batch_equals_that_of_the_tokenizer(tokenizer):
+def test_the_batch_matches_the_tokenizer(tokenizer):
     texts, max_len = ["red [MASK]", "", "greenish " * 9], 16
     batch, _ = TextBatches(tokenizer, max_len)(tf.constant(texts))
     expected = tokenizer(texts, max_len=max_len)
