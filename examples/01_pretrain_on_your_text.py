@@ -1,4 +1,4 @@
-"""Pretrain a small BERT on your own text in a few minutes, and let it fill in a masked word.
+"""Pretrain a small BERT on your own text in a few minutes, then predict a masked word.
 
     python examples/01_pretrain_on_your_text.py                      # installed docstrings
     python examples/01_pretrain_on_your_text.py my_text/ runs/mine   # your text files
@@ -18,12 +18,12 @@ result = kb.pretrain(
     source,
     run_dir,
     resume=pathlib.Path(run_dir, "run.yaml").exists(),
-    vocab_size=4000,  # use more for more text: 8,000 for 10 MB, 30,000 for 1 GB
+    vocab_size=4000,  # use a larger one for more text: 8,000 for 10 MB, 30,000 for 1 GB
     preset="mini",  # `keras-bert-d2l pretrain --help` describes all options
     steps=600,
     batch_size=32,
     max_len=64,
-    short_steps=400,  # start with short rows: word order is learned faster from them
+    short_steps=400,  # start with short rows, from which word order is learned faster
     short_len=16,
 )
 before, after = result.metrics[0], result.metrics[-1]

@@ -3,8 +3,8 @@
     python examples/02_the_books_chapter.py path/to/wikitext-2   # the book's corpus
     python examples/02_the_books_chapter.py                      # installed docstrings
 
-Takes a few minutes on the CPU of a laptop. Every `d2l.` name below is from the book and takes the
-book's arguments.
+Takes a few minutes on a laptop CPU. Every `d2l.` name below is from the book and takes the same
+arguments as in the book.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from keras_bert_d2l import book as d2l
 
 
 def write_docstrings_as_wikitext(folder: pathlib.Path, num_paragraphs: int = 500) -> None:
-    """Write docstrings as in WikiText: one paragraph per line, spaces around punctuation."""
+    """Write docstrings in WikiText format: one paragraph per line, spaces around punctuation."""
     print("Reading docstrings ...", flush=True)
     with open(folder / "wiki.train.tokens", "w", encoding="utf-8") as file:
         for document in itertools.islice(kb.Corpus.open("docstrings"), num_paragraphs):
@@ -55,7 +55,7 @@ def main(data_dir: pathlib.Path) -> None:
     print("crane, flying: ", encoded_text[0, 2, :3].numpy())
     print("crane, driving:", encoded_pair[0, 2, :3].numpy())
 
-    # The book's model cannot be evaluated, trained or saved with Keras. This one can.
+    # Unlike the book's model, this one can be trained, evaluated and saved with Keras.
     loss = net.evaluate(train_iter.take(5).map(d2l.to_keras_batch), return_dict=True)
     print("MLM loss on five batches, without dropout:", round(loss["mlm_cross_entropy"], 3))
 

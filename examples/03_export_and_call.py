@@ -1,9 +1,9 @@
-"""Export a SavedModel, and call it from a process that does not import this package.
+"""Export a SavedModel and call it from a process that does not import this package.
 
     python examples/03_export_and_call.py [CHECKPOINT]
 
 CHECKPOINT is a folder written by `save_pretrained`, such as `best/` in a pretraining run folder. By
-default, a tiny model is first pretrained on docstrings, too briefly to give good answers.
+default, a tiny model is first pretrained on docstrings, too briefly for good predictions.
 """
 
 import os
@@ -22,7 +22,7 @@ QUESTIONS = (
     "if true , the [MASK] is computed along the last axis .",
 )
 
-# A complete client. TensorFlow Serving gives the same answers from the same folder.
+# A complete client. TensorFlow Serving returns the same outputs from the same folder.
 CLIENT = """
 import sys
 import tensorflow as tf

@@ -1,11 +1,11 @@
-"""Fine-tune a BERT to classify texts, and classify two new ones.
+"""Fine-tune a BERT text classifier and classify two new texts.
 
     python examples/04_classify_texts.py CHECKPOINT reviews.tsv   # columns "label" and "text"
-    python examples/04_classify_texts.py                          # toy data, in a minute
+    python examples/04_classify_texts.py                          # toy data, takes a minute
 
 CHECKPOINT is any folder that `kb.load_pretrained` reads: a Hugging Face or Google checkpoint, or
-`best/` of a pretraining run. Without arguments, the script writes toy reviews and an untrained
-model, and trains it from scratch.
+`best/` in a pretraining run folder. Without arguments, the script generates toy reviews and trains
+a small model from scratch.
 """
 
 import itertools
@@ -21,7 +21,7 @@ OPINIONS = {"good": ["great", "lovely", "a joy"], "bad": ["dull", "a bore", "awf
 
 
 def make_toy() -> tuple[pathlib.Path, pathlib.Path]:
-    """Write toy reviews, and a small untrained BERT with their words in its vocabulary."""
+    """Write toy reviews and a small untrained BERT with their words in its vocabulary."""
     rows = [
         f"{label}\tthe {thing} {verb} {adverb} {opinion} ."
         for label, opinions in OPINIONS.items()
@@ -43,11 +43,11 @@ is_toy = len(sys.argv) < 3
 checkpoint, file = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:3])
 
 examples = kb.read_examples("classify", file)
-train, dev = kb.split_examples(examples, 0.2)  # equal texts end up on the same side
+train, dev = kb.split_examples(examples, 0.2)  # duplicate texts stay in the same part
 model = kb.load_task(kb.SequenceClassifier, checkpoint, labels=train.label_names).model
 runs = (pathlib.Path(f"runs/{file.stem}_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
-rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # a pretrained model needs small steps
+rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # a pretrained model needs a low learning rate
 result = kb.finetune(
     model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=16, monitor="val_loss"
 )
@@ -56,4 +56,4 @@ kb.print_evaluation(kb.evaluate(result.model, dev))
 for text in ("the film was a joy .", "a bore , really ."):
     found = kb.classify(result.model, text)
     print(f"{found.label} {found.score:.3f}  {text}")
-print(f"The model is in {run_dir}/best, its learning curves are in {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")

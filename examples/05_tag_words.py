@@ -1,11 +1,11 @@
-"""Fine-tune a BERT to label every word of a text, and tag a new sentence.
+"""Fine-tune a BERT to label every word of a text, then tag a new sentence.
 
     python examples/05_tag_words.py CHECKPOINT train.conllu dev.conllu [COLUMN]
-    python examples/05_tag_words.py                              # toy data, in a minute
+    python examples/05_tag_words.py                              # toy data, takes a minute
 
-The files are CoNLL-U (COLUMN is UPOS, XPOS or another column), or CoNLL: one word with its label
-per line, and a blank line after each sentence. Without arguments, an untrained model learns to find
-people and places in toy sentences.
+The files are in CoNLL-U format (COLUMN is UPOS, XPOS or another column) or CoNLL format: one word
+with its label per line, and a blank line after each sentence. Without arguments, a small model is
+trained from scratch to find people and places in toy sentences.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def tagged(words: str, kind: str) -> list[str]:
 
 
 def make_toy() -> tuple[pathlib.Path, ...]:
-    """Write toy sentences, one in five for development, and an untrained BERT for them."""
+    """Write toy sentences (a fifth of them as development data) and an untrained BERT."""
     sentences = [
         [*tagged(person, "PER"), *(f"{word} O" for word in verb.split()), *tagged(place, "LOC")]
         for person, verb, place in itertools.product(
@@ -59,9 +59,9 @@ train, dev = (kb.read_examples("tag", file, label=column) for file in files)
 model = kb.load_task(kb.TokenClassifier, checkpoint, labels=train.label_names).model
 runs = (pathlib.Path(f"runs/tags_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
-rate = 1e-3 if is_toy else 5e-5  # a pretrained model needs small steps
+rate = 1e-3 if is_toy else 5e-5  # a pretrained model needs a low learning rate
 result = kb.finetune(model, train, dev, run_dir, epochs=8, learning_rate=rate, batch_size=16)
 
 for word in kb.tag(result.model, "Grace Hopper went to New York"):
     print(f"{word.label:6} {word.score:.3f}  {word.word}")
-print(f"The model is in {run_dir}/best, its learning curves are in {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")

@@ -1,11 +1,11 @@
-"""Fine-tune a BERT to answer questions about a text, and ask it three questions.
+"""Fine-tune a BERT to answer questions about a text, then ask it three questions.
 
     python examples/06_answer_questions.py CHECKPOINT train-v1.1.json [dev-v1.1.json]
-    python examples/06_answer_questions.py                       # toy data, in a few minutes
+    python examples/06_answer_questions.py                       # toy data, takes a few minutes
 
-The files are SQuAD files, or JSON lines with "question", "context" and "answers". Without a
-development file, a fifth of the training articles is held out. Without arguments, an untrained
-model learns from toy sentences who went where, and when.
+The files are in SQuAD format, or JSON lines with "question", "context" and "answers". Without a
+development file, a fifth of the training articles is held out. Without arguments, a small model is
+trained from scratch on toy sentences about who went where and when.
 """
 
 import itertools
@@ -23,7 +23,7 @@ MONTHS = ["may", "june", "july"]
 
 
 def make_toy() -> list[pathlib.Path]:
-    """Write three questions about each of 60 toy sentences, and an untrained BERT for them."""
+    """Write three questions about each of 60 toy sentences, and an untrained BERT."""
     rows = []
     for person, place, month in itertools.product(PEOPLE, PLACES, MONTHS):
         context = f"in {month} {person} went to {place} ."
@@ -58,4 +58,4 @@ context = "in june alan went to rome ."
 for question in ("who went there ?", "where was that ?", "when was that ?"):
     [best] = kb.answer(result.model, question, context)
     print(f"{question} {best.text!r} ({best.score:.3f}), characters {best.start} to {best.end}")
-print(f"The model is in {run_dir}/best, its learning curves are in {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")
