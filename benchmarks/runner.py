@@ -1,9 +1,9 @@
-"""The runner of all contests: contestants are processes that take turns, compared within a round.
+"""Runner for all comparisons: contestants are processes that take turns.
 
-In each round every contestant works for a few seconds, forward and then backward through the list
-(A B C, C B A, ...), so that a machine that speeds up or slows down affects all of them alike. A
-contestant's ratio is the median over the rounds of its rate divided by the rate of the first
-contestant, the base, in the same round.
+In each round, every contestant works for a few seconds, forward and then backward through the
+list (A B C, C B A, ...), so a machine that speeds up or slows down affects all of them equally.
+A contestant's ratio is its rate divided by the rate of the first contestant (the base) in the
+same round; the result is the median over the rounds.
 """
 
 import argparse
@@ -30,31 +30,31 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-# By default, glibc returns large buffers to the system and faults them in again at the next use.
+# By default, glibc returns large buffers to the system, and the next use causes new page faults.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_ARENA_MAX": "1",
 }
-NUM_QUIET_CORES = 0.25  # other processes may use this much during a turn
+NUM_QUIET_CORES = 0.25  # maximum use by other processes during a turn
 QUIET_WAIT_SECONDS = 5
 
 Turn = dict[str, Any]
 
 
 class Contestant:
-    """A process that does a piece of work on request and reports its cost.
+    """A process that runs work on request and reports its cost.
 
     Args:
         name: Name in the table.
-        module: Module to run, below `benchmarks`.
-        arguments: Its command-line arguments.
-        environment: Environment variables in addition to those of this process.
-        log: File that receives everything it prints.
+        module: Module to run, relative to `benchmarks`.
+        arguments: Command-line arguments.
+        environment: Additional environment variables.
+        log: File for everything that the process prints.
 
     Attributes:
-        first: Its first message, sent when it is ready.
-        start_seconds: Seconds from its start to this message.
+        first: First message, sent when the process is ready.
+        start_seconds: Seconds from the start of the process to this message.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Contestant:
         environment: Mapping[str, str],
         log: Path,
     ) -> None:
-        print(f"starting {name}", file=sys.stderr, flush=True)
+        print(f"Starting {name}", file=sys.stderr, flush=True)
         self.name, self._log = name, log
         messages, messages_of_child = os.pipe()
         start = time.perf_counter()
@@ -89,7 +89,7 @@ class Contestant:
         self.start_seconds = time.perf_counter() - start
 
     def ask(self, request: Any) -> Turn:
-        """Sends a request and waits for the cost of the work."""
+        """Send a request and return the cost of the work."""
         self._process.stdin.write(f"{json.dumps(request)}\n")
         self._process.stdin.flush()
         return self._receive()
@@ -103,7 +103,7 @@ class Contestant:
         line = self._messages.readline()
         if not line:
             tail = "".join(self._log.read_text(errors="replace").splitlines(True)[-15:])
-            raise SystemExit(f"{self.name} ended with {self._process.wait()}:\n{tail}")
+            raise SystemExit(f"{self.name} exited with code {self._process.wait()}:\n{tail}")
         return json.loads(line)
 
 
@@ -111,7 +111,7 @@ class Contestant:
 def started(
     names: Iterable[str], start: Callable[[str, Path], Contestant]
 ) -> Iterator[dict[str, Contestant]]:
-    """Starts contestants one after the other, with a temporary folder for logs, and stops them."""
+    """Start contestants one after the other, with logs in a temporary folder, and stop them."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         contestants = {}
         for name in names:
@@ -121,7 +121,7 @@ def started(
 
 
 def take_turn(contestant: Contestant, request: Any) -> Turn:
-    """Asks a contestant when the machine is quiet; adds the cores that other processes used."""
+    """Run a turn when the machine is idle; add the number of cores used by other processes."""
     _wait_until_quiet()
     busy, start = _busy_cpu_seconds(), time.perf_counter()
     turn = contestant.ask(request)
@@ -133,12 +133,12 @@ def take_turn(contestant: Contestant, request: Any) -> Turn:
 def interleave(
     names: Sequence[str], rounds: int, turn: Callable[[str], Turn]
 ) -> dict[str, list[Turn]]:
-    """Lets contestants take turns.
+    """Run the contestants in turns.
 
     Args:
-        names: The contestants; the first one is the base.
+        names: Names of the contestants. The first one is the base.
         rounds: Number of rounds.
-        turn: Runs one turn of a contestant; its result has a `rate`.
+        turn: Runs one turn of a contestant and returns a result with a `rate`.
 
     Returns: the turns of each contestant, each with its `ratio` to the base.
     """
@@ -154,7 +154,7 @@ def interleave(
 
 
 def summarize(turns: Sequence[Turn]) -> dict[str, float]:
-    """Returns the median rate and the median, least and greatest ratio over the rounds."""
+    """Return the median rate and the median, minimum and maximum ratio over the rounds."""
     ratios = [turn["ratio"] for turn in turns]
     others = [turn["other_cores"] for turn in turns if "other_cores" in turn]
     return {
@@ -168,7 +168,7 @@ def summarize(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def add_only(parser: argparse.ArgumentParser, contestants: Iterable[str]) -> None:
-    """Adds the option `--only`, which selects contestants."""
+    """Add the option `--only`, which selects contestants."""
     names = list(contestants)
     parser.add_argument(
         "--only",
@@ -176,12 +176,12 @@ def add_only(parser: argparse.ArgumentParser, contestants: Iterable[str]) -> Non
         choices=names,
         default=names,
         metavar="CONTESTANT",
-        help=f"select from {', '.join(names)}; the first in this order is the base",
+        help=f"contestants to run: {', '.join(names)}; the first one in this order is the base",
     )
 
 
 def machine() -> str:
-    """Returns the processor, its number of cores, its matrix extensions and today's date."""
+    """Return the processor, its number of cores, its matrix extensions and today's date."""
     info = Path("/proc/cpuinfo").read_text()
     fields = [re.search(rf"^{name}\s*: (.*)$", info, re.M) for name in ("model name", "model")]
     name, model = (field[1] if field else "unknown" for field in fields)
@@ -191,11 +191,11 @@ def machine() -> str:
 
 
 def print_report(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """Prints the machine, a table, and one JSON line per row.
+    """Print the machine, a table, and one JSON line per row.
 
     Args:
-        rows: The results; those without a value for a column leave it empty.
-        columns: Keys of the rows and their formats, such as `",.0f"`.
+        rows: The results. Missing values become empty cells.
+        columns: Keys of the rows with their formats, such as `",.0f"`.
     """
     cells = [
         [format(row[key], spec) if key in row else "" for key, spec in columns.items()]
@@ -209,20 +209,20 @@ def print_report(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) 
         right = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
         print("  ".join([f"{first:<{widths[0]}}", *right]))
     if any(row.get("other_cores", 0) > NUM_QUIET_CORES for row in rows):
-        print("Other processes were busy (other_cores): these numbers are not reliable.")
+        print("Other processes were busy (see other_cores): these results are not reliable.")
     for row in rows:
         print(json.dumps({**row, "machine": machine()}))
 
 
 def status_mb(field: str) -> float:
-    """Returns a memory value of this process: VmRSS is the present one, VmHWM the peak."""
+    """Return the memory of this process in MB: VmRSS is the current value, VmHWM the peak."""
     found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) / 1024
 
 
 def _busy_cpu_seconds() -> float:
-    """CPU seconds that all processes of the machine have used so far."""
+    """Return the CPU seconds used so far by all processes on the machine."""
     user, nice, system, _, _, irq, softirq, *_ = map(
         int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
     )
@@ -230,7 +230,7 @@ def _busy_cpu_seconds() -> float:
 
 
 def _wait_until_quiet() -> None:
-    """Waits until the other processes of the machine are idle, up to a limit."""
+    """Wait until all other processes on the machine are idle, up to a time limit."""
     give_up = time.perf_counter() + QUIET_WAIT_SECONDS
     others = NUM_QUIET_CORES
     while others >= NUM_QUIET_CORES and time.perf_counter() < give_up:

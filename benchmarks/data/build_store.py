@@ -1,9 +1,9 @@
-"""Building a token store: tokens per second, and memory by corpus size.
+"""Token store builds: tokens per second and peak memory by corpus size.
 
-The text is a corpus or synthetic. It is written with one sentence per line, several times for the
-larger sizes; every copy of a document gets a sentence of its own, so no two documents are equal.
-Each build is a process of its own, and TensorFlow uses one thread per process. Prints a table and
-a JSON line.
+The text is a corpus or synthetic. It is written with one sentence per line, and repeated for the
+larger sizes; every copy of a document gets a unique sentence, so there are no duplicates. Each
+build runs in a separate process, and TensorFlow uses one thread per process. Prints a table and a
+JSON line.
 """
 
 import argparse
@@ -36,8 +36,8 @@ def write_lines(source: Path, path: Path, copies: int) -> None:
 
 
 def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, float]:
-    """Build a store in this process and return the cost."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # hides TensorFlow's messages
+    """Build a store in this process and return its cost."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # hide TensorFlow's messages
     import tensorflow as tf
 
     from keras_bert_d2l.data.store.building import build_store
@@ -69,7 +69,7 @@ def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--text", type=Path, help="a corpus; synthetic text by default")
+    parser.add_argument("--text", type=Path, help="a corpus; default: synthetic text")
     parser.add_argument("--vocab", type=Path, required=True, help="a vocab.txt")
     parser.add_argument("--megabytes", type=float, default=30.0, help="size of the synthetic text")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
@@ -88,7 +88,7 @@ def main() -> None:
             write_corpus(text, options.megabytes)
         for factor in options.factors:
             corpus = folder / "corpus.txt"
-            # Fresh interpreters, because a forked process inherits the peak of its parent.
+            # Use new interpreters, because a forked process inherits its parent's peak memory.
             for call in (
                 (write_lines, text, corpus, factor),
                 (build, corpus, options.vocab, folder / f"store{factor}", options.workers),

@@ -1,12 +1,11 @@
-"""Data waiting time: how long a training step waits for data, and how much the pipeline slows it
-down.
+"""Data waiting time: how long training steps wait for data, and how much the pipeline slows them.
 
-The `mini` preset in mixed_bfloat16 trains alternately on batches from a token store and on
-batches of the same kind kept in memory. With few cores, a pipeline may never block a step and
-still cost time, because it uses the cores that compute the step. `waiting` is the fraction of a
-step spent in `next(iterator)`. `slowdown` is how much longer a step takes than on batches in
-memory. `data_cpu` is the CPU time to make a batch, and `data_share` its share of the CPU time of
-a step. All values are medians over the rounds. Prints one JSON line.
+The `mini` preset in mixed_bfloat16 trains alternately on batches from a token store and on the
+same kind of batches kept in memory. With few cores, a pipeline may never block a step and still
+cost time, because it uses the cores that compute the step. `waiting` is the fraction of a step
+spent in `next(iterator)`. `slowdown` is how much longer a step takes than on batches in memory.
+`data_cpu` is the CPU time to produce a batch, and `data_share` is its share of the CPU time of a
+step. All values are medians over the rounds. Prints one JSON line.
 """
 
 import argparse
@@ -23,12 +22,12 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 
 KEPT = 16  # batches in memory
-MADE_AHEAD = 64  # batches thrown away before a turn: more than the pipeline has made in the other's
-ALONE = 128  # batches whose making is measured
+MADE_AHEAD = 64  # batches discarded before a turn: more than the pipeline prefetches
+ALONE = 128  # batches for measuring the CPU time
 
 
 def turn(train_step: Any, batches: Iterator[Any], num_steps: int) -> tuple[float, float]:
-    """Trains for some steps; returns the seconds of a step, waiting included, and of waiting."""
+    """Train for `num_steps`; return the seconds per step, including waiting, and of waiting."""
     for _ in range(MADE_AHEAD):
         next(batches)
     waited, start = 0.0, time.perf_counter()
@@ -46,7 +45,7 @@ def again_and_again(batches: list[Any]) -> Iterator[Any]:
 
 
 def cpu_of_a_batch(batches: Iterator[Any]) -> float:
-    """CPU seconds of making a batch, of all threads together."""
+    """Return the CPU seconds to produce a batch, summed over all threads."""
     for _ in range(MADE_AHEAD):
         next(batches)
     start = time.process_time()
@@ -65,7 +64,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-len", type=int, default=128)
     parser.add_argument("--masking", default="token")
     parser.add_argument("--rows", default="padded", choices=("padded", "packed"))
-    parser.add_argument("--steps", type=int, default=30, help="of a turn")
+    parser.add_argument("--steps", type=int, default=30, help="steps per turn")
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
 

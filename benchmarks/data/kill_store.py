@@ -1,8 +1,8 @@
-"""Killing the build of a token store: does it still end with the same bytes?
+"""Crash test: do killed and resumed token store builds still produce the same bytes?
 
-A build with several processes receives SIGKILL at random moments and is restarted until it is
-complete, in one folder after another. Every store must equal, byte by byte, a store that one
-process built without interruption. Prints a line per store and a JSON line.
+A build with several processes is killed (SIGKILL) at random times and restarted until it is
+complete; this is repeated with new stores. Every store must be byte-identical to a store that one
+process built without interruption. Prints one line per store and a JSON line.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.training.memory import write_corpus
 
 NUM_WORDS = 4000
-PIECE_BYTES = 100_000  # small, so that a few megabytes make many shards
+PIECE_BYTES = 100_000  # small, so a few megabytes produce many shards
 BUILD = f"""
 import sys
 from keras_bert_d2l.text.corpus import sections
@@ -40,7 +40,7 @@ build_store(
 
 
 def write_vocab(path: Path, corpus: Path) -> None:
-    """Write a vocabulary of special tokens, letters and the first words of the corpus."""
+    """Write a vocabulary with special tokens, letters and the first words of the corpus."""
     words = dict.fromkeys(corpus.read_text(encoding="utf-8")[:1_000_000].split())
     letters = [f"{start}{chr(code)}" for code in range(97, 123) for start in ("", "##")]
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -77,7 +77,7 @@ def main() -> None:
         undisturbed.stdout.readline()
         begun = time.perf_counter()
         if undisturbed.communicate() and undisturbed.returncode:
-            raise SystemExit("The undisturbed build failed.")
+            raise SystemExit("The uninterrupted build failed.")
         seconds = time.perf_counter() - begun
         expected = checksums(folder / "undisturbed")
         kills = stores = equal = 0

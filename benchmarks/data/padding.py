@@ -1,9 +1,9 @@
-"""Padding of each row layout on a corpus.
+"""Amount of padding for each row layout on a corpus.
 
-Three kinds of examples at three lengths: the book's (two consecutive sentences, dropped if too
-long), google's (sentences collected until they fill a row), and google's with a tenth of them
-shortened. `saved` is how many times fewer tokens a model computes than with padded rows. Prints
-one JSON line for each.
+Compares three kinds of examples at three lengths: the book's (two consecutive sentences, dropped
+if too long), Google's (sentences collected until they fill a row), and Google's with a tenth of
+them shortened. `saved` is the factor by which a model processes fewer tokens than with padded
+rows. Prints one JSON line for each.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SHORT = {"google": 0.0, "google, 10 % short": 0.1}
 
 
 def book_lengths(store: TokenStore, max_len: int) -> np.ndarray:
-    """Return the lengths of all pairs of consecutive sentences, as the book pairs them."""
+    """Return the lengths of all pairs of consecutive sentences, as in the book."""
     sentences = np.diff(store.sentence_offsets)
     pairs = sentences[:-1] + sentences[1:] + NUM_SPECIALS
     pairs = np.delete(pairs, store.document_offsets[1:-1] - 1)  # pairs across documents
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", help="a file or a folder of text")
     parser.add_argument("--vocab", required=True, help="a vocab.txt")
-    parser.add_argument("--layout", default="auto", help="of the text, as of Corpus.open")
+    parser.add_argument("--layout", default="auto", help="layout of the text; see Corpus.open")
     parser.add_argument("--batch-size", type=int, default=32)
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus, layout=arguments.layout)

@@ -1,9 +1,9 @@
-"""The data pipeline compared with Hugging Face, KerasHub, google-research/bert and the book.
+"""Compare the data pipeline with Hugging Face, KerasHub, google-research/bert and the book.
 
-Four tasks: raw text to masked batches; masks on rows of ids; and a tokenized corpus to finished
-batches (pairs, masks, padding), masking single tokens or whole words. The contestants are
-interleaved and use one thread each. The rate is tokens, without padding, per second of CPU time.
-`ours/other` is our rate divided by the other's in the same round.
+There are four tasks: raw text to masked batches; masking rows of ids; and tokenized corpus to
+complete batches (pairs, masks, padding), masking single tokens or whole words. The contestants
+take turns and use one thread each. The rate is tokens, without padding, per second of CPU time.
+`ours/other` is our rate divided by the other contestant's rate in the same round.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the text as a token store and as lines of a few sentences."""
+    """Write the text as a token store and as lines of a few sentences."""
     os.environ |= ENVIRONMENT
     import keras_bert_d2l as kb
 
@@ -46,7 +46,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> None:
 
 
 def run(task: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Runs the contest of a task; returns one row per contestant."""
+    """Run the comparison for a task and return one row per contestant."""
     arguments = [
         f"--task={task}",
         f"--lines={folder / 'lines.txt'}",
@@ -66,7 +66,7 @@ def run(task: str, options: argparse.Namespace, folder: Path) -> list[dict[str, 
             cost = contestants[name].ask(options.seconds)
             return {**cost, "rate": cost["tokens"] / cost["cpu_seconds"]}
 
-        interleave(names, 1, turn)  # not counted: batches that were made while others started
+        interleave(names, 1, turn)  # not counted: batches produced while others started
         turns = interleave(names, options.rounds, turn)
     rows = []
     for name in names:
@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("text", type=Path, help="a corpus, such as WikiText-2's training file")
     parser.add_argument("--vocab", type=Path, required=True, help="an uncased vocab.txt")
-    parser.add_argument("--layout", default="auto", help="layout of the text, see Corpus.open")
+    parser.add_argument("--layout", default="auto", help="layout of the text; see Corpus.open")
     parser.add_argument("--sentences", type=int, default=5, help="sentences per line of raw text")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--max-len", type=int, default=128)

@@ -1,9 +1,9 @@
-"""Tokenization compared with Hugging Face's Rust tokenizers, interleaved, one thread each.
+"""Compare tokenization with Hugging Face's Rust tokenizers, in turns, with one thread each.
 
 Both use the same vocabulary (bert-base-uncased by default) and the same batches of lines. Hugging
-Face runs its fastest call, `encode_batch_fast` without special tokens and offsets. We run
+Face uses its fastest method, `encode_batch_fast` without special tokens and offsets. We use
 `Tokenizer.tokenize` with `compat="huggingface"` and `compat="google"`. Each receives the texts in
-its native form: Python strings or a string tensor. The rate is tokens per second of CPU time.
+its native format: Python strings or a string tensor. The rate is tokens per second of CPU time.
 """
 
 import argparse
@@ -43,9 +43,9 @@ def main() -> None:
         "ours-huggingface": _ours(options, batches, "huggingface"),
         "ours-google": _ours(options, batches, "google"),
     }
-    num_tokens = {name: cut() for name, cut in contestants.items()}  # and the warming up
+    num_tokens = {name: cut() for name, cut in contestants.items()}  # also warms up
     if num_tokens["ours-huggingface"] != num_tokens["tokenizers"]:
-        raise SystemExit(f"The numbers of tokens differ: {num_tokens}")
+        raise SystemExit(f"The token counts differ: {num_tokens}")
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for i in range(options.rounds):
         for name in list(contestants)[:: 1 if i % 2 == 0 else -1]:
@@ -62,14 +62,14 @@ def _options() -> argparse.Namespace:
         "--text",
         type=pathlib.Path,
         default=data / "corpus/wikitext-2/wiki.train.tokens.xz",
-        help="a text file, plain, .gz or .xz, one text a line",
+        help="a text file, plain, .gz or .xz, with one text per line",
     )
     parser.add_argument(
         "--vocab", type=pathlib.Path, default=data / "vocab/bert-base-uncased-vocab.txt"
     )
-    parser.add_argument("--cased", action="store_true", help="the vocabulary has capitals")
+    parser.add_argument("--cased", action="store_true", help="the vocabulary is cased")
     parser.add_argument("--lines", type=int, default=6000)
-    parser.add_argument("--batch", type=int, default=1000, help="lines in a call")
+    parser.add_argument("--batch", type=int, default=1000, help="lines per call")
     parser.add_argument("--rounds", type=int, default=11)
     return parser.parse_args()
 

@@ -1,7 +1,8 @@
-"""Serving a text classifier compared with Hugging Face's pipeline, interleaved.
+"""Compare text classification latency with Hugging Face's pipeline, in turns.
 
-String in, prediction out, one client per contestant, with 1 and 8 texts of 16 and 128 tokens. All
-contestants serve the same checkpoint with the same random head. The rate is requests per second.
+Measures from string to prediction, with one client per contestant and 1 or 8 texts of 16 or 128
+tokens. All contestants serve the same checkpoint with the same random head. The rate is requests
+per second.
 """
 
 import argparse
@@ -44,12 +45,12 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "keras-predict": ("keras", "native", [], {}),
 }
 CASES = [(1, 16), (8, 16), (1, 128), (8, 128)]  # texts per request, tokens per text
-TOLERANCES = {"bfloat16": 2e-2, "int8": 1e-1}  # of probabilities
+TOLERANCES = {"bfloat16": 2e-2, "int8": 1e-1}  # maximum difference of probabilities
 FLOAT32_TOLERANCE = 1e-4
 
 
 def prepare(checkpoint: Path, folder: Path) -> None:
-    """Writes a classifier in every format that the contestants load."""
+    """Write a classifier in every format that the contestants load."""
     os.environ |= ENVIRONMENT
     import keras
 
@@ -58,7 +59,7 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     keras.utils.set_random_seed(0)
     bert, tokenizer, _ = kb.load_pretrained(checkpoint)
     classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
-    kernel = classifier.head.kernel  # a new head is so small that all probabilities would be 0.5
+    kernel = classifier.head.kernel  # with a new head, all probabilities would be about 0.5
     kernel.assign(keras.random.normal(kernel.shape, stddev=0.5))
     for format in ("native", "huggingface"):
         kb.save_pretrained(classifier, folder / format, format=format)
@@ -71,19 +72,19 @@ def prepare(checkpoint: Path, folder: Path) -> None:
 
 
 def check_answers(contestants: dict[str, Contestant]) -> dict[str, float]:
-    """Stops if a contestant's predictions differ from the base's; returns the differences."""
+    """Exit if a contestant's predictions differ from the base; return the differences."""
     answers = {name: np.array(one.first["scores"]) for name, one in contestants.items()}
     base = next(iter(answers))
     found = {name: float(abs(scores - answers[base]).max()) for name, scores in answers.items()}
     for name, difference in found.items():
         kinds = (limit for kind, limit in TOLERANCES.items() if kind in name)
         if difference > next(kinds, FLOAT32_TOLERANCE):
-            raise SystemExit(f"{name} answers {answers[name]}, but {base} {answers[base]}")
+            raise SystemExit(f"{name} returns {answers[name]}, but {base} returns {answers[base]}")
     return found
 
 
 def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Runs the contest; returns one row per contestant and case."""
+    """Run the comparison and return one row per contestant and case."""
 
     def start(name: str, log: Path) -> Contestant:
         module, model, arguments, environment = CONTESTANTS[name]
@@ -106,7 +107,7 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dic
                 cost = take_turn(contestants[name], {**request, "seconds": options.seconds})
                 return {**cost, "rate": 1000 / np.mean(cost["latencies_ms"])}
 
-            interleave(names, 1, turn)  # not counted: graphs and buffers are set up
+            interleave(names, 1, turn)  # not counted: sets up graphs and buffers
             for name, of_name in interleave(names, options.rounds, turn).items():
                 turns[f"{batch_size} x {num_tokens}", name] = of_name
         start_seconds = {name: one.start_seconds for name, one in contestants.items()}
@@ -147,7 +148,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
-        subprocess.run(  # in a process of its own, which releases its memory
+        subprocess.run(  # in a separate process, to release its memory
             [sys.executable, "-m", "benchmarks.serving.latency", *arguments], cwd=ROOT, check=True
         )
         rows = run(names, folder, options)

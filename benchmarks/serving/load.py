@@ -1,11 +1,11 @@
-"""Loading a checkpoint compared with Hugging Face's `from_pretrained`: seconds and memory.
+"""Compare checkpoint loading with Hugging Face's `from_pretrained`: time and memory.
 
-Our exporter writes a BERT with random weights in our format and in Hugging Face's. Every load is
-a process of its own, interleaved (A B C C B A), from files in the page cache. The clock starts
-after the imports. `seconds` ends when the loader returns and `ready` when every weight has been
-read once, because PyTorch maps the file into memory and reads it then. `peak_mb` is the largest
-resident memory until then minus that after the imports, and `peak_ratio` divides it by the size
-of the weights.
+A BERT with random weights is saved in our format and in Hugging Face's format. Each load runs in
+a separate process, in turns (A B C C B A), from files in the page cache. The clock starts after
+the imports. `seconds` is the time until the loader returns, and `ready` the time until every
+weight has been read once, because PyTorch maps the file into memory and reads it lazily.
+`peak_mb` is the peak resident memory up to that point minus the memory after the imports, and
+`peak_ratio` is `peak_mb` divided by the size of the weights.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.runner import ENVIRONMENT, ROOT, print_report, status_mb
 
-CONTESTANTS = {  # name: the folder that it loads
+CONTESTANTS = {  # name: folder to load
     "huggingface": "huggingface",
     "ours-native": "native",
     "ours-huggingface": "huggingface",
@@ -29,7 +29,7 @@ CONTESTANTS = {  # name: the folder that it loads
 
 
 def load(name: str, folder: Path) -> dict[str, float]:
-    """Loads the checkpoint in this process; returns what it took."""
+    """Load the checkpoint in this process and return the cost."""
     if name == "huggingface":
         from transformers import BertForPreTraining
 
@@ -41,7 +41,7 @@ def load(name: str, folder: Path) -> dict[str, float]:
 
         loader = keras_bert_d2l.load_pretrained
     bare = status_mb("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     start, cpu_start = time.perf_counter(), time.process_time()
     loaded = loader(folder)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
@@ -60,7 +60,7 @@ def load(name: str, folder: Path) -> dict[str, float]:
 
 
 def write(size: str, folder: Path) -> float:
-    """Writes the checkpoints in this process; returns the megabytes of the weights."""
+    """Write the checkpoints in this process and return the size of the weights in MB."""
     import keras_bert_d2l
 
     config = keras_bert_d2l.BERTConfig.preset(size, activation="gelu")
@@ -71,7 +71,7 @@ def write(size: str, folder: Path) -> float:
 
 
 def in_a_process(*arguments: object) -> Any:
-    """Runs this file once more; returns the last line that it prints."""
+    """Run this file in a new process and return the last line that it prints."""
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks.serving.load", *map(str, arguments)],
         cwd=ROOT,
@@ -86,11 +86,11 @@ def in_a_process(*arguments: object) -> Any:
 
 
 def contest(size: str, rounds: int, names: list[str]) -> list[dict[str, Any]]:
-    """Returns the figures of each contestant: of the seconds the median, of memory the largest."""
+    """Return the metrics of each contestant: median times and maximum memory."""
     with tempfile.TemporaryDirectory() as folder:
         weights_mb = in_a_process("--write", folder, "--size", size)
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for name in names:  # the files come into memory
+        for name in names:  # brings the files into the page cache
             in_a_process("--load", name, folder)
         for _ in range(rounds):
             for name in [*names, *reversed(names)]:
@@ -109,7 +109,7 @@ def contest(size: str, rounds: int, names: list[str]) -> list[dict[str, Any]]:
             "peak_mb": round(max(one["peak_mb"] for one in figures)),
             "peak_ratio": round(max(one["peak_mb"] for one in figures) / weights_mb, 3),
             "kept_mb": round(max(one["kept_mb"] for one in figures)),
-            "sum": round(figures[0]["sum"], 1),  # the same for all
+            "sum": round(figures[0]["sum"], 1),  # must be the same for all
         }
         for name, figures in runs.items()
     ]
@@ -118,7 +118,7 @@ def contest(size: str, rounds: int, names: list[str]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="base", help="a preset of BERTConfig")
-    parser.add_argument("--rounds", type=int, default=3, help="each loads twice in a round")
+    parser.add_argument("--rounds", type=int, default=3, help="each loads twice per round")
     parser.add_argument(
         "--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="CONTESTANT"
     )

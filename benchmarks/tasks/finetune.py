@@ -1,9 +1,9 @@
-"""Fine-tuning on SST-2 compared with Hugging Face's Trainer, interleaved.
+"""Compare fine-tuning on SST-2 with Hugging Face's Trainer, in turns.
 
 Every contestant runs its own training loop (`fit`, `Trainer`) from the same checkpoint with the
-same new head, on the same sentences, in batches of the same size, each padded to its longest row.
-The rate is examples per second. With `--accuracy-steps`, each contestant trains for this many
-steps instead, one after the other, and reports its accuracy on the development data.
+same new head, on the same sentences and with the same batch size, padded to the longest row. The
+rate is examples per second. With `--accuracy-steps`, the contestants instead train one after the
+other for this many steps, and report their accuracy on the development data.
 """
 
 import argparse
@@ -41,7 +41,7 @@ WARM_UP_STEPS, TIMED_STEPS = 3, 5
 
 
 def prepare(checkpoint: Path, folder: Path) -> None:
-    """Writes a classifier with a new head, which both programs read."""
+    """Write a classifier with a new head that both programs can load."""
     os.environ |= ENVIRONMENT
     import keras
 
@@ -76,7 +76,7 @@ def start(name: str, log: Path, folder: Path, options: argparse.Namespace) -> Co
 def compare_speed(
     names: list[str], options: argparse.Namespace, folder: Path
 ) -> list[dict[str, Any]]:
-    """Lets the contestants train in turns; returns one row each."""
+    """Train the contestants in turns and return one row each."""
     with started(names, lambda name, log: start(name, log, folder, options)) as contestants:
         steps = {}
         for name, contestant in contestants.items():
@@ -101,7 +101,7 @@ def compare_speed(
 def compare_accuracy(
     names: list[str], options: argparse.Namespace, folder: Path
 ) -> list[dict[str, Any]]:
-    """Lets the contestants train one after the other; returns one row each."""
+    """Train the contestants one after the other and return one row each."""
     rows = []
     for name in names:
         contestant = start(name, folder / f"{name}.log", folder, options)
@@ -136,7 +136,7 @@ def main() -> None:
     names = [name for name in CONTESTANTS if name in options.only]
     with tempfile.TemporaryDirectory() as folder:
         arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
-        subprocess.run(  # in a process of its own, which releases its memory
+        subprocess.run(  # in a separate process, to release its memory
             [sys.executable, "-m", "benchmarks.tasks.finetune", *arguments], cwd=ROOT, check=True
         )
         compare = compare_accuracy if options.accuracy_steps else compare_speed

@@ -1,15 +1,15 @@
-r"""Results on tasks: compared with training in Hugging Face, and with and without pretraining.
+r"""Task results: compared with training in Hugging Face, and with and without pretraining.
 
     python -m benchmarks.tasks.results nli snli_dev.jsonl mnli_dev.jsonl --checkpoint minilm
     python -m benchmarks.tasks.results squad dev-v1.1.json --checkpoint minilm
     python -m benchmarks.tasks.results proof novels/*.txt --run-dir runs/novels \
         --sst2 train.tsv dev.tsv --pos train.conllu dev.conllu
 
-`nli` and `squad` train twice from the same checkpoint with the same new head, on the same batches
-with the same options: with `fit` here, and with a PyTorch loop on Hugging Face's model. Both are
-evaluated by the same code on a fifth of the data, selected by a hash of the premise or the
-article. `proof` pretrains a `mini` model on a text and fine-tunes it and the same model without
-pretraining, with several seeds. Prints JSON lines.
+`nli` and `squad` train twice from the same checkpoint with the same new head, batches and
+options: with `fit`, and with a PyTorch loop on Hugging Face's model. The same code evaluates both
+on a fifth of the data, selected by a hash of the premise or the article. `proof` pretrains a
+`mini` model on a text, then fine-tunes both this model and an untrained one with several seeds.
+Prints JSON lines.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.optimizers import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01
-HELD_OUT = 5  # one example of this many is held out
+HELD_OUT = 5  # hold out one in this many examples
 
 
 def show(**line: Any) -> None:
@@ -52,7 +52,7 @@ def number_of(text: str) -> int:
 
 
 def split(examples: TaskExamples, keys: Iterable[str]) -> tuple[TaskExamples, TaskExamples]:
-    """Split by the rank of the keys' hashes, so that equal keys are in the same part."""
+    """Split by the rank of the keys' hashes, so equal keys stay in the same part."""
     keys = list(keys)
     ranked = sorted(set(keys), key=number_of)
     held_out = set(ranked[: len(ranked) // HELD_OUT])
@@ -71,7 +71,7 @@ def joined(parts: list[TextExamples]) -> TextExamples:
 
 
 def epochs_of(rows: TaskRows, options: argparse.Namespace) -> Iterator[tf.data.Dataset]:
-    """Return the batches of each epoch, `max_steps` in total."""
+    """Yield the batches of each epoch, at most `max_steps` in total."""
     left = options.max_steps or sys.maxsize
     for epoch in range(options.epochs):
         batches = rows.batches(options.batch_size, epoch=epoch, seed=options.seed)
@@ -82,7 +82,7 @@ def epochs_of(rows: TaskRows, options: argparse.Namespace) -> Iterator[tf.data.D
 
 
 def train(model: TaskModel, epochs: list[tf.data.Dataset], options: argparse.Namespace) -> float:
-    """Train with the given options and return the seconds."""
+    """Train with the given options and return the time in seconds."""
     steps = sum(int(batches.cardinality()) for batches in epochs)
     rate = WarmupLinearDecay(options.learning_rate, round(options.warmup * steps), steps)
     model.compile(kb.BERTAdamW(rate, WEIGHT_DECAY))
@@ -132,7 +132,7 @@ def beside_huggingface(
     held_out: dict[str, TaskExamples],
     overlap: int | None = None,
 ) -> None:
-    """Train with both programs from the same checkpoint and print both scores."""
+    """Train with both libraries from the same checkpoint and print both scores."""
     keras.utils.set_random_seed(options.seed)
     keras.config.set_dtype_policy(options.precision)
     bert, tokenizer, _ = kb.load_pretrained(options.checkpoint, verbose=False)
@@ -147,7 +147,7 @@ def beside_huggingface(
         seconds = {"ours": train(model, epochs, options)}
         kb.save_pretrained(model, folder / "ours")
         seconds["huggingface"] = train_by_huggingface(examples.task, steps, folder, options)
-        keras.config.set_dtype_policy("float32")  # both are scored in it
+        keras.config.set_dtype_policy("float32")  # evaluate both in float32
         for who, took in seconds.items():
             trained = kb.load_pretrained(folder / who, verbose=False).model
             lengths = {"max_len": options.max_len, "overlap": overlap}
@@ -191,7 +191,7 @@ def squad(options: argparse.Namespace) -> None:
 
 
 def pretrained_on(options: argparse.Namespace) -> Path:
-    """Return the checkpoint of a finished run, or pretrain now."""
+    """Return the checkpoint of a finished run, or pretrain one."""
     best = options.run_dir / "best"
     if not best.exists():
         config = kb.BERTConfig.preset("mini", dropout=0.0, embedding_dropout=0.0)
@@ -222,7 +222,7 @@ def proof(options: argparse.Namespace) -> None:
     for name, (task, kind, files, columns) in tasks.items():
         examples, dev = (read_examples(task, file, **columns) for file in files)
         bert, tokenizer, config = kb.load_pretrained(checkpoint, verbose=False)
-        # Small data need dropout, which the pretraining did not use.
+        # Small datasets need dropout, which was off in pretraining.
         config = dataclasses.replace(config, dropout=0.1, embedding_dropout=0.1)
         rows = TaskRows.encode(examples, tokenizer, max_len=options.max_len)
         for seed in range(options.seeds):
@@ -263,14 +263,14 @@ def proof(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    of_nli = commands.add_parser("nli", help="pairs of sentences")
+    of_nli = commands.add_parser("nli", help="classify sentence pairs")
     of_nli.add_argument("files", type=Path, nargs="+")
-    of_squad = commands.add_parser("squad", help="questions")
+    of_squad = commands.add_parser("squad", help="answer questions")
     of_squad.add_argument("file", type=Path)
     of_squad.add_argument("--overlap", type=int, default=128)
-    of_proof = commands.add_parser("proof", help="pretrained here, or untrained")
-    of_proof.add_argument("text", type=Path, nargs="+", help="what to pretrain on")
-    of_proof.add_argument("--run-dir", type=Path, required=True, help="a run to make, or made")
+    of_proof = commands.add_parser("proof", help="compare a pretrained with an untrained model")
+    of_proof.add_argument("text", type=Path, nargs="+", help="text to pretrain on")
+    of_proof.add_argument("--run-dir", type=Path, required=True, help="new or finished run folder")
     of_proof.add_argument("--pretraining-steps", type=int, default=9000)
     of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
@@ -281,12 +281,12 @@ def main() -> None:
             command.add_argument("--seed", type=int, default=0)
         command.add_argument("--max-len", type=int, default=max_len)
         command.add_argument("--epochs", type=int, default=epochs)
-        command.add_argument("--max-steps", type=int, help="of all epochs together")
+        command.add_argument("--max-steps", type=int, help="maximum number of steps in all epochs")
         command.add_argument("--batch-size", type=int, default=32)
         # `mini` tolerates a higher learning rate, and needs it without pretraining.
         rate = 3e-4 if command is of_proof else 1e-4
         command.add_argument("--learning-rate", type=float, default=rate)
-        command.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
+        command.add_argument("--warmup", type=float, default=0.1, help="fraction of the steps")
         command.add_argument(
             "--precision", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16"
         )

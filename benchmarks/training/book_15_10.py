@@ -1,16 +1,16 @@
 """Section 15.10 of the book on WikiText-2: held-out losses and speed after 50 steps.
 
-Corpus, vocabulary, pairs, masks, network (2 blocks, 128 wide, 2 heads, dropout 0.2), batch (512
-pairs of 64 tokens) and number of steps are the book's. Losses, optimizer and precision are ours.
-Losses are in nats and weighted (the mean over real predictions), except `mean_mlm_loss_padded`:
-the mean over all steps and all slots, as some editions of the book print it. About 31 % of the
-slots are padding that counts as predictions of token 0, so it is not comparable with the other
-numbers. `word_frequencies` is the held-out loss of always predicting the word frequencies of the
-training text.
+The corpus, vocabulary, pairs, masks, network (2 blocks, width 128, 2 heads, dropout 0.2), batches
+(512 pairs of 64 tokens) and number of steps are those of the book. The losses, optimizer and
+precision are ours. Losses are in nats and weighted (the mean over real predictions), except
+`mean_mlm_loss_padded`, the mean over all steps and slots, as printed in some editions of the
+book. About 31 % of the slots are padding, which counts as predictions of token 0, so it is not
+comparable with the other losses. `word_frequencies` is the held-out loss of always predicting the
+word frequencies of the training text.
 
-Fifty steps are too few to learn the frequencies of 20,256 words and anything else. By default,
-the output layer is therefore initialized to them (`--start frequencies`: zero kernel, log counts
-as bias). `--start guess` initializes it as `BERTModel` does, to a uniform guess.
+Fifty steps are too few to learn more than the frequencies of the 20,256 words. By default, the
+output layer is therefore initialized to them (`--start frequencies`: zero kernel, log counts as
+bias). `--start guess` initializes it to a uniform guess, like `BERTModel`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
 
 
 def word_log_counts(vocab: d2l.Vocab) -> np.ndarray:
-    """Return the log count of each vocabulary word in the training text, (V,)."""
+    """Return the log count of each vocabulary word in the training text, `(V,)`."""
     counts = np.ones(len(vocab))
     for word, count in vocab.token_freqs:
         if word in vocab.token_to_idx:
@@ -110,7 +110,7 @@ def main() -> None:
         train_iter.map(d2l.to_keras_batch).repeat(),
         steps_per_epoch=options.steps,
         callbacks=[clock],
-        shuffle=False,  # the dataset is shuffled already
+        shuffle=False,  # the dataset is already shuffled
     ).history
     mean_mlm_loss_padded = float(mlm_loss.mean.result())
     held_out = net.evaluate(valid_iter.map(d2l.to_keras_batch), return_dict=True)
@@ -123,7 +123,7 @@ def main() -> None:
         "mean_nsp_loss": trained["nsp_cross_entropy"][0],
         "mean_mlm_loss": trained["mlm_cross_entropy"][0],
         "mean_mlm_loss_padded": mean_mlm_loss_padded,
-        # without the first step, which compiles
+        # Excludes the first step, which compiles the graph.
         "pairs_per_second": BATCH_SIZE * (options.steps - 1) / (step_ends[-1] - step_ends[0]),
     }
     print(json.dumps({**vars(options), **{name: round(x, 3) for name, x in figures.items()}}))

@@ -1,6 +1,6 @@
-"""Peak memory of `pretrain` on a corpus and on one that is ten times larger.
+"""Peak memory of `pretrain` on a corpus and on a corpus ten times as large.
 
-Each run is a process of its own and includes everything: reading text, learning a vocabulary,
+Each run is a separate process and includes everything: reading text, learning a vocabulary,
 tokenizing, a few training steps, evaluation and checkpoints. The text is synthetic with a Zipf
 distribution, so the larger corpus also has more distinct words.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-ZIPF_EXPONENT = 1.3  # as many distinct words as English has
+ZIPF_EXPONENT = 1.3  # yields about as many distinct words as English text
 LARGEST_WORD = 10_000_000
 WORDS_PER_SENTENCE = 20
 SENTENCES_PER_DOCUMENT = 25
@@ -26,7 +26,7 @@ SYLLABLES = [a + b for a, b in itertools.product("bcdfghjklmnprstvwz", "aeiou")]
 
 
 def spell(word: int) -> str:
-    """Return the word of a rank: rarer words are longer."""
+    """Return the word with a given frequency rank. Rarer words are longer."""
     syllables = []
     while word:
         word, last = divmod(word, len(SYLLABLES))
@@ -46,8 +46,8 @@ def write_corpus(path: Path, megabytes: float) -> None:
 
 
 def pretrain(corpus: Path, run_dir: Path, steps: int) -> dict[str, float]:
-    """Train in this process and return the cost."""
-    # Hides TensorFlow's messages. Exceptions still reach the parent process.
+    """Run `pretrain` in this process and return the cost."""
+    # Hide TensorFlow's messages. Exceptions still reach the parent process.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     import keras_bert_d2l  # in the child process, to keep the parent small
 
@@ -73,7 +73,7 @@ def main() -> None:
         "--factor",
         type=float,
         default=10.0,
-        help="size of the larger corpus / smaller",
+        help="ratio of the corpus sizes",
     )
     parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
@@ -84,7 +84,7 @@ def main() -> None:
         for megabytes in (options.megabytes, options.factor * options.megabytes):
             corpus = Path(folder, f"{megabytes}.txt")
             write_corpus(corpus, megabytes)
-            # A fresh interpreter, because a forked process inherits the peak of its parent.
+            # Use a new interpreter, because a forked process inherits its parent's peak memory.
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 cost = pool.apply(pretrain, (corpus, corpus.with_suffix(".run"), options.steps))
             peaks.append(cost["peak_mb"])

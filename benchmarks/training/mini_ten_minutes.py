@@ -1,11 +1,11 @@
 """Pretrain `mini` on WikiText-2 for about ten minutes on two cores and print held-out losses.
 
-This is `pretrain` as a user would call it: a WordPiece vocabulary of 8,000 tokens learned from
-the text, 5 % of the articles held out, rows filled with whole sentences. The first steps train on
-short rows, from which a model of this size learns word order several times sooner. `<unk>`,
-WikiText's mark for rare words, is the unknown token, which is never predicted, and ` @-@ `
-escapes are undone. Losses of setups that keep both are lower, because these tokens are easy to
-predict. Losses are in nats, averaged over real predictions.
+It calls `pretrain` like a user would: with a WordPiece vocabulary of 8,000 tokens learned from
+the text, 5 % of the articles held out, and rows filled with complete sentences. The first steps
+use short rows, from which a model of this size learns word order several times faster. `<unk>`,
+WikiText's placeholder for rare words, becomes the unknown token, which is never predicted, and
+` @-@ ` escapes are undone. Setups that keep both report lower losses, because these tokens are
+easy to predict. Losses are in nats, averaged over real predictions.
 """
 
 import argparse

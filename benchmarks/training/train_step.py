@@ -1,6 +1,7 @@
-"""The pretraining step compared with Hugging Face and KerasHub, interleaved.
+"""Compare the pretraining step with Hugging Face and KerasHub, in turns.
 
-One step is forward, backward, clipping and AdamW. The rate is tokens per second.
+A step consists of the forward and backward pass, gradient clipping and AdamW. The rate is tokens
+per second.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from benchmarks.runner import (
 from benchmarks.training.contestants import workload
 
 BASE = "huggingface-tuned-float32"
-CONTESTANTS = {  # name: module and options; those that are compared most often are neighbors
+CONTESTANTS = {  # name: module and options, ordered so that closely compared ones are adjacent
     BASE: ("huggingface", "--precision=float32", "--tuned"),
     "kerashub-float32": ("kerashub", "--precision=float32"),
     "ours-float32": ("ours", "--precision=float32"),
@@ -32,17 +33,17 @@ CONTESTANTS = {  # name: module and options; those that are compared most often 
     "huggingface-float32": ("huggingface", "--precision=float32"),
     "huggingface-tuned-bfloat16": ("huggingface", "--precision=mixed_bfloat16", "--tuned"),
 }
-PEAK_GB = {"tiny": 1.5, "mini": 2.5, "base": 7.0}  # of the contestant that needs most
+PEAK_GB = {"tiny": 1.5, "mini": 2.5, "base": 7.0}  # of the contestant with the highest peak
 
 
 def heats(names: list[str], size: str) -> Iterator[list[str]]:
-    """Divides the contestants into groups that fit into memory together, each with the base."""
+    """Divide the contestants into groups that fit into memory together, each with the base."""
     meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available_gb = int(meminfo["MemAvailable"].split()[0]) / 2**20
     fit = int(available_gb / PEAK_GB[size])
     base, *others = names
     if fit < min(2, len(names)):
-        raise SystemExit(f"{size} needs {2 * PEAK_GB[size]} GB; {available_gb:.1f} are available")
+        raise SystemExit(f"{size} needs {2 * PEAK_GB[size]} GB, only {available_gb:.1f} available.")
     if not others:
         yield names
     for first in range(0, len(others), fit - 1):
@@ -52,7 +53,7 @@ def heats(names: list[str], size: str) -> Iterator[list[str]]:
 def run_heat(
     names: list[str], options: argparse.Namespace
 ) -> tuple[dict[str, list[Turn]], dict[str, float]]:
-    """Runs the contestants of a heat; returns their turns and the seconds of their first steps."""
+    """Run one group of contestants; return their turns and the seconds of their first steps."""
     tokens_per_step = workload.SIZES[options.size].tokens_per_step
 
     def start(name: str, log: Path) -> Contestant:

@@ -1,7 +1,7 @@
-"""The algorithm of *Dive into Deep Learning*, section 15.9, in plain Python, on ids.
+"""The algorithm of *Dive into Deep Learning*, section 15.9, on token ids in plain Python.
 
-Every two neighbouring sentences are a pair, half of them with the second one drawn from anywhere;
-those that do not fit into a row are left out. Written for this benchmark.
+Every two neighboring sentences form a pair. In half of the pairs, the second sentence is replaced
+by a random one. Pairs that are too long for a row are dropped. Written for this benchmark.
 """
 
 import itertools

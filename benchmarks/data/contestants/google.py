@@ -1,9 +1,9 @@
-"""The algorithm of google-research/bert's create_pretraining_data.py, in plain Python, on ids.
+"""The algorithm of google-research/bert's create_pretraining_data.py, on ids in plain Python.
 
-Sentences are gathered until they fill a row and split into A and B; half of the time B comes from
-another document and the rest of the sentences goes back. Masks are chosen among shuffled tokens or
-whole words. Written for this benchmark; on ids, which are faster in Python than the original's
-strings.
+Sentences are collected until they fill a row and split into A and B. Half of the time, B comes
+from a different document, and the unused sentences are returned. Masks are chosen from shuffled
+tokens or whole words. Written for this benchmark, on token ids, which are faster in Python than
+the strings of the original.
 """
 
 import itertools
@@ -23,7 +23,7 @@ rng = random.Random(0)
 
 
 def pairs(documents: Sequence[workload.Document], index: int) -> Iterator[tuple]:
-    """Yields A, B and whether B follows A."""
+    """Yield A, B, and whether B follows A."""
     document, room = documents[index], options.max_len - 3
     chunk: list[list[int]] = []
     length = position = 0
@@ -68,7 +68,7 @@ def truncate(a: list[int], b: list[int], room: int) -> None:
 
 
 def mask(tokens: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Returns the corrupted tokens, the positions to predict and what was there."""
+    """Return the corrupted tokens, the positions to predict and the original tokens."""
     units: list[list[int]] = []
     for position, token in enumerate(tokens):
         if token in (CLS, SEP):

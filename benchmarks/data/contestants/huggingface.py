@@ -1,4 +1,4 @@
-"""Hugging Face: tokenizers in Rust, then DataCollatorForLanguageModeling."""
+"""Hugging Face: Rust tokenizers, then DataCollatorForLanguageModeling."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""KerasHub: BertMaskedLMPreprocessor in tf.data, on whole batches."""
+"""KerasHub: BertMaskedLMPreprocessor in tf.data, on complete batches."""
 
 import keras_hub
 import tensorflow as tf

@@ -10,7 +10,7 @@ from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.store.token_store import TokenStore
 
-TOGETHER = 4  # batches
+TOGETHER = 4  # batches per call
 
 options = workload.read_options()
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -40,8 +40,8 @@ def from_text(step, texts):
 
 if options.task == "text":
     lines = tf.data.Dataset.from_tensor_slices(workload.texts(options)).repeat()
-    # Several batches per call, as in `pretraining_dataset`: small operations cost more to start
-    # than to run.
+    # Process several batches per call, as in `pretraining_dataset`, to amortize TensorFlow's
+    # per-op overhead.
     together = lines.batch(TOGETHER * options.batch_size).enumerate().map(from_text)
     batches = iter(together.rebatch(options.batch_size).prefetch(1))
 

@@ -1,8 +1,8 @@
 """The workload of all pipelines: the same text, ids and sizes, and batches on request.
 
-A contestant makes batches with one iterator that it never restarts. It reports the number of
-tokens, without padding, and the CPU time. Work that its threads do between two turns counts for
-the next turn, which uses it.
+A contestant produces batches with one iterator that is never restarted. It reports the number of
+tokens, without padding, and the CPU time. Work done by its threads between two turns counts for
+the next turn, which uses the result.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 MASK_RATE, MASKED, RANDOM = 0.15, 0.8, 0.1
-NUM_BATCHES = 16  # batches of ids that are masked repeatedly
+NUM_BATCHES = 16  # number of batches of ids, which are masked repeatedly
 MASKED_TOGETHER = 1024  # rows per batch
 WARM_UP = 3  # batches
 
@@ -38,10 +38,10 @@ def read_options() -> argparse.Namespace:
 
 
 def take_turns(step: Callable[[], int], answers: int) -> None:
-    """Make batches on request until stdin ends.
+    """Produce batches on request until stdin ends.
 
     Args:
-        step: Makes a batch and returns its number of tokens, without padding.
+        step: Produces a batch and returns its number of tokens, without padding.
         answers: File descriptor for the messages.
     """
     for _ in range(WARM_UP):
@@ -67,7 +67,7 @@ def vocab_tokens(options: argparse.Namespace) -> list[str]:
 
 
 def documents(options: argparse.Namespace) -> list[Document]:
-    """Return the documents of the store as lists of lists of ids."""
+    """Return the documents of the store as nested lists of ids."""
     from keras_bert_d2l.data.store.token_store import TokenStore
 
     store = TokenStore.open(options.store)
@@ -82,17 +82,17 @@ def rows(options: argparse.Namespace) -> list[list[list[int]]]:
     tokens = vocab_tokens(options)
     size, inner = MASKED_TOGETHER, options.max_len - 2
     if len(ids) < NUM_BATCHES * size * inner:
-        raise SystemExit("The text is too short for the batches of the masking task.")
+        raise SystemExit("The text is too short for the masking task.")
     body = ids[: NUM_BATCHES * size * inner].reshape(-1, inner).tolist()
     framed = [[tokens.index("[CLS]"), *row, tokens.index("[SEP]")] for row in body]
     return [framed[first : first + size] for first in range(0, len(framed), size)]
 
 
 def finished_batch(examples: Iterator[tuple], options: argparse.Namespace) -> int:
-    """Make the arrays of a batch and return the number of tokens.
+    """Build the arrays of a batch and return the number of tokens.
 
-    An example is the corrupted tokens, the predicted positions, the labels, the segments, and
-    whether the second text follows.
+    An example consists of the corrupted tokens, the predicted positions, the labels, the segments,
+    and whether the second text follows the first.
     """
     batch = itertools.islice(examples, options.batch_size)
     tokens, positions, labels, segments, is_next = zip(*batch, strict=True)

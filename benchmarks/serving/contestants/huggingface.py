@@ -1,4 +1,4 @@
-"""Hugging Face: the text classification pipeline in PyTorch, as shipped."""
+"""Hugging Face: the text classification pipeline in PyTorch with default settings."""
 
 from transformers import pipeline
 

@@ -1,4 +1,4 @@
-"""Keras: `predict` of our classifier on strings. Do not use it in a server."""
+"""Keras: `predict` of our classifier on strings. Not recommended in a server."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""onnxruntime on the file of `export_onnx`, with our tokenizer or Hugging Face's."""
+"""onnxruntime on a file written by `export_onnx`, with our tokenizer or Hugging Face's."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ def ours() -> Callable[[list[str]], Batch]:
 
 
 def huggingface() -> Callable[[list[str]], Batch]:
-    """Return Hugging Face's `tokenizers` with their fastest call."""
+    """Return Hugging Face's tokenizer with its fastest method."""
     from tokenizers import BertWordPieceTokenizer
 
     tokenizer = BertWordPieceTokenizer(str(options.vocab))

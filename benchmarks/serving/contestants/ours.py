@@ -1,17 +1,17 @@
-"""keras_bert_d2l: the default signature of the SavedModel, in plain TensorFlow."""
+"""keras_bert_d2l: the SavedModel's default signature, in plain TensorFlow."""
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  # brings the operators
+import tensorflow_text  # noqa: F401  # registers its ops
 
 from benchmarks.serving.contestants import turns
 
 parser = turns.arguments()
-parser.add_argument("--threads", action="store_true", help="one operator at a time, on all cores")
+parser.add_argument("--threads", action="store_true", help="run one op at a time, on all cores")
 options = parser.parse_args()
 if options.threads:
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
-loaded = tf.saved_model.load(str(options.model))  # has to live as long as its signatures
+loaded = tf.saved_model.load(str(options.model))  # must live as long as its signatures
 ask = loaded.signatures["serving_default"]
 
 

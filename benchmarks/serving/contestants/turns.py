@@ -1,7 +1,7 @@
-"""The contestant's side: answers requests for some seconds and reports the time of each answer.
+"""The contestant's side: run requests for a few seconds and report the latency of each.
 
-A request is a list of strings. Messages are JSON and go to a pipe of their own, because libraries
-print to stdout.
+A request is a list of strings. Messages are JSON and use a separate pipe, because libraries print
+to stdout.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.runner import status_mb
 
-NUM_REQUESTS = 64  # different requests, repeated
-NUM_UNTIMED = 3  # requests at the start of a turn, which set up buffers for the shape
+NUM_REQUESTS = 64  # number of different requests, which are repeated
+NUM_UNTIMED = 3  # warm-up requests per turn, which set up buffers for the shape
 CHECKED = ["a film that is good", "a long and very boring film , without any end in sight"]
 
 
@@ -32,11 +32,11 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def take_turns(answer: Callable[[list[str]], list[float]], options: argparse.Namespace) -> None:
-    """Answer requests until stdin ends.
+    """Run requests until stdin ends.
 
     Args:
         answer: Returns the probability of the second label of each text.
-        options: The parsed arguments, see `arguments`.
+        options: The parsed arguments; see `arguments`.
     """
     with os.fdopen(options.answers, "w", buffering=1) as pipe:
         print(json.dumps({"scores": answer(CHECKED)}), file=pipe)
@@ -48,13 +48,13 @@ def take_turns(answer: Callable[[list[str]], list[float]], options: argparse.Nam
 
 
 def whole_words(vocab: Path) -> list[str]:
-    """Return the words of the vocabulary that are always a single token."""
+    """Return the words that the vocabulary represents as a single token."""
     tokens = vocab.read_text(encoding="utf-8").split("\n")
     return [token for token in tokens if re.fullmatch("[a-z]{2,}", token)]
 
 
 def requests(words: list[str], batch_size: int, num_tokens: int) -> list[list[str]]:
-    """Return requests of texts with this many tokens, including special tokens."""
+    """Return requests with texts of `num_tokens` tokens, including special tokens."""
     random = np.random.default_rng((batch_size, num_tokens))
     shape = (NUM_REQUESTS, batch_size, num_tokens - 2)
     return [[" ".join(text) for text in batch] for batch in random.choice(words, shape).tolist()]

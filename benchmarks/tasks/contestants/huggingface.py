@@ -1,7 +1,7 @@
 """Hugging Face: `Trainer` with dynamic padding, on BertForSequenceClassification in PyTorch.
 
-As shipped, batches are of rows in random order, each padded to its longest; `--grouped` draws rows
-of about one length together, as this project does.
+By default, batches contain random rows and are padded to their longest row. `--grouped` batches
+rows of similar length, as this project does.
 """
 
 import tempfile

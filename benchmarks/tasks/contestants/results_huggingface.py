@@ -1,7 +1,7 @@
-"""Hugging Face: a plain PyTorch loop on batches that `task_results.py` wrote, to a checkpoint.
+"""Hugging Face: a plain PyTorch training loop on batches written by `benchmarks.tasks.results`.
 
-It is the loop of their examples: AdamW without decay of biases and normalisations, a linear rise
-and fall of the rate, the gradient clipped.
+The loop follows Hugging Face's examples: AdamW without weight decay for biases and normalization
+layers, linear warmup and decay of the learning rate, and gradient clipping. Saves a checkpoint.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from transformers import (
     set_seed,
 )
 
-EPSILON, CLIP_NORM = 1e-6, 1.0  # those of BERTAdamW
+EPSILON, CLIP_NORM = 1e-6, 1.0  # as in BERTAdamW
 NOT_DECAYED = ("bias", "LayerNorm.weight")
 
 
 def inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A batch of this project under the names of Hugging Face."""
+    """Convert a batch of this project to Hugging Face's input names."""
     length = batch["tokens"].shape[1]
     found = {
         "input_ids": batch["tokens"],
@@ -34,7 +34,7 @@ def inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if "label" in batch:
         return {**found, "labels": batch["label"]}
     sides = {f"{side}_positions": batch[side] for side in ("start", "end")}
-    # Positions beyond the row are ignored there, those below 0 here.
+    # Hugging Face ignores positions beyond the row; this project ignores negative ones.
     return {**found, **{k: torch.where(x < 0, length, x) for k, x in sides.items()}}
 
 

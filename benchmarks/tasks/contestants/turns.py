@@ -1,8 +1,7 @@
-"""The contestant's side: a training loop of its own that pauses between turns.
+"""The contestant's side: a training loop that pauses between turns.
 
 `fit` and `Trainer` run only once. A callback counts the steps and waits for the next request when
-a turn is over. Messages are JSON and go to a pipe of their own, because libraries print to
-stdout.
+a turn is over. Messages are JSON and use a separate pipe, because libraries print to stdout.
 """
 
 import argparse
@@ -20,7 +19,7 @@ WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 LABELS = ("0", "1")
 PRECISIONS = ("float32", "bfloat16")
-MANY_STEPS = 100_000  # in a speed contest, which ends when there are no more requests
+MANY_STEPS = 100_000  # for a speed comparison, which ends when there are no more requests
 
 
 def arguments() -> argparse.Namespace:
@@ -28,18 +27,18 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--dev", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a SequenceClassifier's")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a classifier checkpoint")
     parser.add_argument("--precision", choices=PRECISIONS, required=True)
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--max-len", type=int, required=True)
     parser.add_argument("--steps", type=int, default=MANY_STEPS)
-    parser.add_argument("--grouped", action="store_true", help="rows of about one length together")
+    parser.add_argument("--grouped", action="store_true", help="batch rows of similar length")
     parser.add_argument("--answers", type=int, required=True, help="file descriptor of a pipe")
     return parser.parse_args()
 
 
 def warmup_steps(steps: int) -> int:
-    """Return a tenth of the steps, limited because a speed contest never reaches its last step."""
+    """Return a tenth of the steps, limited because a speed comparison never reaches the end."""
     return min(MOST_WARMUP_STEPS, steps // 10)
 
 
@@ -49,7 +48,7 @@ def read_tsv(path: Path) -> tuple[list[str], list[int]]:
         header = next(file).rstrip("\n").split("\t")
         rows = [line.rstrip("\n").split("\t") for line in file]
     label = header.index("label")
-    text = 1 - label  # the two files have two names for it
+    text = 1 - label  # the two files name this column differently
     return [row[text] for row in rows], [int(row[label]) for row in rows]
 
 
@@ -57,7 +56,7 @@ class Turns:
     """Pauses a training loop between turns.
 
     Args:
-        options: The parsed arguments, see `arguments`.
+        options: The parsed arguments; see `arguments`.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -77,7 +76,7 @@ class Turns:
         self.answer(seconds=time.perf_counter() - self._wall, examples=self._examples)
         line = sys.stdin.readline()
         if not line:
-            os._exit(0)  # the loop around us knows no end
+            os._exit(0)  # the training loop would continue
         self._steps = self._left = json.loads(line)
         self._start()
 

@@ -1,7 +1,7 @@
-"""Hugging Face: BertForPreTraining in PyTorch, as shipped or tuned by hand (`--tuned`).
+"""Hugging Face: BertForPreTraining in PyTorch, with default settings or tuned (`--tuned`).
 
-Tuned means PyTorch's attention kernel, the fused optimizer, and logits at the predicted positions
-only.
+The tuned variant uses PyTorch's attention kernel and fused optimizer, and computes logits only at
+the predicted positions.
 """
 
 import contextlib

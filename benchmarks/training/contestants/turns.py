@@ -1,6 +1,6 @@
-"""The contestant's side: reads a number of steps per line and writes their cost as JSON.
+"""The contestant's side: read a number of steps per line and write their cost as JSON.
 
-The first message says that the contestant is ready. Messages go to a pipe of their own, because
+The first message signals that the contestant is ready. Messages use a separate pipe, because
 libraries print to stdout.
 """
 
@@ -16,12 +16,12 @@ def take_turns(step: Callable[[], float], answers: int) -> None:
     """Run steps on request until stdin ends.
 
     Args:
-        step: Runs one training step and returns its loss, so that the step is complete.
+        step: Runs one training step and returns its loss, which waits for the step to complete.
         answers: File descriptor for the messages.
     """
     with os.fdopen(answers, "w", buffering=1) as pipe:
         print(json.dumps(_timed(step, 1)), file=pipe)
-        _timed(step, 1)  # whatever a second step still sets up
+        _timed(step, 1)  # a second step may still set something up
         for line in sys.stdin:
             print(json.dumps(_timed(step, int(line))), file=pipe)
 

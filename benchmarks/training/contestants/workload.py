@@ -1,4 +1,4 @@
-"""The workload of all contestants: google's sizes, a synthetic batch, and its number of operations.
+"""The workload of all contestants: Google's model sizes, a synthetic batch and its FLOP count.
 
 B: batch size, T: tokens in a sequence, P: predicted positions, V: vocabulary size.
 """
@@ -17,13 +17,13 @@ LEARNING_RATE = 1e-4
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 
-FIRST_WORD_ID = 1000  # below are the special and the unused tokens
+FIRST_WORD_ID = 1000  # lower ids are special and unused tokens
 MASK_ID = 103
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A size of google's architecture and its batch size in this benchmark."""
+    """A size of Google's architecture and its batch size in this benchmark."""
 
     num_blks: int
     num_hiddens: int
@@ -36,9 +36,9 @@ class Size:
 
     @property
     def gflop_per_token(self) -> float:
-        """Billions of multiplications and additions in the matrix products of a training step.
+        """Billions of multiplications and additions per token in a step's matrix products.
 
-        The backward pass counts twice the forward pass; the MLM head sees P of T tokens.
+        The backward pass counts as two forward passes; the MLM head processes P of T tokens.
         """
         block = 2 * 12 * self.num_hiddens**2 + 4 * NUM_TOKENS * self.num_hiddens
         head = 2 * self.num_hiddens * (self.num_hiddens + VOCAB_SIZE)
@@ -55,7 +55,7 @@ PRECISIONS = ("float32", "mixed_bfloat16")
 
 
 def make_batch(batch_size: int) -> dict[str, np.ndarray]:
-    """Return a batch without padding that is the same in every process."""
+    """Return a batch without padding, identical in every process."""
     rng = np.random.default_rng(0)
     shape = (batch_size, NUM_TOKENS)
     words = rng.integers(FIRST_WORD_ID, VOCAB_SIZE, shape, dtype=np.int32)
