@@ -4,7 +4,7 @@
 
 runs the code of these chapters on the package's own layers, losses and models. Names, argument
 orders and shapes are the book's. Where the book has a bug, our function fixes it, and its docstring
-says what the difference is.
+describes the difference.
 """
 
 from keras_bert_d2l.book.blocks import (

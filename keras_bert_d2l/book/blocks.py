@@ -1,8 +1,9 @@
-"""The parts of the encoder with the book's argument orders (d2l.ai, sections 11.3, 11.5, 11.7).
+"""The encoder's layers with the book's argument orders (d2l.ai, sections 11.3, 11.5 and 11.7).
 
-Each function here returns a layer of `keras_bert_d2l.layers`. The book has two argument orders.
-The short one is that of its PyTorch edition. The long one, which its TensorFlow slides still use,
-begins with the widths of keys, queries and values. In both, projections have no bias by default.
+The functions that are named like layers return layers of `keras_bert_d2l.layers`. The book has two
+argument orders. The short one is used in its PyTorch edition. The long one, which its TensorFlow
+slides still use, starts with the widths of keys, queries and values. In both, projections have no
+bias by default.
 """
 
 from typing import Any, Unpack
@@ -15,11 +16,11 @@ _WIDTHS = ("key_size", "query_size", "value_size")
 
 
 def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
-    """Softmax over the last axis that gives no weight to entries past the valid length.
+    """Return the softmax over the last axis, with zero weight on entries past the valid length.
 
     Args:
         X: Scores, `(B, Q, K)`.
-        valid_lens: Valid lengths, `(B,)` or `(B, Q)`. `None` means that all entries are valid.
+        valid_lens: Valid lengths, `(B,)` or `(B, Q)`. `None`: all entries are valid.
 
     Returns:
         Weights with the shape and dtype of `X`.
@@ -36,19 +37,19 @@ def AddNorm(
     norm_first: bool = False,
     **options: Unpack[LayerOptions],
 ) -> transformer.AddNorm:
-    """Residual connection followed by layer normalization, `ln(dropout(Y) + X)`.
+    """Return a layer for `ln(dropout(Y) + X)`: residual connection and layer normalization.
 
     The book's TensorFlow edition passes `norm_shape` to Keras as an axis, which fails. Here it is
-    the width of the last axis, the only one that is normalized, as in the PyTorch edition.
+    the width of the last axis, as in the PyTorch edition. Only the last axis is normalized.
 
     Args:
-        norm_shape: Width of the last axis, as a number or a list of one number. It is not used: the
-            width is taken from the input.
+        norm_shape: Width of the last axis, as a number or a list of one number. It is only
+            checked: the layer takes the width from its input.
         dropout: Dropout rate for `Y`.
         layer_norm_epsilon: As for `keras_bert_d2l.layers.transformer.AddNorm`.
         layer_norm: As for `keras_bert_d2l.layers.transformer.AddNorm`.
         norm_first: As for `keras_bert_d2l.layers.transformer.AddNorm`.
-        **options: `name`, `dtype` and `trainable` of a Keras layer.
+        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
     """
     _width_of(norm_shape)
     return transformer.AddNorm(
@@ -57,21 +58,21 @@ def AddNorm(
 
 
 def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttention:
-    """Multi-head attention.
+    """Return a multi-head attention layer.
 
     The arguments are `(num_hiddens, num_heads, dropout, bias=False)` or
     `(key_size, query_size, value_size, num_hiddens, num_heads, dropout, bias=False)`, and the
     keyword arguments of `keras_bert_d2l.layers.attention.MultiHeadAttention`. The widths of keys,
-    queries and values are taken from the input, as in the book.
+    queries and values are inferred from the input, as in the book.
     """
     named = [kwargs.pop(name) for name in _WIDTHS if name in kwargs]
-    if len(args) > 4 or named:  # the long order, whose first arguments are not needed
+    if len(args) > 4 or named:  # in the long order, the first arguments are not needed
         args = args[len(_WIDTHS) - len(named) :]
     return _attention(*args, **kwargs)
 
 
 def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.TransformerEncoderBlock:
-    """One block of the encoder: self-attention and a feed-forward network.
+    """Return a Transformer encoder block: self-attention and a feed-forward network.
 
     The arguments are `(num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias=False)` or
     `(key_size, query_size, value_size, num_hiddens, norm_shape, ffn_num_hiddens, num_heads,
@@ -80,7 +81,7 @@ def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.Transforme
 
     Raises:
         ValueError: In the long order, a width differs from `num_hiddens`. The residual connection
-            needs equal widths.
+            requires equal widths.
     """
     if len(args) > 5 or not kwargs.keys().isdisjoint((*_WIDTHS, "norm_shape")):
         return _block_in_long_order(*args, **kwargs)
@@ -133,7 +134,7 @@ def _block_in_long_order(
 
 
 def _width_of(norm_shape: int | list[int]) -> int:
-    """Return the width that a `norm_shape` of one axis gives."""
+    """Return the width in a `norm_shape`, which must have one axis."""
     axes = [norm_shape] if isinstance(norm_shape, int) else list(norm_shape)
     if len(axes) != 1:
         raise ValueError(

@@ -23,7 +23,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike, Tensor
 
-# The archives of the book's two pretrained models, and their SHA-1. They are not downloaded.
+# Archives of the book's two pretrained models and their SHA-1 hashes. They are never downloaded.
 DATA_HUB = {
     "bert.base": ("bert.base.torch.zip", "225d66f04cae318b841a13d32af3acc165f253ac"),
     "bert.small": ("bert.small.torch.zip", "c72329e68a732bef0452e4b96a1c341c8910f81f"),
@@ -47,12 +47,12 @@ def load_pretrained_model(
 
     The folder has the book's layout (`vocab.json`, and the parameters in `pretrained.safetensors`
     or `pretrained.npz`) or any other format of `kb.load_pretrained`. The book downloads an archive
-    by its name in `DATA_HUB`. Nothing is downloaded here. The archive's `pretrained.params` is a
-    pickle and cannot be read; the error explains how to convert it to safetensors.
+    by its name in `DATA_HUB`; this function downloads nothing. The archive's `pretrained.params` is
+    a pickle and cannot be read; the error explains how to convert it to safetensors.
 
-    The book's PyTorch edition has a bug: it ignores `num_heads`, `num_blks` and `dropout`, so that
-    `bert.base` cannot be loaded. Here the sizes must be those of the model in the folder, and
-    `dropout` applies.
+    The book's PyTorch edition has a bug: it ignores `num_heads`, `num_blks` and `dropout`, so
+    `bert.base` cannot be loaded. Here the sizes must match the model in the folder, and `dropout`
+    is applied.
 
     Args:
         pretrained_model: The folder.
@@ -60,23 +60,23 @@ def load_pretrained_model(
         ffn_num_hiddens: Width of the feed-forward layers.
         num_heads: Number of attention heads per block.
         num_blks: Number of blocks.
-        dropout: Dropout rate of the returned model. It may differ from that of the folder.
+        dropout: Dropout rate of the returned model. It may differ from the rate in the folder.
         max_len: Maximum sequence length.
-        devices: Not used. The book passes it.
+        devices: Unused; accepted because the book passes it.
 
     Returns:
         The model and the vocabulary.
 
     Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: The folder holds only a pickle, no vocabulary or a damaged file, or a size
-            differs.
+        FileNotFoundError: The folder does not exist.
+        ValueError: The folder contains only a pickle, no vocabulary or a damaged file, or a size
+            differs from the model's.
     """
     folder = _local_folder(pretrained_model)
     pretrained = load_pretrained(folder, num_heads=num_heads, verbose=False)
     if pretrained.tokenizer is None:
         raise ValueError(
-            f"{str(folder)!r} holds no vocabulary. Add the book's vocab.json to it, or save the "
+            f"{str(folder)!r} contains no vocabulary. Add the book's vocab.json to it, or save the "
             "model with its tokenizer: `save_pretrained(model, path, tokenizer)`."
         )
     sizes = {
@@ -88,7 +88,7 @@ def load_pretrained_model(
     for name, size in sizes.items():
         if size != getattr(pretrained.config, name):
             raise ValueError(
-                f"`{name}` must be that of the model in {str(folder)!r}, "
+                f"`{name}` must match the model in {str(folder)!r}, which has {name}="
                 f"{getattr(pretrained.config, name)}. Received: {name}={size}."
             )
     bert = BERTModel.from_bert_config(dataclasses.replace(pretrained.config, dropout=dropout))
@@ -117,16 +117,16 @@ def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str],
     Pairs that the annotators disagreed on (label "-") are skipped.
 
     Args:
-        data_dir: Folder that holds `snli_1.0_train.txt` and `snli_1.0_test.txt`.
+        data_dir: Folder with `snli_1.0_train.txt` and `snli_1.0_test.txt`.
         is_train: Whether to read the training file instead of the test file.
 
     Returns:
-        Premises, hypotheses, and labels: 0 entailment, 1 contradiction, 2 neutral. Words and
-        punctuation are separated by single spaces.
+        Premises, hypotheses and labels (0 entailment, 1 contradiction, 2 neutral). Words and
+        punctuation marks are separated by single spaces.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file lacks a column of SNLI.
+        FileNotFoundError: The file does not exist.
+        ValueError: The file does not have the columns of SNLI.
     """
     path = pathlib.Path(data_dir, f"snli_1.0_{'train' if is_train else 'test'}.txt")
     if not path.is_file():
@@ -139,8 +139,8 @@ def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str],
         missing = [name for name in _SNLI_COLUMNS if name not in (rows.fieldnames or ())]
         if missing:
             raise ValueError(
-                f"{str(path)!r} must begin with a line of tab-separated column names that "
-                f"include {missing[0]!r}. Received: {rows.fieldnames}."
+                f"{str(path)!r} must start with a line of tab-separated column names, including "
+                f"{missing[0]!r}. Received: {rows.fieldnames}."
             )
         label_column, premise_column, hypothesis_column = _SNLI_COLUMNS
         labeled = [row for row in rows if row[label_column] in SNLI_LABELS]
@@ -155,10 +155,10 @@ def _words(parse: str) -> str:
 
 
 class SNLIBERTDataset:
-    """Sentence pairs as BERT input sequences of one length.
+    """Sentence pairs as BERT input sequences of equal length.
 
     Pairs that are too long lose tokens at the end of the longer sentence, or of the hypothesis if
-    both are equally long. The attributes hold all examples. `dataset[i]` is
+    both have the same length. The attributes contain all examples. `dataset[i]` is
     `((token_ids, segments, valid_len), label)`, and `batches` returns a dataset for `fit`.
 
     Args:
@@ -167,7 +167,7 @@ class SNLIBERTDataset:
         vocab: The vocabulary of the pretrained model.
 
     Raises:
-        ValueError: `vocab` is missing, or `max_len` leaves no room for the special tokens.
+        ValueError: `vocab` is missing, `max_len` is below 3, or the lengths of `dataset` differ.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class SNLIBERTDataset:
         lengths = (len(premises), len(hypotheses), len(labels))
         if len(set(lengths)) > 1:
             raise ValueError(
-                "`dataset` must hold equally many premises, hypotheses and labels. Received: "
-                f"{lengths[0]}, {lengths[1]} and {lengths[2]}."
+                "`dataset` must contain the same number of premises, hypotheses and labels. "
+                f"Received: {lengths[0]}, {lengths[1]} and {lengths[2]}."
             )
         self.vocab = vocab
         self.max_len = max_len
@@ -207,7 +207,7 @@ class SNLIBERTDataset:
         self, p_tokens: list[str], h_tokens: list[str]
     ) -> tuple[list[str], list[str]]:
         len_p, len_h = len(p_tokens), len(h_tokens)
-        while len_p + len_h > self.max_len - 3:  # room for <cls> and two <sep>
+        while len_p + len_h > self.max_len - 3:  # reserves <cls> and two <sep>
             if len_p > len_h:
                 len_p -= 1
             else:
@@ -222,12 +222,12 @@ class SNLIBERTDataset:
         return len(self.all_token_ids)
 
     def batches(self, batch_size: int, *, seed: int | None = None) -> tf.data.Dataset:
-        """Return batches of `((token ids, segments, valid lengths), labels)`.
+        """Return a dataset of batches `((token ids, segments, valid lengths), labels)`.
 
         Args:
             batch_size: Number of examples per batch. The last batch may be smaller.
-            seed: Random seed of the order, which changes in every epoch. `None` keeps the order of
-                the examples.
+            seed: Random seed for shuffling, with a new order in every epoch. `None`: the examples
+                are not shuffled.
         """
         examples = (self.all_token_ids, self.all_segments, self.valid_lens)
         dataset = tf.data.Dataset.from_tensor_slices((examples, self.labels))
@@ -238,30 +238,30 @@ class SNLIBERTDataset:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class BERTClassifier(keras.Model):
-    """A pretrained encoder and pooler with a new output layer of three classes.
+    """A pretrained encoder and pooler with a new output layer for three classes.
 
-    The encoder and the pooler are those of `bert` itself, so training the classifier trains them.
-    The book calls the last layer `output`, which is a reserved name in Keras. Here it is
-    `output_layer`.
+    The classifier shares the encoder and the pooler with `bert`, so training the classifier also
+    trains `bert`. The book calls the last layer `output`, which is a reserved name in Keras. Here
+    it is called `output_layer`.
 
     Args:
         bert: The pretrained model.
 
     Call arguments:
         inputs: `(tokens, segments, valid_lens)`: int `(B, T)`, int `(B, T)`, `(B,)`.
-        training: Whether dropout is active.
+        training: Whether to apply dropout.
 
     Output shape:
         Logits, `(B, 3)`.
     """
 
     def __init__(self, bert: BERTModel, **kwargs: Unpack[LayerOptions]) -> None:
-        # Lengths may be floats, and autocasting them to half precision would round 257 to 256.
+        # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
         if bert.hidden is None:
             raise ValueError(
-                "`bert` must have a pooler, whose output is classified. Received: a model with "
-                "pooler=False. Use a model with a pooler."
+                "`bert` must have a pooler, because the classifier uses its output. Received: a "
+                "model with pooler=False. Use a model with a pooler."
             )
         self.bert_config = bert.bert_config
         self.encoder = bert.encoder

@@ -1,10 +1,11 @@
 """WikiText-2 as batches of the book's seven arrays for pretraining (d2l.ai, section 15.9).
 
-Each example has room for P = `round(0.15 * max_len)` predictions. Masks and pairs are drawn once,
-as in the book. `kb.pretraining_dataset` draws new ones in every epoch, from any text.
+Each example has P = `round(0.15 * max_len)` prediction slots. Masks and pairs are drawn once, as in
+the book. To draw new ones in every epoch, from any text, use `kb.pretraining_dataset`.
 
-The functions with an underscore have a keyword `rng` and draw from it in the book's order. With the
-same seed they give the book's results, except for the differences that their docstrings describe.
+The functions with an underscore have a keyword argument `rng` and draw from it in the same order as
+the book. With the same seed, they give the book's results, except for the differences described in
+their docstrings.
 """
 
 import itertools
@@ -36,7 +37,7 @@ Paragraph = list[Sentence]
 
 
 class RandomSource(Protocol):
-    """The functions that the module `random` and a `random.Random` share and that are used here."""
+    """Random functions used here, as in the module `random` and in `random.Random`."""
 
     def random(self) -> float: ...
     def choice(self, seq: Sequence[_T]) -> _T: ...
@@ -49,23 +50,23 @@ def _read_wiki(
     """Read the paragraphs of WikiText-2 that have at least two sentences, in random order.
 
     Args:
-        data_dir: Folder that holds `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
+        data_dir: Folder with `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
         split: `"train"`, `"valid"` or `"test"`.
         rng: Random generator for the order.
 
     Returns:
-        One list of sentences, in lower case, per paragraph.
+        One list of lowercase sentences per paragraph.
 
     Raises:
-        FileNotFoundError: There is no such file in the folder.
-        ValueError: No line of the file holds two sentences, or the file is damaged or not UTF-8.
+        FileNotFoundError: The folder does not contain the file.
+        ValueError: No line of the file contains two sentences, or the file is damaged or not UTF-8.
     """
     path = _wiki_file(data_dir, split)
     paragraphs = [line.strip().lower().split(" . ") for line in read_lines(path) if " . " in line]
     if not paragraphs:
         raise ValueError(
-            f"No line of {str(path)!r} holds two sentences. Expected one paragraph per line, with "
-            "' . ' between its sentences, as in WikiText-2."
+            f"No line of {str(path)!r} contains two sentences. Expected one paragraph per line, "
+            "with ' . ' between its sentences, as in WikiText-2."
         )
     rng.shuffle(paragraphs)
     return paragraphs
@@ -90,16 +91,16 @@ def _get_next_sentence(
     *,
     rng: RandomSource = random,
 ) -> tuple[Sentence, Sentence, bool]:
-    """Keep the next sentence half of the time; otherwise draw one from another paragraph.
+    """Keep the next sentence half of the time; otherwise draw one from a different paragraph.
 
-    The book has a bug: it draws from all paragraphs, so that a "random" sentence can be the true
-    next one. Here it never draws from a paragraph that holds `next_sentence`.
+    The book has a bug: it draws from all paragraphs, so a "random" sentence can be the true next
+    sentence. This function never draws from a paragraph that contains `next_sentence`.
 
     Returns:
         The sentence, its partner, and whether the partner is the next sentence.
 
     Raises:
-        ValueError: Every paragraph holds `next_sentence`, so there is nothing else to draw from.
+        ValueError: Every paragraph contains `next_sentence`, so there is no negative to draw.
     """
     if rng.random() < 0.5:
         return sentence, next_sentence, True
@@ -108,9 +109,8 @@ def _get_next_sentence(
         others = [paragraph for paragraph in paragraphs if next_sentence not in paragraph]
         if not others:
             raise ValueError(
-                "A negative pair needs a second sentence from another paragraph, but there is "
-                f"none. Received {len(paragraphs)} paragraph(s), each with the true next sentence. "
-                "Use more text."
+                "A negative pair needs a second sentence from a different paragraph. Received: "
+                f"{len(paragraphs)} paragraph(s), each with the true next sentence. Use more text."
             )
         paragraph = rng.choice(others)
     return sentence, rng.choice(paragraph), False
@@ -124,10 +124,10 @@ def _get_nsp_data_from_paragraph(
     *,
     rng: RandomSource = random,
 ) -> list[tuple[list[str], list[int], bool]]:
-    """Return one next-sentence example for every two neighboring sentences.
+    """Return one next-sentence example for each pair of adjacent sentences.
 
     Pairs that are longer than `max_len`, including their three special tokens, are dropped.
-    `vocab` is not used. The book passes it.
+    `vocab` is unused; it is accepted because the book passes it.
 
     Returns:
         `(tokens, segments, is_next)` for each example.
@@ -150,13 +150,12 @@ def _replace_mlm_tokens(
     *,
     rng: RandomSource = random,
 ) -> tuple[list[str], list[tuple[int, str]]]:
-    """Corrupt some positions: 80 % become `<mask>`, 10 % a random word, 10 % stay as they are.
+    """Corrupt some positions: 80 % become `<mask>`, 10 % a random word, 10 % are unchanged.
 
-    The book has a bug: a random "word" can be a special token. Here special tokens are drawn
-    again.
+    The book has a bug: a random "word" can be a special token. This function draws again instead.
 
     Args:
-        tokens: Tokens of one BERT input sequence. They are not changed.
+        tokens: Tokens of one BERT input sequence. The sequence is not modified.
         candidate_pred_positions: Positions to choose from. They are shuffled in place.
         num_mlm_preds: Number of positions to choose, at most the number of candidates.
         vocab: Vocabulary to draw random words from.
@@ -166,7 +165,7 @@ def _replace_mlm_tokens(
         The corrupted tokens, and `(position, original token)` for each chosen position.
 
     Raises:
-        ValueError: The vocabulary holds nothing but special tokens.
+        ValueError: The vocabulary contains only special tokens.
     """
     corrupted = list(tokens)
     rng.shuffle(candidate_pred_positions)
@@ -183,7 +182,7 @@ def _random_word(vocab: Vocab, rng: RandomSource) -> str:
     # Tokens are distinct, so there is a word unless the first six tokens are all special.
     if set(vocab.idx_to_token[: len(BOOK_SPECIALS) + 1]) <= set(BOOK_SPECIALS):
         raise ValueError(
-            "The vocabulary must hold a word to draw at random. Received only special tokens: "
+            "The vocabulary must contain a word to draw at random. Received: only special tokens, "
             f"{vocab.idx_to_token}. Use more text, or a `Vocab` with a lower `min_freq`."
         )
     while (word := rng.choice(vocab.idx_to_token)) in BOOK_SPECIALS:
@@ -196,11 +195,12 @@ def _get_mlm_data_from_tokens(
 ) -> tuple[list[int], list[int], list[int]]:
     """Mask 15 % of a BERT input sequence for the masked language model.
 
-    The number is 15 % of all tokens, including special ones, rounded as in Python, and at least
-    one. `<cls>` and `<sep>` are never chosen. `<unk>`, a frequent word of WikiText-2, may be.
+    The number of predictions is 15 % of all tokens, including special tokens, rounded as in Python,
+    and at least one. `<cls>` and `<sep>` are never chosen. `<unk>`, which is frequent in
+    WikiText-2, may be chosen.
 
     Returns:
-        Ids of the corrupted tokens, positions to predict in ascending order, ids of their labels.
+        Ids of the corrupted tokens, positions to predict in ascending order, and label ids.
     """
     candidates = [position for position, token in enumerate(tokens) if token not in (CLS, SEP)]
     num_mlm_preds = max(1, round(len(tokens) * PREDICTION_RATE))
@@ -220,11 +220,11 @@ def _pad_bert_inputs(
     Args:
         examples: `(token_ids, pred_positions, mlm_label_ids, segments, is_next)` per example.
         max_len: The sequence length T to pad to.
-        vocab: The vocabulary, which has the id of `<pad>`.
+        vocab: The vocabulary, for the id of `<pad>`.
 
     Returns:
-        The book's seven arrays, which hold for each example: token ids int32 `(T,)`, segments int32
-        `(T,)`, valid length float32, positions int32 `(P,)`, weights float32 `(P,)` (1 for a
+        The book's seven arrays, which contain for each example: token ids int32 `(T,)`, segments
+        int32 `(T,)`, valid length float32, positions int32 `(P,)`, weights float32 `(P,)` (1 for a
         prediction, 0 for padding), labels int32 `(P,)`, is-next int32.
 
     Raises:
@@ -249,12 +249,12 @@ def _pad_bert_inputs(
 def _padded(
     rows: Sequence[Sequence[float]], width: int, fill: float, name: str, dtype: type
 ) -> np.ndarray:
-    """Return rows of one width, or raise a `ValueError` that calls their entries `name`."""
+    """Pad rows to `width`; raise `ValueError` if one is too long."""
     for index, row in enumerate(rows):
         if len(row) > width:
             raise ValueError(
-                f"Example {index} has {len(row)} {name}, but `max_len` leaves room for {width}. "
-                "Increase `max_len`, or drop the example."
+                f"An example can have at most {width} {name} with this `max_len`. Received: "
+                f"{len(row)} in example {index}. Increase `max_len`, or drop the example."
             )
     return keras.utils.pad_sequences(rows, width, dtype, padding="post", value=fill)
 
@@ -262,18 +262,18 @@ def _padded(
 class _WikiTextDataset:
     """The pretraining examples of WikiText-2, with pairs and masks drawn once.
 
-    `dataset[i]` is the book's tuple of seven, which `_pad_bert_inputs` describes. `arrays` and the
-    book's attributes hold the seven arrays of all examples.
+    `dataset[i]` is the book's seven-element tuple, described in `_pad_bert_inputs`. `arrays` and
+    the book's attributes contain the seven arrays of all examples.
 
     Args:
         paragraphs: Lists of sentences, as `_read_wiki` returns them.
         max_len: Maximum length of a BERT input sequence. Longer pairs are dropped.
-        vocab: Vocabulary to encode with, for held-out text that of the training data. By default
-            the words that occur at least five times in `paragraphs`.
+        vocab: Vocabulary to encode with. For held-out text, pass the vocabulary of the training
+            data. `None`: the words that occur at least five times in `paragraphs`.
         rng: Random generator for pairs and masks.
 
     Raises:
-        ValueError: No pair of neighboring sentences fits into `max_len`.
+        ValueError: No pair of adjacent sentences fits into `max_len`.
     """
 
     def __init__(
@@ -296,8 +296,8 @@ class _WikiTextDataset:
         ]
         if not pairs:
             raise ValueError(
-                f"No pair of neighboring sentences fits into max_len={max_len} tokens (three of "
-                f"them special). Received {len(paragraphs)} paragraph(s). Increase `max_len`."
+                f"No pair of adjacent sentences fits into max_len={max_len} tokens, three of them "
+                f"special. Received: {len(paragraphs)} paragraph(s). Increase `max_len`."
             )
         examples = [
             (*_get_mlm_data_from_tokens(tokens, vocab, rng=rng), segments, is_next)
@@ -333,24 +333,24 @@ def load_data_wiki(
 ) -> tuple[tf.data.Dataset, Vocab]:
     """Load WikiText-2 from a folder as shuffled batches of the book's seven tensors.
 
-    The book downloads the corpus. Here the folder must exist. To load held-out text with
-    `split="valid"`, pass the vocabulary of the training data.
+    The book downloads the corpus; this function reads it from an existing folder. To load held-out
+    text with `split="valid"`, pass the vocabulary of the training data.
 
     Args:
         batch_size: Batch size B.
         max_len: Length T of every BERT input sequence.
-        data_dir: Folder that holds `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
+        data_dir: Folder with `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
         split: `"train"`, `"valid"` or `"test"`.
-        vocab: Vocabulary to encode with. By default the words that occur at least five times.
-        seed: Random seed of the pairs, the masks and the order. The same seed gives the same
+        vocab: Vocabulary to encode with. `None`: the words that occur at least five times.
+        seed: Random seed for the pairs, the masks and the order. The same seed gives the same
             batches.
         drop_remainder: Whether to drop the last batch of an epoch if it is smaller. All shapes are
-            then static, as XLA needs them, and `fit` is faster.
+            then static, as required by XLA, and `fit` is faster.
 
     Returns:
-        The dataset and the vocabulary. A batch is tokens `(B, T)`, segments `(B, T)`, valid
-        lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)`, is-next
-        `(B,)`. Valid lengths and weights are float32, the others int32.
+        The dataset and the vocabulary. A batch consists of tokens `(B, T)`, segments `(B, T)`,
+        valid lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)` and
+        is-next `(B,)`. Valid lengths and weights are float32, all others int32.
     """
     rng = random.Random(seed)
     paragraphs = _read_wiki(data_dir, split=split, rng=rng)

@@ -1,4 +1,4 @@
-"""Pretraining on batches of the book's seven tensors, and encoding (d2l.ai, section 15.10).
+"""Pretraining on batches of the book's seven tensors, and text encoding (d2l.ai, section 15.10).
 
 B batch, T tokens, P predicted positions, D hidden width.
 """
@@ -72,28 +72,28 @@ def _get_batch_loss_bert(
     the padding. Here it is the weighted mean `sum(w * l) / sum(w)`.
 
     The PyTorch edition's argument order, with `loss` between `net` and `vocab_size`, is accepted
-    too. Whatever `loss` is, the cross-entropy is used.
+    too. `loss` is then ignored, and the cross-entropy is used.
 
     Args:
         net: The model.
         vocab_size: The vocabulary size of the model.
         tokens_X: Token ids, int `(B, T)`.
         segments_X: Segment ids, int `(B, T)`.
-        valid_lens_x: Number of tokens that are not padding, `(B,)`.
+        valid_lens_x: Number of non-padding tokens, `(B,)`.
         pred_positions_X: Positions to predict, int `(B, P)`.
         mlm_weights_X: 1 for a prediction and 0 for padding, `(B, P)`.
         mlm_Y: The original token ids, int `(B, P)`.
         nsp_y: 1 if the second sentence is the next one, else 0, int `(B,)`.
         *last: `nsp_y` in the PyTorch edition's argument order.
-        training: Whether dropout is active.
+        training: Whether to apply dropout.
 
     Returns:
         MLM loss, NSP loss and their sum, float32 scalars.
 
     Raises:
-        ValueError: `vocab_size` is not that of the model.
+        ValueError: `vocab_size` differs from the model's vocabulary size.
     """
-    if last:  # the PyTorch edition's order, in which `loss` takes the place of `vocab_size`
+    if last:  # the PyTorch edition's order, with `loss` in the position of `vocab_size`
         labels = (mlm_weights_X, mlm_Y, nsp_y, *last)
         features = (tokens_X, segments_X, valid_lens_x, pred_positions_X)
         return _get_batch_loss_bert(net, *features, *labels, training=training)
@@ -110,7 +110,7 @@ def _get_batch_loss_bert(
 def _check_vocab_size(vocab_size: int, num_logits: int) -> None:
     if vocab_size != num_logits:
         raise ValueError(
-            f"`vocab_size` must be that of the model, {num_logits}. Received: {vocab_size}."
+            f"`vocab_size` must match the model's, {num_logits}. Received: {vocab_size}."
         )
 
 
@@ -126,32 +126,33 @@ def train_bert(
     """Pretrain a model for a number of steps, and print both losses and the speed.
 
     The training step is compiled and uses the package's losses. A progress bar replaces the book's
-    plot. At the end, the mean losses over all steps are printed, and the sentence pairs per second
-    without the first step, which includes compilation. The MLM loss is weighted. It is not
-    comparable with that of the book's PyTorch edition, which counts padding by mistake.
+    plot. At the end, the mean losses over all steps and the number of sentence pairs per second are
+    printed. The speed excludes the first step, which includes compilation. The MLM loss is
+    weighted, so it is not comparable with the loss of the book's PyTorch edition, which counts
+    padding by mistake.
 
     The PyTorch edition's argument order, `(train_iter, net, loss, vocab_size, devices, num_steps)`,
-    is accepted too. Whatever `loss` is, the cross-entropy is used.
+    is accepted too. `loss` is then ignored, and the cross-entropy is used.
 
     Args:
         train_iter: Batches of the book's seven tensors, iterated as often as needed.
         net: The model. It is compiled here.
         vocab_size: The vocabulary size of the model.
-        devices: Printed only. The training runs where the weights of `net` are.
+        devices: Only printed. Training runs on the device of the weights of `net`.
         num_steps: Number of batches to train on.
         *last: `num_steps` in the PyTorch edition's argument order.
-        optimizer: The optimizer. By default Adam with a learning rate of 1e-4, as in the
-            TensorFlow edition.
+        optimizer: The optimizer. `None`: Adam with a learning rate of 1e-4, as in the TensorFlow
+            edition.
 
     Raises:
-        ValueError: `vocab_size` is not that of the model, or `train_iter` is empty.
+        ValueError: `vocab_size` differs from the model's, or `train_iter` is empty.
     """
-    if last:  # the PyTorch edition's order, in which `loss` takes the place of `vocab_size`
+    if last:  # the PyTorch edition's order, with `loss` in the position of `vocab_size`
         order = cast(tuple[int, Sequence[object], int], (devices, num_steps, *last))
         return train_bert(train_iter, net, *order, optimizer=optimizer)
     _check_vocab_size(vocab_size, net.bert_config.vocab_size)
     net.compile(optimizer=optimizer or keras.optimizers.Adam(1e-4))
-    bar = keras.utils.Progbar(num_steps)  # which shows the means over the steps so far
+    bar = keras.utils.Progbar(num_steps)  # shows running means
     mlm_sum = nsp_sum = seconds = 0.0
     pairs = 0
     for step, batch in enumerate(itertools.islice(_epochs(train_iter), num_steps)):
@@ -169,7 +170,7 @@ def train_bert(
 
 
 def _epochs(batches: Iterable[Sequence[Tensor]]) -> Iterator[Sequence[Tensor]]:
-    """Yield the batches of epoch after epoch, without an end."""
+    """Yield the batches of one epoch after another, indefinitely."""
     while True:
         iterator = iter(batches)
         first = next(iterator, None)
@@ -188,7 +189,7 @@ def get_bert_encoding(
 ) -> Tensor:
     """Encode one text or a pair of texts.
 
-    The book's function reads the global variable `vocab`. Here it is an argument.
+    The book's function reads the global variable `vocab`. Here `vocab` is an argument.
 
     Args:
         net: The model.

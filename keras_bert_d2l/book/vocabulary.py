@@ -1,4 +1,4 @@
-"""Tokenization into words and a vocabulary of whole words (d2l.ai, section 9.2)."""
+"""Word tokenization and a vocabulary of complete words (d2l.ai, section 9.2)."""
 
 import collections
 import itertools
@@ -10,7 +10,7 @@ UNK = "<unk>"
 
 
 def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
-    """Split every line into words at white space, or into characters.
+    """Split every line into words at whitespace, or into characters.
 
     Args:
         lines: Lines of text.
@@ -20,10 +20,10 @@ def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
         One list of tokens per line.
 
     Raises:
-        ValueError: `token` is neither of the two, or `lines` is a single string.
+        ValueError: `token` is neither `"word"` nor `"char"`, or `lines` is a single string.
     """
     if isinstance(lines, str):
-        raise ValueError(f"`lines` must be a list of lines. Received one string: {lines!r}.")
+        raise ValueError(f"`lines` must be a list of lines. Received: the string {lines!r}.")
     if token not in ("word", "char"):
         raise ValueError(f"`token` must be 'word' or 'char'. Received: token={token!r}.")
     return [line.split() if token == "word" else list(line) for line in lines]
@@ -33,17 +33,17 @@ class Vocab:
     """The book's vocabulary: `<unk>` is id 0, then the reserved tokens, then words by frequency.
 
     Words of equal frequency are in alphabetical order, so the same counts give the same ids
-    whatever the order of the text. (The book's editions differ here: one keeps the order in which
-    words occur, another sorts the whole vocabulary, including `<unk>`, alphabetically.)
+    regardless of the order of the text. (The book's editions differ here: one keeps the order in
+    which words occur; another sorts the complete vocabulary, including `<unk>`, alphabetically.)
 
-    `idx_to_token` and `token_to_idx` are a plain list and a plain dictionary. They may be
-    assigned, as the book does to load a stored vocabulary. `kb.Vocab(vocab.idx_to_token)` is the
-    vocabulary that the rest of the package works with. It needs all five special tokens.
+    `idx_to_token` and `token_to_idx` are a plain list and a plain dictionary. They can be assigned,
+    as the book does to load a stored vocabulary. `kb.Vocab(vocab.idx_to_token)` is the vocabulary
+    for all other parts of the package. It requires all five special tokens.
 
     Args:
         tokens: Tokens, or a list with one list of tokens per sentence.
-        min_freq: Words that occur less often are discarded.
-        reserved_tokens: Tokens that are kept whatever their frequency.
+        min_freq: Minimum frequency. Words that occur less often are discarded.
+        reserved_tokens: Tokens that are kept regardless of their frequency.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Vocab:
     @overload
     def __getitem__(self, tokens: list[str] | tuple[str, ...]) -> list[int]: ...
     def __getitem__(self, tokens: str | list[str] | tuple[str, ...]) -> int | list[int]:
-        """Return the id of a token, or the ids of a list. Unknown tokens have the id `unk`."""
+        """Return the id of a token, or the ids of a list of tokens; `unk` for unknown tokens."""
         if isinstance(tokens, list | tuple):
             unk, token_to_idx = self.unk, self.token_to_idx
             return [token_to_idx.get(token, unk) for token in tokens]
@@ -90,12 +90,12 @@ class Vocab:
 
     @property
     def unk(self) -> int:
-        """The id of the unknown token."""
+        """Id of the unknown token."""
         return self.token_to_idx[UNK]
 
 
 def _flat(tokens: Sequence[str] | Sequence[Sequence[str]]) -> Iterable[str]:
-    """Return the tokens of all sentences as one iterable."""
+    """Flatten the tokens of all sentences into one iterable."""
     if tokens and not isinstance(tokens[0], str):
         return itertools.chain.from_iterable(tokens)
     return tokens  # type: ignore[return-value]  # the other half of the union

@@ -55,7 +55,7 @@ def test_projections_have_no_bias_by_default():
         ((8, 8, 8, 8, [5, 8]), r"norm_shape=\[5, 8\]"),
     ],
 )
-def test_a_width_that_the_residual_connection_does_not_allow_is_named(sizes, named):
+def test_a_width_that_the_residual_connection_does_not_allow_raises(sizes, named):
     with pytest.raises(ValueError, match=named):
         d2l.TransformerEncoderBlock(*sizes, 16, 2, 0.5)
 
@@ -76,7 +76,7 @@ def test_add_norm_adds_then_normalizes():
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
-def test_softmax_gives_no_weight_to_entries_past_the_valid_length():
+def test_softmax_gives_zero_weight_to_entries_past_the_valid_length():
     scores = np.zeros((2, 2, 4), "float32")
     by_example = keras.ops.convert_to_numpy(d2l.masked_softmax(scores, np.array([2, 4])))
     np.testing.assert_allclose(by_example[0], [[0.5, 0.5, 0, 0]] * 2)

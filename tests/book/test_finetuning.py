@@ -38,7 +38,7 @@ def words_of(ids):
 # 16.7: the data
 
 
-def test_snli_is_read_without_brackets_and_undecided_pairs(tmp_path):
+def test_snli_is_read_without_parentheses_and_unlabeled_pairs(tmp_path):
     (tmp_path / "snli_1.0_train.txt").write_text(SNLI, encoding="utf-8")
     assert d2l.read_snli(tmp_path, is_train=True) == (
         ["A crane flies .", "A crane", 'A "crane'],
@@ -47,7 +47,7 @@ def test_snli_is_read_without_brackets_and_undecided_pairs(tmp_path):
     )
 
 
-def test_a_missing_or_foreign_snli_file_is_named(tmp_path):
+def test_a_missing_or_invalid_snli_file_is_named_in_the_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"snli_1\.0_test\.txt"):
         d2l.read_snli(tmp_path, is_train=False)
     (tmp_path / "snli_1.0_test.txt").write_text("label\tpremise\thypothesis\n", encoding="utf-8")
@@ -66,22 +66,22 @@ def test_pairs_become_padded_input_sequences(capsys):
     assert (valid_len, label, len(dataset)) == (8, 2, 1)
 
 
-def test_the_longer_sentence_is_truncated_or_on_a_tie_the_hypothesis():
+def test_the_longer_sentence_is_truncated_and_on_a_tie_the_hypothesis():
     premise, hypothesis = "a the crane flies", "he left no"
     dataset = d2l.SNLIBERTDataset(([premise], [hypothesis], [0]), 8, VOCAB)
-    # Four and three words must fit into five: the premise is cut first, then the hypothesis.
+    # Four and three words must fit into five: truncate the premise first, then the hypothesis.
     assert words_of(dataset[0][0][0]) == (
         ["<cls>", "a", "the", "crane", "<sep>", "he", "left", "<sep>"]
     )
 
 
-def test_different_numbers_of_premises_and_hypotheses_are_refused():
+def test_different_numbers_of_premises_and_hypotheses_raise():
     with pytest.raises(ValueError, match="2, 1 and 2"):
         d2l.SNLIBERTDataset((["a", "b"], ["c"], [0, 1]), 8, VOCAB)
 
 
 @pytest.mark.parametrize(("max_len", "vocab", "named"), [(8, None, "`vocab`"), (2, VOCAB, "=2")])
-def test_a_missing_vocabulary_or_too_small_max_len_is_refused(max_len, vocab, named):
+def test_a_missing_vocabulary_or_too_small_max_len_raises(max_len, vocab, named):
     with pytest.raises(ValueError, match=named):
         d2l.SNLIBERTDataset((["a"], ["b"], [0]), max_len, vocab)
 
@@ -139,23 +139,23 @@ def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
     np.testing.assert_array_equal(*encodings)
 
 
-def test_the_number_of_heads_may_be_given_only_in_the_call(tmp_path):
+def test_the_number_of_heads_may_be_missing_from_the_folder(tmp_path):
     bert = small_bert(layer_norm_epsilon=1e-5)
     save_pretrained(bert, tmp_path, Tokenizer(PackageVocab(VOCAB.idx_to_token)), format="book")
     file = tmp_path / "pretrained.safetensors"
-    save_file(load_file(file), file)  # as PyTorch writes a state dict, without metadata
+    save_file(load_file(file), file)  # without metadata, like a state dict saved by PyTorch
     loaded, _ = d2l.load_pretrained_model(tmp_path, 16, 32, 4, 1, 0.1, 16)
     assert loaded.bert_config.num_heads == 4
 
 
 @pytest.mark.parametrize("name", ["num_heads", "num_blks", "max_len"])
-def test_a_size_that_differs_from_the_saved_model_is_refused(pretrained, name):
+def test_a_size_that_differs_from_the_saved_model_raises(pretrained, name):
     sizes = {"num_heads": 2, "num_blks": 1, "max_len": 16} | {name: 4}
     with pytest.raises(ValueError, match=f"{name}=4"):
         d2l.load_pretrained_model(pretrained[1], 16, 32, dropout=0.1, **sizes)
 
 
-def test_a_model_without_a_vocabulary_is_refused(tmp_path):
+def test_a_model_without_a_vocabulary_raises(tmp_path):
     save_pretrained(small_bert(), tmp_path / "bare")
     with pytest.raises(ValueError, match="no vocabulary"):
         d2l.load_pretrained_model(tmp_path / "bare", 16, 32, 2, 1, 0.1, 16)
@@ -179,7 +179,7 @@ def snli_set():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 96)
     premises = ["a the he left"] * len(labels)
-    hypotheses = [f"no {words[label]}" for label in labels]  # the word tells the label
+    hypotheses = [f"no {words[label]}" for label in labels]  # the word determines the label
     return d2l.SNLIBERTDataset((premises, hypotheses, labels), 12, VOCAB)
 
 

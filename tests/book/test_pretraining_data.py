@@ -29,7 +29,7 @@ VOCAB = d2l.Vocab(
 
 
 class ScriptedRandom:
-    """Returns the numbers of a list in turn, chooses by them, and shuffles by reversing."""
+    """Random source that returns given numbers in order, and shuffles by reversing."""
 
     def __init__(self, *numbers):
         self.numbers = list(numbers)
@@ -53,7 +53,7 @@ def write_wiki(folder, text=WIKI, split="train"):
 # 15.9: reading
 
 
-def test_paragraphs_with_at_least_two_sentences_are_read_in_lower_case(tmp_path):
+def test_paragraphs_with_at_least_two_sentences_are_read_and_lowercased(tmp_path):
     paragraphs = d2l._read_wiki(write_wiki(tmp_path))
     assert sorted(paragraphs) == [
         ["a driver came", "he left early", "nobody saw him", "rain fell ."],
@@ -70,12 +70,12 @@ def test_compressed_files_give_the_same_paragraphs(tmp_path):
         assert d2l._read_wiki(folder, rng=random.Random(0)) == plain
 
 
-def test_a_missing_corpus_file_is_named(tmp_path):
+def test_a_missing_corpus_file_is_named_in_the_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"wiki\.train\.tokens.*data_dir"):
         d2l.load_data_wiki(2, 16, tmp_path)
 
 
-def test_a_text_without_two_sentences_on_a_line_is_refused(tmp_path):
+def test_a_text_without_two_sentences_on_a_line_raises(tmp_path):
     with pytest.raises(ValueError, match="two sentences"):
         d2l._read_wiki(write_wiki(tmp_path, "One line\nand another\n"))
 
@@ -96,10 +96,10 @@ def test_the_next_sentence_is_kept_half_of_the_time():
     ) == (first, ["rain", "fell"], False)
 
 
-def test_a_negative_never_comes_from_the_pairs_own_paragraph():
+def test_a_negative_is_never_drawn_from_the_same_paragraph():
     first, second = PARAGRAPHS[0]
     own_paragraph = 0
-    rng = ScriptedRandom(0.5, own_paragraph, 0, 1)  # drawn again, from the only other paragraph
+    rng = ScriptedRandom(0.5, own_paragraph, 0, 1)  # draws again, from the only other paragraph
     assert d2l._get_next_sentence(first, second, PARAGRAPHS, rng=rng)[1:] == (["he", "left"], False)
     negatives = [
         partner
@@ -111,13 +111,13 @@ def test_a_negative_never_comes_from_the_pairs_own_paragraph():
     assert 60 < len(negatives) < 140
 
 
-def test_a_text_of_one_paragraph_has_no_negatives():
+def test_a_text_with_one_paragraph_has_no_negatives():
     first, second = PARAGRAPHS[0]
-    with pytest.raises(ValueError, match="another paragraph"):
+    with pytest.raises(ValueError, match="a different paragraph"):
         d2l._get_next_sentence(first, second, PARAGRAPHS[:1], rng=ScriptedRandom(0.9, 0))
 
 
-def test_too_long_pairs_are_dropped():
+def test_pairs_that_are_too_long_are_dropped():
     always_next = ScriptedRandom(0.0, 0.0)
     # 3 + 2 + 3 tokens for the first pair, 2 + 2 + 3 for the second
     assert d2l._get_nsp_data_from_paragraph(
@@ -134,11 +134,11 @@ def test_too_long_pairs_are_dropped():
 # 15.9.1.2: masked language modeling
 
 
-def test_tokens_are_masked_kept_or_replaced_in_the_books_order_of_draws():
+def test_tokens_are_masked_kept_or_replaced_in_the_books_order():
     tokens = ["<cls>", "a", "crane", "flew", "south", "<sep>"]
     candidates = [1, 2, 3, 4]
     driver = VOCAB["driver"]
-    # Reversed: 4 is masked, 3 is kept, 2 becomes a random word; 1 is not chosen.
+    # In reverse order: 4 is masked, 3 is kept, 2 becomes a random word; 1 is not chosen.
     rng = ScriptedRandom(0.79, 0.8, 0.49, 0.8, 0.5, driver)
     corrupted, predictions = d2l._replace_mlm_tokens(tokens, candidates, 3, VOCAB, rng=rng)
     assert corrupted == ["<cls>", "a", "driver", "flew", "<mask>", "<sep>"]
@@ -153,7 +153,7 @@ def test_a_special_token_is_never_inserted_as_a_random_word():
     assert corrupted == ["<cls>", "rain"]
 
 
-def test_a_vocabulary_of_only_special_tokens_is_refused():
+def test_a_vocabulary_of_only_special_tokens_raises():
     specials = d2l.Vocab(reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"])
     with pytest.raises(ValueError, match="lower `min_freq`"):
         d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, specials, rng=ScriptedRandom(0.9, 0.9))
@@ -171,7 +171,7 @@ def test_15_percent_of_all_tokens_and_at_least_one_are_predicted(length, num_pre
     assert labels == [VOCAB["crane"]] * num_predictions
 
 
-def test_80_percent_of_the_chosen_tokens_are_masked_and_half_of_the_rest_kept():
+def test_80_percent_of_the_chosen_tokens_are_masked_and_10_percent_are_kept():
     tokens = ["crane"] * 20_000
     corrupted, _ = d2l._replace_mlm_tokens(tokens, list(range(20_000)), 20_000, VOCAB)
     counts = {word: corrupted.count(word) / 20_000 for word in ("<mask>", "crane")}
@@ -180,16 +180,16 @@ def test_80_percent_of_the_chosen_tokens_are_masked_and_half_of_the_rest_kept():
     assert counts["crane"] == pytest.approx(0.1 + 0.1 / words, abs=0.01)
 
 
-# 15.9.1: the same draws as the algorithm that the book describes
+# 15.9.1: the same draws as the book's algorithm
 
 
 def draws_of_the_book(paragraphs, words, max_len, draw):
-    """Return examples by an independent version of the book's code, and whether all are good.
+    """Return examples from an independent version of the book's code, and whether all are good.
 
-    A sentence keeps its successor with probability one half; else any sentence of any paragraph
-    takes its place. Positions are masked in shuffled order: of ten, eight become `<mask>`, and of
-    the other two one stays and one becomes any word. A bad draw is one that the package repeats:
-    a partner from a paragraph that holds the true successor, and a special token for a word.
+    A sentence keeps its successor with probability 0.5; otherwise, any sentence of any paragraph
+    replaces it. Positions are masked in shuffled order: 80 % become `<mask>`, 10 % are unchanged
+    and 10 % become any word. The package repeats bad draws: a partner from a paragraph that
+    contains the true successor, or a special token as a random word.
     """
     examples, all_good = [], True
     for paragraph in paragraphs:
@@ -258,7 +258,7 @@ def test_the_same_seed_gives_the_same_examples_as_the_books_code():
 # 15.9.2: arrays and batches
 
 
-def test_padding_has_weight_zero():
+def test_padding_has_zero_weight():
     example = ([3, 7, 4], [1], [9], [0, 0, 0], True)  # ids, positions, labels, segments, is next
     arrays = d2l._pad_bert_inputs([example], 12, VOCAB)  # round(1.8): two predictions
     pad = VOCAB["<pad>"]
@@ -282,21 +282,26 @@ def test_padding_has_weight_zero():
     ]
 
 
-def test_an_example_that_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="3 tokens.*room for 2"):
+def test_an_example_that_does_not_fit_raises():
+    with pytest.raises(ValueError, match="at most 2 tokens.*3 in example 0"):
         d2l._pad_bert_inputs([([3, 7, 4], [1], [9], [0, 0, 0], True)], 2, VOCAB)
 
 
-def test_a_dataset_gives_tuples_of_seven_and_its_vocabulary(tmp_path):
+def test_a_dataset_yields_seven_element_tuples_and_has_a_vocabulary(tmp_path):
     text = "A crane came . It rained .\n" * 4 + "The crane left . We stayed . Then it rained .\n"
     dataset = d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path, text)), max_len=32)
     assert len(dataset) == 6
-    assert dataset.vocab.idx_to_token[5:] == [".", "crane", "it", "rained"]  # five times each
+    assert dataset.vocab.idx_to_token[5:] == [
+        ".",
+        "crane",
+        "it",
+        "rained",
+    ]  # each occurs five times
     assert [np.shape(value) for value in dataset[0]] == [(32,), (32,), (), (5,), (5,), (5,), ()]
     assert dataset.all_mlm_weights.sum() == (dataset.all_pred_positions > 0).sum()
 
 
-def test_a_max_len_that_no_pair_fits_into_is_refused(tmp_path):
+def test_a_max_len_that_is_too_small_for_all_pairs_raises(tmp_path):
     with pytest.raises(ValueError, match="max_len=4"):
         d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path)), max_len=4)
 
@@ -335,7 +340,7 @@ def test_loaded_batches_have_the_books_shapes_and_types(tmp_path):
     assert vocab["<pad>"] == 1
 
 
-def test_without_the_remainder_all_shapes_are_static(tmp_path):
+def test_drop_remainder_makes_all_shapes_static(tmp_path):
     train_iter, _ = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path), drop_remainder=True)
     assert train_iter.element_spec[0].shape == (32, 64)
     assert sum(1 for _ in train_iter) == 4  # 150 pairs
@@ -359,7 +364,7 @@ def test_held_out_text_is_encoded_with_the_given_vocabulary(tmp_path):
     assert labels.max() < len(VOCAB)
 
 
-def test_the_books_vocabulary_converts_to_the_packages(tmp_path):
+def test_the_books_vocabulary_converts_to_the_package_vocabulary(tmp_path):
     _, vocab = d2l.load_data_wiki(2, 64, many_paragraphs(tmp_path))
     packages = PackageVocab(vocab.idx_to_token)
     assert packages[["crane", "<cls>", "nowhere"]] == vocab[["crane", "<cls>", "nowhere"]]

@@ -1,9 +1,9 @@
 """Every code block of d2l.ai, section 15.8, run as printed, in order, like a notebook.
 
-`SLIDES` is the TensorFlow slide deck: all its blocks, word for word but for the first import.
-`WEB_PAGE` is the web page, whose blocks are for PyTorch and MXNet: each with TensorFlow's call in
-the place of theirs. A block is the section, the code, and the expression under it with the value
-that is printed, where there is one. (Sample code of Dive into Deep Learning, modified MIT licence.)
+"Slides" are all blocks of the TensorFlow slide deck, verbatim except for the first import. "Web
+page" are the blocks of the web page, with TensorFlow calls instead of the PyTorch and MXNet calls.
+A block consists of the section, the code and, if the book prints a value, the expression and the
+value. (Sample code of Dive into Deep Learning, modified MIT license.)
 """
 
 import numpy as np
@@ -60,7 +60,7 @@ class BERTEncoder(keras.layers.Layer):
         return X
 """
 
-# The web page's encoder creates its blocks in the short argument order. The rest is equal.
+# The web page's encoder uses the short argument order for its blocks, and is otherwise identical.
 BERT_ENCODER_OF_THE_WEB_PAGE = """
 class BERTEncoder(keras.layers.Layer):
     \"\"\"BERT encoder.\"\"\"
@@ -169,7 +169,7 @@ DEFINITIONS_OF_THE_WEB_PAGE = [
     ("15.8.6", BERT_MODEL.replace(",\n                                 training=training)", ")")),
 ]
 
-# Blocks that use the definitions: section, code, the expression at its end, its value.
+# Blocks that use the definitions: section, code, final expression, value of the expression.
 USES = [
     (
         "15.8.4",
@@ -245,7 +245,7 @@ nsp_l = loss(nsp_y, nsp_Y_hat)
     ),
 ]
 
-OURS = [("15.8", "from keras_bert_d2l.book import *")]  # in the place of the definitions
+OURS = [("15.8", "from keras_bert_d2l.book import *")]  # replaces the definitions
 PAGES = {
     "slides": DEFINITIONS_OF_THE_SLIDES,
     "web page": DEFINITIONS_OF_THE_WEB_PAGE,
@@ -254,7 +254,7 @@ PAGES = {
 
 
 def run_page(definitions):
-    """Run the imports, definitions and uses. Return all names, and the values shown."""
+    """Run the imports, definitions and uses; return all names and the values shown."""
     names, shown = {"__name__": "notebook"}, []
     exec(IMPORTS, names)
     for _, code in definitions:
@@ -273,7 +273,7 @@ def page(request):
 @pytest.mark.parametrize(
     "number", range(len(USES)), ids=[f"{section} block {i}" for i, (section, *_) in enumerate(USES)]
 )
-def test_a_block_shows_what_the_book_prints(page, number):
+def test_a_block_gives_the_value_printed_in_the_book(page, number):
     _, shown = page
     assert shown[number] == USES[number][3]
 
@@ -302,7 +302,7 @@ def test_15_8_6_the_model_returns_the_books_tuple(page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["slides", "web page"])
-def test_our_model_computes_what_the_printed_one_does(name):
+def test_our_model_gives_the_same_outputs_as_the_printed_model(name):
     printed = run_page(PAGES[name])[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
     ours = run_page(OURS)[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
     rng = np.random.default_rng(0)

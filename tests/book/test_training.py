@@ -44,13 +44,13 @@ def cross_entropy(logits, labels):
 # 15.10.1: the losses of a batch
 
 
-def test_the_mlm_loss_is_the_mean_over_real_predictions_only(net, batch):
+def test_the_mlm_loss_is_the_mean_over_real_predictions(net, batch):
     mlm_l, nsp_l, total = d2l._get_batch_loss_bert(net, V, *batch, training=False)
     tokens, segments, valid_lens, positions, weights, mlm_Y, nsp_y = batch
     _, mlm_Y_hat, nsp_Y_hat = net(tokens, segments, valid_lens, positions)
     per_slot = cross_entropy(mlm_Y_hat, mlm_Y)
     assert float(mlm_l) == pytest.approx(np.average(per_slot, weights=weights), rel=1e-5)
-    assert float(mlm_l) != pytest.approx(per_slot.mean(), rel=1e-3)  # padded slots counted
+    assert float(mlm_l) != pytest.approx(per_slot.mean(), rel=1e-3)  # mean including padded slots
     assert float(nsp_l) == pytest.approx(cross_entropy(nsp_Y_hat, nsp_y).mean(), rel=1e-5)
     assert float(total) == pytest.approx(float(mlm_l) + float(nsp_l))
 
@@ -68,7 +68,7 @@ def test_the_losses_have_gradients(net, batch):
     assert all(gradient is not None for gradient in tape.gradient(total, net.trainable_variables))
 
 
-def test_a_vocabulary_size_that_differs_from_the_models_is_refused(net, batch):
+def test_a_vocabulary_size_that_differs_from_the_models_raises(net, batch):
     with pytest.raises(ValueError, match=f"{V}. Received: {V + 1}"):
         d2l._get_batch_loss_bert(net, V + 1, *batch)
     with pytest.raises(ValueError, match=f"{V}. Received: {V + 1}"):
@@ -114,13 +114,13 @@ def test_training_accepts_the_pytorch_editions_argument_order_and_a_single_step(
     assert float(net.optimizer.learning_rate) == pytest.approx(1e-4)
 
 
-def test_an_empty_iterator_is_refused(net):
+def test_an_empty_iterator_raises(net):
     with pytest.raises(ValueError, match="`train_iter` is empty"):
         d2l.train_bert([], net, V, ["/CPU:0"], 1)
 
 
 @pytest.mark.slow
-def test_a_compiled_net_evaluates_held_out_batches(net, batch):
+def test_a_compiled_model_evaluates_held_out_batches(net, batch):
     net.compile()
     valid_iter = tf.data.Dataset.from_tensors(batch).map(d2l.to_keras_batch)
     losses = net.evaluate(valid_iter, verbose=0, return_dict=True)
@@ -141,7 +141,7 @@ def test_texts_and_pairs_are_encoded_with_their_special_tokens(net):
     encoded_pair = d2l.get_bert_encoding(net, tokens_a, tokens_b, vocab=VOCAB)
     # <cls>, a, crane, driver, came, <sep>, he, just, left, <sep>
     assert encoded_pair.shape == (1, 10, 16)
-    # The same word in another context
+    # The same word in a different context
     assert not np.allclose(encoded_text[0, 2], encoded_pair[0, 2], atol=1e-3)
 
 
@@ -157,7 +157,7 @@ def test_encoding_uses_no_dropout(net):
 
 
 def torch_names(name):
-    """Return the book's name of a weight in PyTorch, and whether it is transposed there."""
+    """Return the name of a weight in the book's PyTorch model, and whether it is transposed."""
     replacements = {"/": ".", "blk_": "blks.", "mlp.dense": "mlp.0", "mlp.ln": "mlp.2"}
     replacements |= {"mlp.logits": "mlp.3", "hidden.": "hidden.0.", "nsp.dense": "nsp.output"}
     replacements |= {"embeddings": "weight", "kernel": "weight", "gamma": "weight", "beta": "bias"}
@@ -168,7 +168,9 @@ def torch_names(name):
 
 
 @pytest.mark.parametrize("with_lengths", [True, False])
-def test_the_books_pytorch_weights_give_its_outputs_and_the_weighted_loss(data_dir, with_lengths):
+def test_the_books_pytorch_weights_reproduce_its_outputs_and_the_weighted_loss(
+    data_dir, with_lengths
+):
     book = dict(np.load(data_dir / "golden" / "variants" / "d2l.npz"))
     net = d2l.BERTModel(1000, 64, 128, 4, 2, 0.2, max_len=64, layer_norm_epsilon=1e-5)
     for name, weight in named_weights(net).items():

@@ -14,7 +14,7 @@ def test_unk_comes_first_then_the_reserved_tokens_then_words_by_frequency():
     assert (vocab.unk, len(vocab)) == (0, 6)
 
 
-def test_words_of_equal_frequency_are_in_alphabetical_order_whatever_the_order_of_the_text():
+def test_words_of_equal_frequency_are_sorted_alphabetically():
     assert Vocab(["b", "c", "a"]).idx_to_token == Vocab(["a", "b", "c"]).idx_to_token
 
 
@@ -32,7 +32,7 @@ def test_a_reserved_token_that_occurs_in_the_text_has_one_id():
     ]
 
 
-def test_ids_and_tokens_are_each_others_inverse():
+def test_tokens_to_ids_and_ids_to_tokens_are_inverse():
     vocab = Vocab(SENTENCES)
     assert vocab[["a", "nowhere", "b"]] == [1, 0, 3]
     assert vocab.to_tokens([1, 0, 3]) == ["a", "<unk>", "b"]
@@ -48,7 +48,7 @@ def test_a_stored_vocabulary_can_be_assigned_as_in_16_7_1():
     assert (len(vocab), vocab["word"], vocab["other"], vocab.unk) == (3, 2, 1, 1)
 
 
-def test_a_leading_empty_sentence_does_not_hide_the_others():
+def test_an_empty_first_sentence_does_not_hide_the_others():
     assert Vocab([[], ["a"]]).idx_to_token == ["<unk>", "a"]
 
 
@@ -60,6 +60,6 @@ def test_tokenize_splits_into_words_or_characters():
 @pytest.mark.parametrize(
     ("lines", "token", "named"), [(["a"], "sentence", "'sentence'"), ("a text", "word", "'a text'")]
 )
-def test_tokenize_refuses_what_it_cannot_split_and_names_it(lines, token, named):
+def test_invalid_arguments_of_tokenize_raise(lines, token, named):
     with pytest.raises(ValueError, match=named):
         tokenize(lines, token)

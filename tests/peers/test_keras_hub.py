@@ -1,4 +1,4 @@
-"""KerasHub's `from_preset` reads what we write, if it has the architecture."""
+"""KerasHub's `from_preset` loads our checkpoints, if it supports the architecture."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat ##s".split())
-# KerasHub uses the tanh approximation and google's epsilon, whatever config.json says.
+# KerasHub ignores config.json and always uses tanh GELU and the epsilon of google-research/bert.
 SMALL = BERTConfig.preset(
     "google",
     vocab_size=len(VOCAB),
@@ -31,7 +31,7 @@ def model():
     return model
 
 
-def test_keras_hubs_backbone_gives_the_same_outputs(model, tmp_path):
+def test_keras_hub_backbone_gives_the_same_outputs(model, tmp_path):
     huggingface.write(model, tmp_path, VOCAB, {"lowercase": True})
     backbone = keras_hub.models.BertBackbone.from_preset(str(tmp_path))
     rng = np.random.default_rng(1)

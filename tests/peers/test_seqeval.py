@@ -1,4 +1,4 @@
-"""Spans of tags, and their precision, recall and F1, compared with seqeval."""
+"""Entity spans and their precision, recall and F1, compared with seqeval."""
 
 import random
 
@@ -10,7 +10,7 @@ from keras_bert_d2l.inference.evaluation.scores import tagging_scores
 seqeval = pytest.importorskip("seqeval.metrics", reason="needs seqeval: make test-peers")
 labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
 
-# seqeval warns if a score would be divided by zero.
+# seqeval warns about divisions by zero in scores.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 
 SCHEMES = {"bio": "BIO", "plain": "IO", "bioes": "BIOES", "ends": "IOE"}
@@ -27,7 +27,7 @@ def random_tags(letters, rng, typed=True):
 
 @pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_random_tags_give_the_spans_that_seqeval_finds(scheme, typed):
+def test_random_tags_give_the_same_spans_as_seqeval(scheme, typed):
     rng = random.Random(0)
     for _ in range(1500):
         tags = random_tags(SCHEMES[scheme], rng, typed)
@@ -36,7 +36,7 @@ def test_random_tags_give_the_spans_that_seqeval_finds(scheme, typed):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_scores_of_random_tags_are_those_of_seqeval(scheme):
+def test_random_tags_give_the_same_scores_as_seqeval(scheme):
     rng = random.Random(1)
     for _ in range(100):
         gold = [random_tags(SCHEMES[scheme], rng) for _ in range(5)]

@@ -18,7 +18,7 @@ SAMPLE = 500
 
 @pytest.fixture(scope="module", params=["uncased", "cased"])
 def pair(request, data_dir):
-    """Our tokenizer and Hugging Face's."""
+    """Return our tokenizer and Hugging Face's tokenizer."""
     path = data_dir / "vocab" / f"bert-base-{request.param}-vocab.txt"
     lowercase = request.param == "uncased"
     return (
@@ -28,7 +28,7 @@ def pair(request, data_dir):
 
 
 def lines_of_the_corpus(folder, sample):
-    """Yield the lines of each file: all of them, or a sample from the whole file."""
+    """Yield all lines of each file, or a sample of them."""
     for name, text in _files(folder):
         lines = text.split("\n")
         yield name, lines if sample is None else lines[:: max(1, len(lines) // sample)]

@@ -23,7 +23,7 @@ def start():
 @pytest.fixture
 def gradients():
     rng = np.random.default_rng(1)
-    # The norms range from far below the clipping norm to far above it.
+    # The norms range from far below to far above the clipping norm.
     scales = np.logspace(-2, 2, NUM_STEPS)
     return [
         {name: (scale * rng.normal(size=shape)).astype("float32") for name, shape in SHAPES.items()}
@@ -62,7 +62,7 @@ def trained_by_torch(start, gradients, learning_rates, clip_norm):
 
 
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
-def test_five_training_steps_are_those_of_torch(start, gradients, clip_norm):
+def test_five_training_steps_match_torch(start, gradients, clip_norm):
     learning_rates = np.linspace(0.01, 0.002, NUM_STEPS).tolist()
     ours = trained_by_us(start, gradients, learning_rates, clip_norm)
     theirs = trained_by_torch(start, gradients, learning_rates, clip_norm)

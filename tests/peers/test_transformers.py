@@ -1,4 +1,4 @@
-"""Transformers loads what we write with equal outputs, and the other way round."""
+"""Checkpoints exchanged with transformers in both directions give equal outputs."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def random_model(config):
 
 
 def assert_equal_outputs(ours, theirs, batch):
-    """Compare every output that both models have. The columns of NSP are swapped in ours."""
+    """Compare all outputs that both models have. Our model has the NSP columns swapped."""
     tokens, segments, lens = batch
     positions = np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
     mask = positions < lens[:, None]
@@ -101,7 +101,7 @@ def assert_equal_outputs(ours, theirs, batch):
         ({"pooler": False, "next_sentence": False, "tie_embeddings": False}, ["logits"]),
     ],
 )
-def test_transformers_loads_what_we_write(tmp_path, batch, fields, compared):
+def test_transformers_loads_our_checkpoints(tmp_path, batch, fields, compared):
     model = random_model(dataclasses.replace(SMALL, **fields))
     huggingface.write(model, tmp_path, VOCAB, {"lowercase": True})
     (name,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
@@ -112,7 +112,7 @@ def test_transformers_loads_what_we_write(tmp_path, batch, fields, compared):
     assert set(compared) <= set(assert_equal_outputs(model, theirs, batch))
 
 
-def test_transformers_loads_the_bare_encoder_from_what_we_write(tmp_path, batch):
+def test_transformers_loads_only_the_encoder_of_our_checkpoints(tmp_path, batch):
     model = random_model(SMALL)
     huggingface.write(model, tmp_path, None, {})
     theirs = transformers.AutoModel.from_pretrained(tmp_path)
@@ -158,12 +158,12 @@ def test_transformers_tokenizer_finds_the_books_special_tokens(tmp_path):
     ],
 )
 @pytest.mark.parametrize("shard_size", ["50GB", "4KB"])
-def test_we_load_what_transformers_writes(tmp_path, batch, name, fields, shard_size):
+def test_we_load_checkpoints_of_transformers(tmp_path, batch, name, fields, shard_size):
     torch.manual_seed(0)
     config = transformers.BertConfig(**THEIR_SIZES, **fields)
     theirs = getattr(transformers, name)(config)
     with torch.no_grad():
-        for parameter in theirs.parameters():  # biases start at 0, normalizations at 1
+        for parameter in theirs.parameters():  # moves biases from 0 and normalizations from 1
             parameter.add_(0.1 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path, max_shard_size=shard_size)
     is_sharded = (tmp_path / "model.safetensors.index.json").exists()
@@ -176,14 +176,14 @@ def test_we_load_what_transformers_writes(tmp_path, batch, name, fields, shard_s
     assert len(assert_equal_outputs(ours, theirs, batch)) >= 2
 
 
-def test_the_head_of_an_unknown_task_is_named(tmp_path):
+def test_the_head_of_an_unknown_task_is_named_in_the_error(tmp_path):
     config = transformers.BertConfig(**THEIR_SIZES)
     transformers.BertForMultipleChoice(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="classifier.weight"):
         huggingface.describe(tmp_path)
 
 
-def test_the_number_of_parameters_is_that_of_transformers(tmp_path):
+def test_the_number_of_parameters_matches_transformers(tmp_path):
     ours = BERTModel.from_bert_config(SMALL)
     huggingface.write(ours, tmp_path, None, {})
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path)

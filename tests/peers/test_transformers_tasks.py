@@ -1,4 +1,4 @@
-"""Task models are exchanged with transformers in both directions."""
+"""Task models exchanged with transformers in both directions give equal outputs and losses."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ BATCH = {
     "valid_lens": np.array([7, 3, 5, 6], "int32"),
 }
 MULTI = "multi_label_classification"
-TASKS = {  # ours, theirs, and labels for both
+TASKS = {  # our class, their class, and labels for both
     "one label": (
         lambda bert: SequenceClassifier(bert, NAMES),
         ("BertForSequenceClassification", "single_label_classification"),
@@ -88,7 +88,7 @@ def assert_equal_outputs_and_losses(ours, theirs, labels):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_transformers_loads_the_tasks_that_we_write(name, tmp_path):
+def test_transformers_loads_our_task_models(name, tmp_path):
     make, (architecture, problem), labels = TASKS[name]
     ours = make(BERTModel.from_bert_config(CONFIG))
     rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def test_transformers_loads_the_tasks_that_we_write(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_we_load_the_tasks_that_transformers_writes(name, tmp_path):
+def test_we_load_task_models_of_transformers(name, tmp_path):
     make, (architecture, problem), labels = TASKS[name]
     torch.manual_seed(0)
     config = transformers.BertConfig(
