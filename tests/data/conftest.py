@@ -1,4 +1,4 @@
-"""Documents with the words `w0 w1 ...`, where word n has the id 5 + n, and stores of them."""
+"""Documents of the words `w0 w1 ...`, where word n has the id 5 + n, and their token stores."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class Documents:
 
 
 def numbered_words(lengths):
-    """Documents of sentences of these lengths, in which every word is different."""
+    """Return documents with sentences of the given lengths, in which every word is different."""
     words = iter(range(10**9))
     return [
         [" ".join(f"w{next(words)}" for _ in range(length)) for length in document]
@@ -46,7 +46,7 @@ def word_tokenizer(num_words, lowercase=True):
 
 @pytest.fixture
 def make_store(tmp_path):
-    """A function from the sentence lengths of each document to a store of distinct words.
+    """A function that builds a store of distinct words from the sentence lengths of each document.
 
     It returns a namespace of `store` and `tokenizer`. Token n of the store is the id 5 + n.
     """

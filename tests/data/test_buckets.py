@@ -3,7 +3,7 @@ import numpy as np
 from keras_bert_d2l.data.buckets import bucket
 
 
-def test_a_bucketed_batch_holds_examples_of_similar_length():
+def test_a_bucketed_batch_contains_examples_of_similar_length():
     lengths = np.minimum(np.random.default_rng(0).geometric(0.05, 64 * 32) + 4, 64)
     order = bucket(lengths, batch_size=32, random=np.random.default_rng(0))
     assert sorted(order) == list(range(len(lengths)))

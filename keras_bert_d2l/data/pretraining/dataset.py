@@ -1,6 +1,7 @@
-"""`pretraining_dataset`: from a corpus or a token store to batches for `fit`.
+"""`pretraining_dataset`: build batches for `fit` from a corpus or a token store.
 
-B: batch size, T: tokens in a row, P: predicted positions, E: most examples in a packed row.
+B: batch size, T: tokens in a row, P: predicted positions per row, E: maximum number of
+examples in a packed row.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
-# Rows built per call: larger chunks amortize TensorFlow's overhead per operation and per stage.
+# Number of rows built per call: larger chunks amortize TensorFlow's per-op and per-stage overhead.
 _ROWS_PER_CALL = 1024
 
 Batch = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]
@@ -49,68 +50,70 @@ def pretraining_dataset(
     drop_remainder: bool = True,
     cache_dir: PathLike | None = None,
 ) -> tf.data.Dataset:
-    r"""Return batches for pretraining on masked tokens and next sentences, ready for `fit`.
+    r"""Return a dataset of pretraining batches for `fit`: MLM and NSP by default.
 
-    A row is `[CLS] A [SEP] B [SEP]` and padding. Every epoch has new pairs, a new order and new
-    masks, all determined by `seed`: row i of an epoch is the same in every process, for any batch
-    size and any number of shards. With `first_step=k` the dataset continues after the first k
-    steps, and starting late costs no more than starting at step 0.
+    A row is `[CLS] A [SEP] B [SEP]` followed by padding. Every epoch has new pairs, a new order and
+    new masks, all determined by `seed`: row i of an epoch is the same in every process, for any
+    batch size and any number of shards. With `first_step=k`, the dataset continues after the first
+    k steps. Starting at a later step takes no longer than starting at step 0.
 
-    All epochs have as many steps as epoch 0; for `epochs=1` this is the `cardinality()` of the
-    dataset. Later epochs draw new pairs and may have slightly more or fewer; the surplus is
+    All epochs have the same number of steps as epoch 0; for `epochs=1` this is the `cardinality()`
+    of the dataset. Later epochs draw new pairs and may have slightly more or fewer; the surplus is
     dropped, and missing rows are filled with repeats under new masks.
 
-    BERT trains in two phases, nine tenths of the steps on short rows. Make one dataset with
-    `max_len=128` for the first phase, and one with `max_len=512` and another `seed` for the second.
+    BERT trains in two phases, with 90% of the steps on short rows. Create one dataset with
+    `max_len=128` for the first phase, and one with `max_len=512` and a different `seed` for the
+    second.
 
     Args:
-        corpus_or_store: The text. A corpus is tokenized on first use and kept on disk.
-        tokenizer: The tokenizer. A store needs the one it was built with.
+        corpus_or_store: The training text. A corpus is tokenized on first use and cached on disk.
+        tokenizer: The tokenizer. For a store, it must be the one the store was built with.
         batch_size: Rows per batch, B.
         max_len: Tokens per row, T.
-        num_predictions: Predicted positions per row, P. None: enough for a full row, by default
-            `round(0.15 * max_len)`; see `Masking.num_predictions`.
+        num_predictions: Predicted positions per row, P. None: enough for a full row, which is
+            `round(0.15 * max_len)` by default; see `Masking.num_predictions`.
         masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking` with
             all options.
         objective: `"nsp"`: next-sentence prediction (BERT). `"sop"`: sentence-order prediction, in
-            which B comes before A half of the time (ALBERT). `"none"`: masked tokens alone, in rows
-            of full sentences (RoBERTa); segments are 0, and there are no `nsp` labels and weights.
-        short_seq_prob: Share of examples that are made shorter than `max_len`, by a random length.
-            google's BERT uses 0.1.
+            which A and B are swapped half of the time (ALBERT). `"none"`: masked tokens only, in
+            rows of full sentences (RoBERTa); segments are 0, and there are no `nsp` labels or
+            weights.
+        short_seq_prob: Probability that an example gets a random target length instead of
+            `max_len`. Google's BERT uses 0.1.
         cross_documents: For `objective="none"`: whether a row continues with the next document
             when one ends.
         rows: `"padded"`: one example per row. `"packed"`: several examples per row where they fit,
-            for a model that keeps them apart. `"bucketed"`: rows of similar length per batch, where
-            T is the longest of them, rounded up to a multiple of 8.
-        max_examples: Most examples in a packed row, E.
+            for a model that keeps them separate. `"bucketed"`: batches of rows of similar length,
+            where T is the longest length, rounded up to a multiple of 8.
+        max_examples: Maximum number of examples in a packed row, E.
         seed: Random seed, at least 0.
-        epochs: Passes over the text. None: without end.
-        first_step: Step to start with, counted over all epochs; for resuming a run.
+        epochs: Passes over the text. None: endless.
+        first_step: First step of the dataset, counted across epochs. Use it to resume a run.
         shard: `(index, count)`: this is worker `index` of `count` and reads its own `batch_size`
-            rows of every step. Side by side, the batches of all workers are those of one worker
-            with a batch `count` times as large.
-        split: `"train"` or `"held_out"` for a part of the documents, None for all. The documents
-            with the smallest hashes are held out. The split is independent of their order, and
-            equal documents are on the same side.
-        held_out: Share of documents to hold out, in (0, 1). Each side has at least two documents.
-        drop_remainder: Whether to drop the rows that do not fill a batch. False, for evaluation:
-            the last batch is completed with empty rows of weight 0, so that epoch 0 holds every
-            example once and weighted metrics over it are exact.
-        cache_dir: Folder for the stores of corpora. None: `keras_bert_d2l` in the user's cache
-            folder, which is `$XDG_CACHE_HOME` or `~/.cache`.
+            rows of every step. Concatenated, the batches of all workers equal those of a single
+            worker with a batch size `count` times as large.
+        split: `"train"` or `"held_out"` for one part of the documents, None for all. The documents
+            with the smallest hashes are held out. The split does not depend on their order, and
+            identical documents are always in the same part.
+        held_out: Share of documents to hold out, in (0, 1). Each part has at least two documents.
+        drop_remainder: Whether to drop the rows that do not fill a batch. Use False for evaluation:
+            the last batch is then filled up with empty rows of weight 0, so epoch 0 contains every
+            example exactly once and weighted metrics are exact.
+        cache_dir: Folder for the token stores of corpora. None: `keras_bert_d2l` in the user's
+            cache folder, which is `$XDG_CACHE_HOME` or `~/.cache`.
 
     Returns:
-        A dataset of `(features, labels, weights)` with static shapes, except T of bucketed rows.
+        A dataset of `(features, labels, weights)` with static shapes, except T for bucketed rows.
         Features: `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)` and `pred_positions (B, P)`,
         int32. Labels: `mlm (B, P)` and `nsp (B,)`, int32. Weights: `mlm (B, P)` and `nsp (B,)`,
         float32. Packed rows also have the features `example_ids (B, T)`, which number the examples
-        from 1 and are 0 for padding, `position_ids (B, T)` and `cls_positions (B, E)`; their `nsp`
-        is `(B, E)`, with weight 0 in unused places, and they predict 15 % of the row, not of each
-        example.
+        from 1 and are 0 for padding, `position_ids (B, T)` and `cls_positions (B, E)`. Their `nsp`
+        is `(B, E)`, with weight 0 in unused slots, and the predictions are 15% of the row, not of
+        each example.
 
     Raises:
         ValueError: An argument is out of range, the text has too few documents or examples, or
-            the store was built with another vocabulary.
+            the store was built with a different vocabulary.
         OSError: The text cannot be read, or the cache folder cannot be written.
 
     Example:
@@ -155,7 +158,7 @@ def pretraining_dataset(
 def _batches(
     reader: Reader, masking: Masking, num_predictions: int, epochs: int | None, first_step: int
 ) -> tf.data.Dataset:
-    """Read the rows of each step, mask them, and name the results."""
+    """Return the dataset that reads the rows of each step and masks them."""
     if epochs is None:
         last, cardinality = tf.int64.max, tf.data.INFINITE_CARDINALITY
     else:
@@ -163,15 +166,15 @@ def _batches(
         cardinality = last - first_step
         if cardinality < 0:
             raise ValueError(
-                f"`first_step` must be at most {last}: {epochs} epochs of {reader.num_steps} "
-                f"steps. Received: first_step={first_step}."
+                f"`first_step` must be at most {last}, the number of steps in {epochs} epochs of "
+                f"{reader.num_steps} steps. Received: first_step={first_step}."
             )
     specs = _specs(reader)
     batch_size = reader.batch_size
-    # The batches of several steps are made together, unless their rows differ in length.
+    # Build the batches of several steps together, unless their rows differ in length.
     num_steps = 1 if reader.rows == "bucketed" else max(1, _ROWS_PER_CALL // batch_size)
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, and it takes time
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and conversion is slow
     def batches_from(step: tf.Tensor) -> Batch:
         """Return the batches of `num_steps` steps, each tensor `(number of steps, B, ...)`."""
         arrays = tf.numpy_function(
@@ -214,7 +217,7 @@ def _specs(reader: Reader) -> dict[str, tf.TensorSpec]:
 def _mask(
     features: dict[str, tf.Tensor], reader: Reader, masking: Masking, num_predictions: int
 ) -> Batch:
-    """Turn what `Reader.read` returns into features, labels and weights."""
+    """Mask the rows of `Reader.read`, and return features, labels and weights."""
     nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
     masked = mask_tokens(
         features["tokens"],
@@ -251,8 +254,8 @@ def _store(
         return corpus_or_store
     if isinstance(corpus_or_store, str | os.PathLike):
         raise ValueError(
-            "A corpus or a token store is expected, not a path. Received: "
-            f"{os.fspath(corpus_or_store)!r}. Open it first, with `Corpus.open` or "
+            "`corpus_or_store` must be a corpus or a token store, not a path. Received: "
+            f"{os.fspath(corpus_or_store)!r}. Open it first with `Corpus.open` or "
             "`TokenStore.open`."
         )
     return cached_store(corpus_or_store, tokenizer, cache_dir)

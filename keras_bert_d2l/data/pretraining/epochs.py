@@ -1,8 +1,8 @@
-"""Epochs and steps: read the rows of any step from a token store.
+"""Read the rows of any training step from a token store.
 
-The rows of a step are a function of its number alone: no step before it is read.
+The rows of a step depend only on its number, so earlier steps need not be read.
 
-B: rows per batch, T: tokens in a row, E: most examples in a row.
+B: rows per batch, T: tokens per row, E: maximum number of examples per row.
 """
 
 import atexit
@@ -19,18 +19,18 @@ from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples, make
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-_ORDER_STREAM, _MASK_STREAM = 1, 2  # of random numbers; `pairs` uses stream 0 of an epoch
+_ORDER_STREAM, _MASK_STREAM = 1, 2  # random streams of an epoch; `pairs` uses stream 0
 
 
 class _PythonCalls:
-    """The calls from TensorFlow's threads into Python, which must end before Python does.
+    """Context manager for calls from TensorFlow's threads, which makes Python's exit wait for them.
 
-    A thread that enters Python while Python shuts down never returns, and the destructor of its
-    iterator then waits for it forever. So the shutdown waits until no call is running or expected,
-    and a call that comes later ends the data.
+    A thread that enters Python during the shutdown of the interpreter never returns, and the
+    destructor of its iterator then waits forever. The shutdown therefore waits until no call is
+    running or expected, and any later call ends the dataset.
     """
 
-    _QUIET_SECONDS = 0.1  # without a new call, after which none is expected
+    _QUIET_SECONDS = 0.1  # after this long without a call, no more are expected
 
     def __init__(self) -> None:
         self._num_running = self._num_started = 0
@@ -42,7 +42,7 @@ class _PythonCalls:
         with self._lock:
             self._num_started += 1
             if self._is_ending:
-                raise StopIteration  # the end of the data, for TensorFlow
+                raise StopIteration  # tells TensorFlow that the data has ended
             self._num_running += 1
 
     def __exit__(self, *error: object) -> None:
@@ -62,18 +62,18 @@ _python_calls = _PythonCalls()
 
 @dataclasses.dataclass(frozen=True)
 class _Epoch:
-    """The rows of an epoch: row r holds the examples `order[splits[r] : splits[r + 1]]`."""
+    """The rows of an epoch: row r contains the examples `order[splits[r] : splits[r + 1]]`."""
 
     examples: Examples
     order: np.ndarray  # int64
     splits: np.ndarray  # int64 (number of rows + 1,)
-    keys: np.ndarray  # int64 (number of rows,), determine the masks
-    lengths: np.ndarray  # int64 (number of steps,), T
+    keys: np.ndarray  # int64 (number of rows,), the random keys of the masks
+    lengths: np.ndarray  # int64 (number of steps,), T of each step
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Reader:
-    """Reads the rows of any step. `pretraining_dataset` explains the options."""
+    """Reader of the rows of any step. See `pretraining_dataset` for the options."""
 
     store: TokenStore
     vocab: Vocab
@@ -85,14 +85,15 @@ class Reader:
     drop_remainder: bool
 
     def __post_init__(self) -> None:
-        self._tokens = np.asarray(self.store.tokens)  # without the overhead of indexing a memmap
+        self._tokens = np.asarray(self.store.tokens)  # avoids the overhead of indexing a memmap
         self._lock = threading.Lock()
-        self._cached_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)  # a call may span two
-        self._step_rows = self.batch_size * self.shard[1]  # of all shards together
+        # A call of `read` may span two epochs.
+        self._cached_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
+        self._step_rows = self.batch_size * self.shard[1]  # rows per step, over all shards
         self.num_steps = self._count_steps()
 
     def _count_steps(self) -> int:
-        """Return the steps of an epoch. Every epoch has as many as epoch 0."""
+        """Return the number of steps in epoch 0, which is also used for all later epochs."""
         _, _, splits = self._examples_in_rows(0)
         num_rows = len(splits) - 1
         num_steps, rest = divmod(num_rows, self._step_rows)
@@ -101,8 +102,8 @@ class Reader:
         if not num_steps:
             of_shards = f" and shard={self.shard}" if self.shard[1] > 1 else ""
             raise ValueError(
-                f"The text makes {num_rows} rows, fewer than one batch. Received: "
-                f"batch_size={self.batch_size}{of_shards}. Use a smaller batch, more text or "
+                f"The text gives only {num_rows} rows, fewer than one batch. Received: "
+                f"batch_size={self.batch_size}{of_shards}. Use a smaller batch size, more text or "
                 "`drop_remainder=False`."
             )
         return num_steps
@@ -118,7 +119,7 @@ class Reader:
         return tuple(np.concatenate(arrays) for arrays in zip(*steps, strict=True))
 
     def _read(self, number: int, step: int) -> list[np.ndarray]:
-        with self._lock:  # otherwise every thread of the pipeline would make the same epoch
+        with self._lock:  # otherwise every thread of the pipeline would build the same epoch
             epoch = self._cached_epoch(number)
         first = step * self._step_rows + self.shard[0] * self.batch_size
         splits = epoch.splits[first : first + self.batch_size + 1]
@@ -168,7 +169,7 @@ class Reader:
     def _fill(
         self, order: np.ndarray, splits: np.ndarray, num_rows: int, empty: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Bring an epoch to `num_rows` rows: drop the surplus, or repeat rows or add empty ones."""
+        """Fit an epoch to `num_rows` rows: drop the surplus, or repeat rows or add empty ones."""
         missing = num_rows - (len(splits) - 1)
         if missing > 0:
             if self.drop_remainder:

@@ -1,7 +1,7 @@
 """Choose the positions to predict: single tokens, whole words, n-grams or spans.
 
-B: batch size, T: tokens in a row, P: predicted positions, W: words in the batch, L: most words in
-a unit.
+B: batch size, T: tokens per row, P: predicted positions per row, W: words in the batch,
+L: maximum number of words in a unit.
 """
 
 import functools
@@ -15,11 +15,11 @@ from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import CHOICE, COUNT, UNIT_LENGTH, uniform
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-# The probabilities that a unit has 1, 2, ... words.
+# Probabilities of units with 1, 2, ... words.
 _UNIT_WORDS = {
     "whole_word": np.ones(1),
     "ngram": np.array([6, 3, 2]) / 11,  # proportional to 1/n
-    "span": 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10),  # geometric, at most 10; the mean is 3.8
+    "span": 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10),  # geometric, truncated at 10; mean 3.8
 }
 
 
@@ -40,12 +40,12 @@ def choose_positions(
         keys: int64 `(B,)`, one random number per row.
         vocab: The vocabulary.
         masking: The options.
-        excluded: The ids that are never chosen, ascending.
-        num_predictions: P, the most predictions in a row.
+        excluded: Ids that are never chosen, in ascending order.
+        num_predictions: P, the maximum number of predictions per row.
 
     Returns:
-        Two tensors, int32 `(B, P)`, with T in unused places: the positions; and for each position
-        its unit, a number that is the same for all tokens that draw their replacement together.
+        Two tensors, int32 `(B, P)`, with T in unused slots: the positions, and the unit of each
+        position, an id shared by tokens whose replacements are drawn together.
     """
     is_candidate = _find_candidates(tokens, valid_lens, excluded)
     count = _count_predictions(is_candidate, valid_lens, keys, masking)
@@ -62,14 +62,14 @@ def choose_positions(
     positions, units = (
         ragged.to_tensor(num_tokens, shape=(None, num_predictions)) for ragged in chosen
     )
-    # The pieces of a whole word draw their replacements one by one, as in google's BERT.
+    # The pieces of a whole word are replaced independently, as in Google's BERT.
     return positions, positions if masking.strategy == "whole_word" else units
 
 
 def _find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarray) -> tf.Tensor:
-    """Return which tokens may be chosen, bool `(B, T)`: all but padding and `excluded` ids.
+    """Return a mask `(B, T)` of the tokens that may be chosen: all but padding and `excluded` ids.
 
-    `excluded` must be sorted. Its ids are compared as runs of successive ids, which is several
+    `excluded` must be sorted. Tokens are compared with ranges of consecutive ids, which is several
     times faster than looking up each token.
     """
     runs = np.split(excluded, np.flatnonzero(np.diff(excluded) > 1) + 1)
@@ -82,7 +82,7 @@ def _find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndar
 def _count_predictions(
     is_candidate: tf.Tensor, valid_lens: tf.Tensor, keys: tf.Tensor, masking: Masking
 ) -> tf.Tensor:
-    """Return how many tokens of each row to predict, int32 `(B,)`, at most its candidates."""
+    """Return the number of tokens to predict per row, int32 `(B,)`, at most its candidates."""
     num_candidates = tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32)
     if masking.count == "round":
         share = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))
@@ -99,18 +99,18 @@ def _count_predictions(
 def _choose_tokens(
     is_candidate: tf.Tensor, count: tf.Tensor, keys: tf.Tensor, num_predictions: int
 ) -> tf.Tensor:
-    """Choose `count` candidates of each row, all equally likely.
+    """Sample `count` candidates of each row uniformly.
 
-    Floyd's algorithm samples k of n without repetition in k draws: draw i = 0, 1, ... is uniform
+    Floyd's algorithm samples k of n without replacement in k draws: draw i = 0, 1, ... is uniform
     on 0 to n - k + i, and a repeated value is replaced by n - k + i.
     Source: Bentley and Floyd 1987, "A sample of brilliance".
 
     Returns:
-        int32 `(B, P)`, the positions; T in unused places.
+        int32 `(B, P)`, the positions; T in unused slots.
     """
     num_rows, num_tokens = tf.unstack(tf.shape(is_candidate))
     num_candidates = tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32)
-    slots = tf.range(num_predictions)[:, None]  # (P, 1): here, rows run along the last axis
+    slots = tf.range(num_predictions)[:, None]  # (P, 1): in this function, B is the last axis
     last = num_candidates - count + slots
     draws = tf.transpose(uniform(keys, CHOICE, slots[:, 0]))
     drawn = tf.cast(draws * tf.cast(last + 1, tf.float64), tf.int32)
@@ -121,7 +121,7 @@ def _choose_tokens(
         is_repeated = tf.reduce_any(tf.equal(tf.stack(chosen), draw), 0) if chosen else False
         chosen.append(tf.where(is_repeated, largest, draw))
 
-    # Turn the n-th candidate of a row into its position. There may be no candidate at all.
+    # Convert candidate numbers to positions. The padding covers a batch without candidates.
     candidates = tf.pad(_flat_indices(is_candidate), [[0, 1]])
     first = tf.cumsum(num_candidates, exclusive=True)
     is_real = slots < count
@@ -130,11 +130,11 @@ def _choose_tokens(
 
 
 class _Words(NamedTuple):
-    """The words of all rows, end to end, and L empty ones behind them that are never chosen.
+    """The words of all rows, concatenated, followed by L empty words that are never chosen.
 
     Attributes:
         starts: int32 `(W + L,)`, the index of each word's first token in the flattened batch.
-        ends: int32 `(W + L,)`, the index after its last token.
+        ends: int32 `(W + L,)`, the index after each word's last token.
         per_row: int32 `(B,)`, the number of words in each row.
     """
 
@@ -157,13 +157,14 @@ def _find_words(is_candidate: tf.Tensor, is_piece: tf.Tensor, longest: int) -> _
 def _choose_words(
     words: _Words, count: tf.Tensor, keys: tf.Tensor, num_tokens: tf.Tensor, strategy: str
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Choose units of whole words, at most `count` tokens of each row.
+    """Choose units of whole words, with at most `count` tokens per row.
 
     Returns:
-        The positions, ascending, and for each the first position of its unit, int32 `(B, None)`.
+        The positions in ascending order, and the first position of the unit of each, both int32
+        `(B, None)`.
     """
     unit, num_left = _choose_units(words, count, keys, num_tokens, strategy)
-    chosen = _flat_indices(unit >= 0)  # the chosen words; then, their tokens
+    chosen = _flat_indices(unit >= 0)  # the chosen words
     start = tf.gather(words.starts, chosen)
     sizes = tf.gather(words.ends, chosen) - start
     first = tf.repeat(start - tf.cumsum(sizes, exclusive=True), sizes)
@@ -181,11 +182,11 @@ def _choose_units(
     """Visit the words of each row in random order and choose the unit that starts there, if any.
 
     Returns:
-        int32 `(W,)`, for each word the first word of its unit, or -1 if it is not chosen; and
-        int32 `(B,)`, the part of `count` that is left.
+        int32 `(W,)`, the first word of the unit of each word, or -1 if the word is not chosen; and
+        int32 `(B,)`, the unused part of `count`.
     """
     longest = len(_UNIT_WORDS[strategy])
-    beyond = tf.reduce_sum(words.per_row)  # W, the first of the empty words
+    beyond = tf.reduce_sum(words.per_row)  # W, the index of the first empty word
     row_stop = tf.cumsum(words.per_row)
     row_start = row_stop - words.per_row
     turns = tf.range(num_tokens)
@@ -215,7 +216,7 @@ def _choose_units(
             fits &= _within_length(length_draws[turn], strategy) & _is_gapless(start, end)
             if strategy == "ngram":
                 fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
-            else:  # a span may run through chosen words, but it does not start at one
+            else:  # a span may run across chosen words, but it never starts at one
                 fits &= ~is_taken & ~is_taken[:, :1]
         unit = tf.tensor_scatter_nd_update(
             unit,
@@ -233,7 +234,7 @@ def _choose_units(
 
 
 def _within_length(draw: tf.Tensor, strategy: str) -> tf.Tensor:
-    """Return which of L words belong to a unit whose length `draw (B,)` decides, `(B, L)`."""
+    """Return a mask `(B, L)` of the words within the unit length sampled by `draw (B,)`."""
     shares = _UNIT_WORDS[strategy]
     more_words = tf.math.count_nonzero(
         draw[:, None] >= shares.cumsum()[:-1], axis=1, keepdims=True, dtype=tf.int32
@@ -242,11 +243,11 @@ def _within_length(draw: tf.Tensor, strategy: str) -> tf.Tensor:
 
 
 def _is_gapless(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """Return up to which of L words no special or excluded token stands between, `(B, L)`."""
+    """Return a mask `(B, L)` of the words before the first gap (a special or excluded token)."""
     follows = tf.pad(start[:, 1:] == end[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     return tf.math.cumprod(tf.cast(follows, tf.int32), axis=1) > 0
 
 
 def _flat_indices(values: tf.Tensor) -> tf.Tensor:
-    """Return where the flattened `values` are true, int32."""
+    """Return the indices of the true elements of the flattened `values`, int32."""
     return tf.cast(tf.where(tf.reshape(values, [-1]))[:, 0], tf.int32)

@@ -1,9 +1,9 @@
 """Masked language modeling: choose the tokens to predict and corrupt them.
 
-`Masking` in `strategies` holds the options, `choosing` draws the positions, and `random_numbers`
-provides the randomness.
+`masking_options` defines the options, `masked_positions` chooses the positions, and
+`random_numbers` provides the random numbers.
 
-B: batch size, T: tokens in a row, P: predicted positions.
+B: batch size, T: tokens per row, P: predicted positions per row.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,13 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 
 class MaskedRows(NamedTuple):
-    """A masked batch. A row with fewer than P predictions has zeros in the unused places.
+    """A masked batch. A row with fewer than P predictions has zeros in the unused slots.
 
     Attributes:
         tokens: int32 `(B, T)`, the corrupted tokens.
         positions: int32 `(B, P)`, the positions to predict, in any order.
         labels: int32 `(B, P)`, the original tokens at these positions.
-        weights: float32 `(B, P)`, 1 for a prediction and 0 for an unused place.
+        weights: float32 `(B, P)`, 1 for a prediction and 0 for an unused slot.
     """
 
     tokens: tf.Tensor
@@ -43,7 +43,7 @@ def mask_tokens(
     masking: Masking,
     num_predictions: int,
 ) -> MaskedRows:
-    """Choose the tokens to predict and corrupt them, in a TensorFlow graph.
+    """Choose the tokens to predict and corrupt them, using TensorFlow ops only.
 
     The result for a row depends only on its tokens and its key, not on the other rows of the batch.
 
@@ -53,17 +53,17 @@ def mask_tokens(
         keys: int64 `(B,)`, one random number per row.
         vocab: The vocabulary.
         masking: Which tokens to choose and how to corrupt them.
-        num_predictions: P, the most predictions in a row.
+        num_predictions: P, the maximum number of predictions per row.
 
     Returns:
         The masked batch.
 
     Raises:
-        ValueError: A token is not an id of the vocabulary. In a graph this is an
+        ValueError: A token id is not in the vocabulary. In a graph, this is an
             `InvalidArgumentError`.
     """
     are_ids = (tf.reduce_min(tokens) >= 0) & (tf.reduce_max(tokens) < len(vocab))
-    message = f"`tokens` must be from 0 to {len(vocab) - 1}, the ids of the vocabulary."
+    message = f"`tokens` must be vocabulary ids, from 0 to {len(vocab) - 1}."
     with tf.control_dependencies(require(are_ids, message)):
         tokens = tf.identity(tokens)
     num_tokens = tf.shape(tokens)[1]
@@ -74,7 +74,7 @@ def mask_tokens(
     positions, units = choose_positions(
         tokens, valid_lens, keys, vocab, masking, excluded, num_predictions
     )
-    is_real = positions < num_tokens  # T marks an unused place
+    is_real = positions < num_tokens  # T marks an unused slot
     positions = tf.where(is_real, positions, 0)  # (B, P)
 
     # 2. Corrupt.
@@ -84,7 +84,7 @@ def mask_tokens(
         originals, positions, units, keys, masking.replace, vocab.mask_id, ordinary_ids
     )
 
-    # 3. Write back. Add the differences instead of scattering the new ids: unused places all point
+    # 3. Write back. Add the differences instead of scattering the new ids: unused slots all point
     # at position 0 with a difference of 0, and a scatter is several times slower.
     differences = tf.math.unsorted_segment_sum(
         tf.reshape(tf.where(is_real, replaced - originals, 0), [-1]),
@@ -109,9 +109,9 @@ def replace_tokens(
     mask_id: int,
     ordinary_ids: np.ndarray,
 ) -> tf.Tensor:
-    """Replace 80 % of the chosen tokens by the mask token and 10 % by a random one; keep 10 %.
+    """Replace 80% of the chosen tokens with the mask token and 10% with a random one; keep 10%.
 
-    `[MASK]` never occurs in the text a trained model is used on. The random and the kept tokens
+    `[MASK]` never occurs in the text that a trained model is used on. Random and kept tokens
     force the model to represent every token, masked or not (Devlin et al. 2018, appendix C.2).
 
     Args:
@@ -119,18 +119,18 @@ def replace_tokens(
         positions: int32 `(B, P)`, their positions.
         units: int32 `(B, P)`. The tokens of a row with the same unit share one draw.
         keys: int64 `(B,)`, one random number per row.
-        shares: `Masking.replace`; BERT's are (0.8, 0.1, 0.1).
+        shares: `Masking.replace`; (0.8, 0.1, 0.1) for BERT.
         mask_id: Id of the mask token.
         ordinary_ids: int32, the ids to draw random tokens from.
 
     Returns:
-        int32 `(B, P)`, what the model sees instead.
+        int32 `(B, P)`, the tokens that the model sees instead.
     """
     mask_share, random_share, _ = shares
     draw = uniform(keys, REPLACEMENT, units)
-    is_masked = draw < mask_share  # 80 %: the mask token
-    is_random = ~is_masked & (draw < mask_share + random_share)  # 10 %: a random token
-    # The other 10 % keep the original token.
+    is_masked = draw < mask_share  # 80%: the mask token
+    is_random = ~is_masked & (draw < mask_share + random_share)  # 10%: a random token
+    # The other 10% keep the original token.
 
     # The upper bits of a draw decide the branch, so its lower bits can choose the random token.
     shifted = uniform(keys, REPLACEMENT, positions) * 2.0**21

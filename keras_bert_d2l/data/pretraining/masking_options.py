@@ -1,4 +1,4 @@
-"""`Masking`: the options of masked language modeling, checked."""
+"""`Masking`: validated options of masked language modeling."""
 
 import dataclasses
 import math
@@ -14,35 +14,35 @@ COUNTS = get_args(Count)
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """Which tokens a model predicts, and what it sees in their place.
+    """Options of masked language modeling: which tokens to predict and how to corrupt them.
 
     Strategies:
 
     - `"token"`: single tokens, all equally likely (Devlin et al. 2018, section 3.1).
     - `"whole_word"`: whole words. A word is a token and the `##` pieces that follow it
       (github.com/google-research/bert, create_pretraining_data.py).
-    - `"ngram"`: one, two or three successive words, with probabilities proportional to 1/n, that
-      do not overlap (github.com/tensorflow/models, official/nlp/data/create_pretraining_data.py).
-    - `"span"`: 1 to 10 successive words, geometrically distributed with p = 0.2
+    - `"ngram"`: one, two or three consecutive words, with probabilities proportional to 1/n and
+      without overlap (github.com/tensorflow/models, official/nlp/data/create_pretraining_data.py).
+    - `"span"`: 1 to 10 consecutive words, geometrically distributed with p = 0.2
       (Joshi et al. 2019, SpanBERT).
 
-    Words, n-grams and spans start at the words of a row in random order until the row has enough
-    predictions. A unit that exceeds the remaining count is shortened word by word. A single word
-    that does not fit is skipped, so a row may have one or two predictions fewer than its count.
-    No unit contains a special or an excluded token.
+    The words of a row are visited in random order, and a word, n-gram or span starts at each until
+    the row has enough predictions. A unit that exceeds the remaining count is shortened word by
+    word. A single word that does not fit is skipped, so a row may have one or two predictions fewer
+    than its count. No unit contains a special or an excluded token.
 
     Args:
         strategy: One of the strategies above.
         rate: Share of tokens to predict, in (0, 1).
-        replace: Shares of the predicted tokens that are replaced by the mask token, are replaced
-            by a random token, and are kept. `"ngram"` and `"span"` make this choice once per unit
+        replace: Shares of the predicted tokens that are replaced with the mask token, replaced
+            with a random token, and kept. `"ngram"` and `"span"` make this choice once per unit
             instead of once per token, as their sources do.
         count: How the number of predictions of a row is computed. `"round"`:
             `max(1, round(rate * n))` for n tokens including special tokens, halves rounded to even
             (BERT). `"ceil"`: `ceil(rate * n)` for n tokens that may be chosen (tf.text).
             `"bernoulli"`: every token that may be chosen counts with probability `rate`, so the
-            number is binomial (Hugging Face).
-        exclude: Ids that are neither chosen nor inserted, like the special tokens.
+            number is binomially distributed (Hugging Face).
+        exclude: Ids that, like the special tokens, are neither chosen nor inserted.
 
     Raises:
         ValueError: An argument is out of range.
@@ -78,7 +78,7 @@ class Masking:
             )
 
     def num_predictions(self, max_len: int) -> int:
-        """Return P, the predictions that a full row of `max_len` tokens needs.
+        """Return P, the number of predictions needed for a full row of `max_len` tokens.
 
         For `count="bernoulli"` this is four standard deviations above the mean.
         """

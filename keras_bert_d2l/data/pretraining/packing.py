@@ -1,10 +1,10 @@
-"""Rows: which examples share a row, and the token ids that stand in it.
+"""Assign examples to rows, and write their token ids.
 
-There are three layouts of rows. A "padded" row holds one example and padding. A "packed" row holds
-several examples side by side, numbered so that a model can keep them apart. A "bucketed" row holds
-one example and is as long as the longest of its batch, which holds examples of similar length.
+There are three row layouts. A "padded" row contains one example and padding. A "packed" row
+contains several examples, numbered so that a model can keep them separate. A "bucketed" row
+contains one example; the rows of a batch have similar lengths and are padded to the longest.
 
-R: rows, T: tokens in a row, E: most examples in a row.
+R: rows, T: tokens per row, E: maximum number of examples per row.
 """
 
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -18,7 +18,7 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 Rows: TypeAlias = Literal["padded", "packed", "bucketed"]
 ROWS = get_args(Rows)
 LENGTH_STEP = 8  # the length of a bucketed row is a multiple of this
-_PACKED_TOGETHER = 1 << 12  # examples; more would hardly fill the rows better
+_PACKED_TOGETHER = 1 << 12  # examples packed as a group; larger groups hardly fill rows better
 
 
 def pack(
@@ -26,19 +26,19 @@ def pack(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Assign examples to rows, several per row where they fit.
 
-    The examples are taken in groups of a few thousand. Within a group, the longest comes first and
-    each goes to the fullest row that has room for it ("best-fit decreasing"). Then the rows of the
-    group are shuffled.
+    The examples are packed in groups of a few thousand. Within a group, from longest to shortest,
+    each example goes to the fullest row that has room for it ("best-fit decreasing"). Then the rows
+    of the group are shuffled.
 
     Args:
         lengths: int `(N,)`, tokens per example.
-        max_len: T, at least the largest length.
+        max_len: T, at least the maximum of `lengths`.
         max_examples: E.
         random: Generator that determines the order of the rows.
 
     Returns:
-        int64 `(N,)`, the examples in the order of the rows; and int64 `(R + 1,)`, where the rows
-        begin: row r holds the examples from `splits[r]` to `splits[r + 1] - 1` of that order.
+        int64 `order (N,)`, the examples in row order; and int64 `splits (R + 1,)`: row r contains
+        the examples `order[splits[r] : splits[r + 1]]`.
     """
     rows: list[list[int]] = []
     for first in range(0, len(lengths), _PACKED_TOGETHER):
@@ -51,14 +51,14 @@ def pack(
 
 def _best_fit(lengths: np.ndarray, max_len: int, max_examples: int) -> list[list[int]]:
     rows: list[list[int]] = []
-    open_rows: list[list[list[int]]] = [[] for _ in range(max_len + 1)]  # by the room left in them
-    rooms = 0  # bit n is set if a row has room for exactly n more tokens
+    open_rows: list[list[list[int]]] = [[] for _ in range(max_len + 1)]  # by free tokens
+    rooms = 0  # bit n is set if a row has exactly n free tokens
     by_length = lengths.tolist()
     for example in np.argsort(-lengths, kind="stable").tolist():
         length = by_length[example]
         enough = rooms >> length
         if enough:
-            room = length + (enough & -enough).bit_length() - 1  # of the lowest bit that is set
+            room = length + (enough & -enough).bit_length() - 1  # lowest set bit
             row = open_rows[room].pop()
             if not open_rows[room]:
                 rooms ^= 1 << room
@@ -73,7 +73,7 @@ def _best_fit(lengths: np.ndarray, max_len: int, max_examples: int) -> list[list
 
 
 def bucket_lengths(lengths: np.ndarray, *, batch_size: int, max_len: int) -> np.ndarray:
-    """Return T for each batch: its longest example, rounded up to a multiple of 8."""
+    """Return T of each batch: the length of its longest example, rounded up to a multiple of 8."""
     longest = lengths.reshape(-1, batch_size).max(axis=1)
     return np.minimum(-(-longest // LENGTH_STEP) * LENGTH_STEP, max_len)
 
@@ -92,19 +92,19 @@ def padding_share(
     Args:
         lengths: int `(N,)`, tokens per example, at most `max_len`.
         rows: `"padded"`, `"packed"` or `"bucketed"`.
-        max_len: Tokens in a row.
+        max_len: Tokens per row.
         batch_size: Rows per batch. Examples that do not fill a batch are skipped.
-        max_examples: Most examples in a packed row.
-        seed: Random seed of the order.
+        max_examples: Maximum number of examples in a packed row.
+        seed: Random seed for the order.
 
     Raises:
-        ValueError: `rows` is unknown, or there are fewer examples than a batch has.
+        ValueError: `rows` is unknown, or there are fewer than `batch_size` examples.
     """
     if rows not in ROWS:
         raise ValueError(f"`rows` must be one of {', '.join(map(repr, ROWS))}. Received: {rows!r}.")
     if len(lengths) < batch_size:
         raise ValueError(
-            f"At least {batch_size} examples are needed for a batch. Received: {len(lengths)}."
+            f"At least {batch_size} examples are needed to fill a batch. Received: {len(lengths)}."
         )
     random = np.random.default_rng(seed)
     lengths = random.permutation(lengths)
@@ -123,15 +123,15 @@ class Layout(NamedTuple):
     """Token ids in rows. The last three fields are set for packed rows only.
 
     Attributes:
-        tokens: int32 `(R, T)`: `[CLS] text [SEP]` of one example after the other, with a `[SEP]`
-            after each text, then padding.
+        tokens: int32 `(R, T)`: the examples one after another, then padding. An example is `[CLS]`
+            and its texts, with a `[SEP]` after each text.
         segments: int32 `(R, T)`, 1 for the second text of a pair.
         valid_lens: int32 `(R,)`, the number of tokens before the padding.
-        labels: int32 `(R, E)`, the labels of the examples; 0 if a row has fewer.
-        weights: float32 `(R, E)`, 1 for an example that holds text.
+        labels: int32 `(R, E)`, the labels of the examples; 0 in unused slots.
+        weights: float32 `(R, E)`, 1 for an example that contains text.
         example_ids: int32 `(R, T)`, 1, 2, ... for the examples of a row and 0 for padding.
         position_ids: int32 `(R, T)`, positions that start at 0 in every example.
-        cls_positions: int32 `(R, E)`, where the examples begin; 0 if a row has fewer.
+        cls_positions: int32 `(R, E)`, the positions of `[CLS]`; 0 in unused slots.
     """
 
     tokens: np.ndarray
@@ -155,14 +155,14 @@ def lay_out(
     max_examples: int = 1,
     packed: bool = False,
 ) -> Layout:
-    """Write examples into rows, all rows at once.
+    """Write the token ids of examples into rows, vectorized over all rows.
 
     Args:
         stored: `TokenStore.tokens`.
         examples: The examples of an epoch.
         order: int `(number of examples,)`, the examples to write.
-        splits: int `(R + 1,)`. Row r holds the examples from `splits[r]` to `splits[r + 1] - 1`,
-            counted from the first of `order` as `splits[0]`.
+        splits: int `(R + 1,)`. Row r contains
+            `order[splits[r] - splits[0] : splits[r + 1] - splits[0]]`.
         vocab: The vocabulary, for its special tokens.
         max_len: T.
         max_examples: E.
@@ -173,8 +173,9 @@ def lay_out(
     """
     joined = _join(stored, examples, order, vocab)
     num_rows = len(splits) - 1
-    row = np.repeat(np.arange(num_rows), np.diff(splits))  # of each example
-    number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]  # of each example in its row
+    row = np.repeat(np.arange(num_rows), np.diff(splits))  # the row of each example
+    # The index of each example in its row.
+    number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]
     text_row = row[joined.example]
     valid_lens = np.bincount(text_row, joined.sizes, num_rows).astype(np.int64)
     row_begin = np.cumsum(valid_lens) - valid_lens
@@ -212,15 +213,15 @@ def lay_out(
 
 
 class _Joined(NamedTuple):
-    """The tokens of examples, end to end: `[CLS]` before each example, `[SEP]` after each text.
+    """Concatenated tokens of examples: `[CLS]` before each example, `[SEP]` after each text.
 
     Attributes:
         ids: int32, the tokens.
-        begin: The place of each example's `[CLS]` in `ids`.
-        has_text: Whether each example holds text.
-        example: The example of each text.
-        nth: The number of each text in its example, from 0.
-        sizes: The tokens of each text, with its special tokens.
+        begin: The index of each example's `[CLS]` in `ids`.
+        has_text: Whether each example contains text.
+        example: The example that each text belongs to.
+        nth: The index of each text in its example, from 0.
+        sizes: The number of tokens of each text, including its special tokens.
     """
 
     ids: np.ndarray
@@ -243,7 +244,7 @@ def _join(stored: np.ndarray, examples: Examples, order: np.ndarray, vocab: Voca
     stop = np.cumsum(sizes)
     text_begin = stop - sizes
     source = np.arange(stop[-1]) + np.repeat(start - text_begin - is_first, sizes)
-    ids = stored.take(source, mode="clip").astype(np.int32)  # special tokens may point outside
+    ids = stored.take(source, mode="clip").astype(np.int32)  # special tokens may be out of range
     ids[stop - 1] = vocab.sep_id
     begin = text_begin[first_text]
     ids[begin] = vocab.cls_id

@@ -1,7 +1,7 @@
 """Cut the documents of a token store into pretraining examples: pairs of texts, or single texts.
 
-A text of an example is a range, `store.tokens[start:end]`, and nothing is copied: the sentences of
-a document lie end to end in the store, and truncation only moves the ends of a range.
+Each text is a range, `store.tokens[start:end]`, so no tokens are copied. The sentences of a
+document are contiguous in the store, and truncation only moves the ends of a range.
 """
 
 import array
@@ -20,14 +20,14 @@ Objective: TypeAlias = Literal["nsp", "sop", "none"]
 OBJECTIVES = get_args(Objective)
 NUM_SPECIALS = 3  # [CLS] A [SEP] B [SEP]
 MIN_LEN = NUM_SPECIALS + 2
-_SHORTEST = 2  # the fewest tokens that a short example aims at
-_STREAM = 0  # of the random numbers of one (seed, epoch); `epochs` uses streams 1 and 2
-_BLOCK = 1 << 14  # chunks completed together, so that memory hardly exceeds the result's
+_SHORTEST = 2  # minimum target length of a short example, in tokens
+_STREAM = 0  # random stream of a (seed, epoch); `epochs` uses streams 1 and 2
+_BLOCK = 1 << 14  # chunks completed together; limits memory to little more than the result's
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ExampleOptions:
-    """How documents are cut into examples; `pretraining_dataset` explains the options.
+    """Options for cutting documents into examples; see `pretraining_dataset`.
 
     Raises:
         ValueError: An option is out of range.
@@ -57,8 +57,8 @@ class ExampleOptions:
             )
         if self.cross_documents and self.are_pairs:
             raise ValueError(
-                "`cross_documents` is for objective='none': a pair of texts ends with its "
-                f"documents. Received: objective={self.objective!r}."
+                "`cross_documents` requires objective='none', because pairs never cross document "
+                f"boundaries. Received: objective={self.objective!r}."
             )
 
     @property
@@ -88,12 +88,12 @@ class Examples:
         return len(self.labels)
 
     def lengths(self) -> np.ndarray:
-        """Return the tokens of each example, with `[CLS]` and the `[SEP]` after each text."""
+        """Return the tokens per example, including `[CLS]` and the `[SEP]` after each text."""
         stops = np.concatenate([[0], np.cumsum(self.texts[:, 1] - self.texts[:, 0] + 1)])
         return stops[self.splits[1:]] - stops[self.splits[:-1]] + 1
 
     def with_empty(self) -> "Examples":
-        """Return these examples and one without text, for the rows that complete a batch."""
+        """Return a copy with one more example, without text, to fill up the last batch with."""
         num_texts = 2 if self.are_pairs else 1
         return Examples(
             np.concatenate([self.texts, np.zeros((num_texts, 2), np.int64)]),
@@ -104,30 +104,33 @@ class Examples:
 
 
 def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> Examples:
-    """Cut documents into examples, anew in every epoch.
+    """Cut documents into the examples of an epoch.
 
-    `"nsp"`, next-sentence prediction: sentences of a document are gathered into a chunk until they
-    fill a row. The chunk is split between two sentences at random, and the first part is A. In half
-    of the pairs B is the second part (label 1). Otherwise B comes from another document: it starts
-    at a random sentence and takes as many whole sentences as fill the row (label 0), and the second
-    part of the chunk is used again. There are two differences from google's BERT:
+    `"nsp"`, next-sentence prediction: sentences of a document are collected in a chunk until they
+    fill a row. The chunk is split at a random sentence boundary, and the first part is A. In half
+    of the pairs, B is the second part (label 1). Otherwise, B comes from a different document: it
+    starts at a random sentence and continues in full sentences until the row is full (label 0). The
+    second part of the chunk then starts the next chunk. There are two differences from Google's
+    BERT:
 
-    - B never comes from A's own document. There it can, after ten unsuccessful draws.
+    - B never comes from A's own document. In Google's code it can, after ten unsuccessful draws.
     - Half of the pairs are true even if many chunks have a single sentence. Such a chunk cannot be
-      split, so its B always comes from elsewhere. Here it takes part in the draw like the others,
-      and a "next" it draws passes on to the next chunk that can be split and has drawn "other".
-      (If most chunks have one sentence, fewer than half of the pairs are true.)
+      split, so its B always comes from a different document. Here it draws "next" or "other" like
+      any chunk, and a "next" is passed on to the next chunk that can be split and has drawn
+      "other". (If most chunks have one sentence, fewer than half of the pairs are true.)
 
-    `"sop"`, sentence-order prediction: half of the chunks swap their two parts; the label is 1 if
-    they are in order. A chunk has at least two sentences: a single last sentence is paired with the
-    one before it, and a document of one sentence makes no pair. (google-research/albert fills such
-    a chunk with text from another document.)
+    `"sop"`, sentence-order prediction: half of the chunks have their two parts swapped; the label
+    is 1 if they are in order. A chunk has at least two sentences: a single last sentence is paired
+    with the one before it, and a document of one sentence gives no pair. (google-research/albert
+    fills such a chunk with text from a different document.)
 
-    `"none"`, masked tokens alone: an example holds as many successive sentences as fit, and only a
-    sentence longer than a row is cut. It ends with its document. With `cross_documents` it
-    continues with the next document after a `[SEP]`, and the documents are shuffled.
+    `"none"`, masked tokens only: an example contains as many consecutive sentences as fit, and only
+    a sentence longer than a row is split. An example ends at the end of its document. With
+    `cross_documents`, it continues with the next document after a `[SEP]`, and the documents are
+    shuffled.
 
-    A pair that is too long loses tokens of its longer text, one by one and each from a random end.
+    A pair that is too long is truncated token by token: its longer text loses a token at a random
+    end until the pair fits.
 
     Sources: github.com/google-research/bert, create_pretraining_data.py; Lan et al. 2019, ALBERT,
     section 3.1; Liu et al. 2019, RoBERTa, section 4.2 (DOC-SENTENCES and FULL-SENTENCES).
@@ -135,10 +138,10 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
     Args:
         store: The tokenized corpus.
         options: The options.
-        epoch: Number of the epoch. Examples depend on the seed and the epoch.
+        epoch: Epoch number. The examples depend on the seed and the epoch.
 
     Returns:
-        The examples in the order of the documents. Each text has at least one token, and each
+        The examples in document order. Each text has at least one token, and each
         example fits into a row of `max_len` tokens.
 
     Raises:
@@ -149,9 +152,9 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
         return cutter.single_texts(options.cross_documents)
     if options.objective == "nsp" and len(cutter.documents) < 2:
         raise ValueError(
-            "Next-sentence pairs need at least two documents, because the false ones come from "
-            f"another document. Received: {len(cutter.documents)}. Separate the documents of the "
-            "corpus by blank lines or put them in files of their own."
+            "Next-sentence pairs need at least two documents, because a false pair is made of "
+            f"two. Received: {len(cutter.documents)}. Separate the documents of the corpus with "
+            "blank lines, or put each document in its own file."
         )
     if options.objective == "nsp":
         chunks, to_pairs = cutter.split_chunks(), cutter.complete
@@ -165,10 +168,10 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
 
 
 class _Cutter:
-    """Cuts the documents of one epoch. A chunk is some successive sentences of a document.
+    """Cuts the documents of one epoch. A chunk is a run of consecutive sentences of a document.
 
-    Loops over sentences read the offsets as memoryviews (`.data`), which give Python's own integers
-    ten times as fast as NumPy's, and draw random numbers from blocks.
+    For speed, loops over sentences read the offsets as memoryviews (`.data`), which return Python
+    integers ten times as fast as NumPy indexing does, and draw random numbers in blocks.
     """
 
     def __init__(self, store: TokenStore, options: ExampleOptions, epoch: int) -> None:
@@ -179,24 +182,24 @@ class _Cutter:
         self._random = np.random.default_rng((options.seed, epoch, _STREAM))
         self._draw = _uniforms(self._random).__next__
         self._short_seq_prob = options.short_seq_prob
-        # For tokens: of both texts of a pair, or of single texts each with its [SEP].
+        # Tokens available for both texts of a pair, or for single texts including their [SEP].
         self._room = options.max_len - (NUM_SPECIALS if options.are_pairs else 1)
 
     def _target(self) -> int:
-        """Return the tokens that the next example aims at: the room, or sometimes fewer."""
+        """Return the target length of the next example in tokens: the full room, or less."""
         if self._short_seq_prob and self._draw() < self._short_seq_prob:
             return _SHORTEST + int(self._draw() * (self._room - _SHORTEST + 1))
         return self._room
 
     def split_chunks(self) -> Iterator[tuple[int, ...]]:
-        """Cut documents into chunks and these into A and B, for next-sentence prediction.
+        """Cut documents into chunks and split these into A and B, for next-sentence prediction.
 
         Yields:
             The index in `documents`; the first sentence of A; the sentence after A; the sentence
-            after B, or -1 if B is to come from another document; the tokens the pair aims at.
+            after B, or -1 if B must come from a different document; the target length of the pair.
         """
         offsets, bounds, draw = self._offsets, self._bounds, self._draw
-        owed = 0  # chunks of one sentence that have drawn "next"
+        owed = 0  # number of single-sentence chunks that have drawn "next"
         for owner, document in enumerate(self.documents):
             first, stop = bounds[document], bounds[document + 1]
             while first < stop:
@@ -216,7 +219,7 @@ class _Cutter:
                 first = end if is_next else a_stop
 
     def complete(self, chunks: np.ndarray) -> np.ndarray:
-        """Make pairs of split chunks: find the missing texts B and truncate."""
+        """Convert split chunks to pairs: draw the missing texts B and truncate."""
         offsets = self._store.sentence_offsets
         owner, a_first, a_stop, b_stop, target = chunks.T
         is_next = b_stop >= 0
@@ -234,7 +237,7 @@ class _Cutter:
         """Draw sentences from documents other than `owner`, with about `wanted` tokens each.
 
         Returns:
-            The first sentence and the one after the last, at least one and of one document.
+            The first sentence and the sentence after the last: at least one, all of one document.
         """
         offsets, random = self._store.sentence_offsets, self._random
         other = random.integers(len(self.documents) - 1, size=len(owner))
@@ -261,7 +264,7 @@ class _Cutter:
                 first = end
 
     def swap_half(self, chunks: np.ndarray) -> np.ndarray:
-        """Make pairs of halved chunks: swap the parts of half of them and truncate."""
+        """Convert halved chunks to pairs: swap the parts of half of them and truncate."""
         stops = self._store.sentence_offsets[chunks]
         in_order = self._random.random(len(chunks)) < 0.5
         columns = np.where(in_order[:, None], [0, 1], [1, 0])
@@ -276,7 +279,7 @@ class _Cutter:
         return np.stack([starts[:, 0], ends[:, 0], starts[:, 1], ends[:, 1], labels], axis=1)
 
     def single_texts(self, cross_documents: bool) -> Examples:
-        """Cut documents into texts of full sentences, for masked tokens alone."""
+        """Cut documents into texts of full sentences, for masked language modeling only."""
         if cross_documents:
             self.documents = self._random.permutation(self.documents)
         offsets, bounds = self._offsets, self._bounds
@@ -291,12 +294,12 @@ class _Cutter:
                 sentence = max(last, begin)
                 text_end = offsets[sentence]
                 if text_end <= start and len(texts) == 2 * splits[-1]:
-                    text_end = start + room - 1  # cut a sentence that is longer than a row
+                    text_end = start + room - 1  # split a sentence that is longer than a row
                 if text_end > start:
                     texts.extend((start, text_end))
                     room -= text_end - start + 1
                     start = text_end
-                if start < end or not cross_documents:  # the rest needs a row of its own
+                if start < end or not cross_documents:  # the remaining text needs a new row
                     splits.append(len(texts) // 2)
                     room = self._target()
         if len(texts) > 2 * splits[-1]:
@@ -309,11 +312,11 @@ class _Cutter:
 def truncate(
     starts: np.ndarray, ends: np.ndarray, room: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shorten the ranges `(pairs, 2)` of A and B until both fit into `room` tokens.
+    """Shorten the ranges `(pairs, 2)` of A and B until each pair fits into `room` tokens.
 
-    Removing tokens one by one from the longer text (from B if they are equal) leaves the lengths
-    computed here. Each token is removed from the front or the back with equal probability, so the
-    number removed from the front is binomial.
+    The lengths are those that remain after removing tokens one by one from the longer text (from B
+    if both are equally long). Each token is removed from the front or the back with equal
+    probability, so the number removed from the front is binomial.
     """
     a, b = (ends - starts).T
     kept_b = np.minimum(b, np.maximum(room - a, room // 2))
@@ -324,6 +327,6 @@ def truncate(
 
 
 def _uniforms(random: np.random.Generator) -> Iterator[float]:
-    """Yield numbers in [0, 1), drawn in blocks: one at a time costs twenty times as much."""
+    """Yield numbers in [0, 1), drawn in blocks because single draws take twenty times as long."""
     while True:
         yield from random.random(4096).tolist()

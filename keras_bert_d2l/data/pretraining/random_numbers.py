@@ -1,26 +1,26 @@
-"""Random numbers for masking that depend on a row's key, not on its place in a batch.
+"""Random numbers for masking that depend on a row's key, not on its position in a batch.
 
-TensorFlow's own generators take one seed for a whole tensor, so the numbers of a row would change
-with the rows beside it. Here the number is a hash of the key, the stream and a counter.
+TensorFlow's own generators take one seed for the entire tensor, so the numbers of a row would
+depend on the other rows. Here, each number is a hash of the key, the stream and a counter.
 """
 
 import numpy as np
 import tensorflow as tf
 
-# Each kind of decision draws from a stream of its own, so that none repeats another's numbers.
+# Each kind of decision has its own stream, so no two decisions share random numbers.
 CHOICE, UNIT_LENGTH, COUNT, REPLACEMENT = (stream << 32 for stream in range(4))
 
 
 def uniform(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
-    """Return random numbers in [0, 1), by the hash function of SplitMix64.
+    """Return random numbers in [0, 1), computed with the hash function of SplitMix64.
 
     Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
 
     Args:
         keys: int64 `(B,)`, one random key per row.
         stream: One of the streams above.
-        index: int32 `(N,)` or `(B, N)`, which numbers of the stream to return. A row gets the same
-            number for the same index in both forms.
+        index: int32 `(N,)` or `(B, N)`, the indices of the numbers in the stream. A row gets the
+            same number for the same index in both forms.
 
     Returns:
         float64 `(B, N)`.
@@ -30,5 +30,6 @@ def uniform(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, np.uint64(shift)))
         bits *= np.uint64(factor)
-    # A float64 holds the upper 53 bits. SplitMix64's last step changes only the lower ones.
+    # A float64 has room for the upper 53 bits. SplitMix64's last step, which only changes the
+    # lower 33 bits, is omitted.
     return tf.cast(tf.bitwise.right_shift(bits, np.uint64(11)), tf.float64) * 2.0**-53

@@ -1,10 +1,10 @@
-"""The split of documents into a training part and a held-out part."""
+"""Split documents into a training part and a held-out part."""
 
 import numpy as np
 
 
 def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> np.ndarray:
-    """Return the documents of one part of the text.
+    """Return the indices of the documents in one part of the split.
 
     Args:
         hashes: uint64 `(N,)`, `TokenStore.document_hashes`.
@@ -12,7 +12,7 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
         held_out: Share of documents to hold out, in (0, 1): those with the smallest hashes.
 
     Returns:
-        Indices of documents, ascending.
+        Document indices in ascending order.
 
     Raises:
         ValueError: An argument is out of range, or a part would have fewer than two documents.
@@ -24,11 +24,11 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
     if not 0 < held_out < 1:
         raise ValueError(f"`held_out` must be between 0 and 1. Received: held_out={held_out!r}.")
     count = min(max(2, round(held_out * len(hashes))), len(hashes) - 2)
-    is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # equal documents stay together
+    is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # identical documents stay together
     if min(is_held_out.sum(), (~is_held_out).sum()) < 2:
         raise ValueError(
-            "Holding out documents needs at least two different ones on each side, because false "
-            f"pairs are made of two. Received: {len(hashes)} documents, "
+            "Holding out documents requires at least two different documents in each part, because "
+            f"a false pair is made of two. Received: {len(hashes)} documents, "
             f"{len(np.unique(hashes))} of them different. Use `split=None` or more text."
         )
     return np.flatnonzero(is_held_out == (split == "held_out"))

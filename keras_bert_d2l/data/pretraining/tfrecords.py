@@ -1,10 +1,10 @@
-"""Read and write the TFRecord files of pretraining examples that google's BERT uses.
+"""Read and write the TFRecord files of pretraining examples that Google's BERT uses.
 
-google-research/bert's create_pretraining_data.py writes them and run_pretraining.py reads them. The
-Model Garden's scripts do the same, with new names for two of the features. The masks in such a file
-are the same in every epoch.
+In google-research/bert, create_pretraining_data.py writes them and run_pretraining.py reads them.
+The Model Garden's scripts use the same format, with different names for two of the features. The
+masks are part of the file, so they are the same in every epoch.
 
-B: batch size, T: tokens in a row, P: predicted positions.
+B: batch size, T: tokens per row, P: predicted positions per row.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ from keras_bert_d2l.types import PathLike
 
 _TOKENS, _SEGMENTS, _MASK = "input_ids", "segment_ids", "input_mask"
 _POSITIONS, _IDS, _WEIGHTS = "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"
-_NEXT = "next_sentence_labels"  # 0: B is the next sentence, 1: it is not; ours are the reverse
-_NEW_NAMES = {_TOKENS: "input_word_ids", _SEGMENTS: "input_type_ids"}  # the Model Garden's
+_NEXT = "next_sentence_labels"  # 0: B is the next sentence, 1: it is not; our labels are reversed
+_NEW_NAMES = {_TOKENS: "input_word_ids", _SEGMENTS: "input_type_ids"}  # in the Model Garden
 _SHUFFLED = 10_000  # examples in the shuffle buffer
-_FILES_AT_ONCE = 8  # read in turns when they are shuffled
+_FILES_AT_ONCE = 8  # number of files interleaved when shuffling
 _WRITTEN_AT_ONCE = 64
 
 _Features = dict[str, tuple[str, tf.io.FixedLenFeature]]
@@ -62,19 +62,19 @@ def read_tfrecords(
     seed: int | None = None,
     drop_remainder: bool = True,
 ) -> tf.data.Dataset:
-    r"""Read pretraining examples that google's or the Model Garden's script wrote, for `fit`.
+    r"""Read batches for `fit` from the TFRecord files of Google's or the Model Garden's script.
 
-    The lengths T and P are those of the first example, and all examples must have them. Files
-    without next-sentence labels give batches without `nsp`.
+    T and P are taken from the first example and must be the same in all examples. Files without
+    next-sentence labels give batches without `nsp`.
 
     Args:
         source: A file, a pattern such as `"examples/*.tfrecord"`, or a list of these.
         batch_size: Rows per batch, B.
-        vocab_size: Size of the vocabulary the files were made with. Reading fails at an id that is
-            not below it.
-        epochs: Passes over the files. None: without end.
-        seed: None: keep the order of the files. A number: shuffle the files, and the examples
-            within a buffer of 10,000, with this random seed.
+        vocab_size: Size of the vocabulary the files were made with. Reading fails if an id is
+            outside the vocabulary.
+        epochs: Passes over the files. None: endless.
+        seed: None: keep the order of the files. A number: random seed for shuffling the files, and
+            the examples within a buffer of 10,000.
         drop_remainder: Whether to drop the rows that do not fill a batch.
 
     Returns:
@@ -85,7 +85,7 @@ def read_tfrecords(
 
     Raises:
         FileNotFoundError: A file does not exist.
-        ValueError: A file does not hold such examples, or `batch_size` is too small.
+        ValueError: A file does not contain such examples, or `batch_size` is too small.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -127,15 +127,15 @@ def write_tfrecords(
 ) -> int:
     r"""Write pretraining examples with static masks, for other programs.
 
-    The file has the format of google-research/bert's create_pretraining_data.py. It appears when
-    it is complete. The examples are shuffled within each pass over the text.
+    The file has the format of google-research/bert's create_pretraining_data.py. It only
+    appears once it is complete. The examples are shuffled within each pass over the text.
 
     Args:
         store: The tokenized corpus.
         tokenizer: The tokenizer the store was built with.
         path: The file to write.
-        dupe_factor: Passes over the text, each with new pairs and new masks.
-        seed: Random seed, at least 0. Pass k holds the examples of an epoch of
+        dupe_factor: Number of passes over the text, each with new pairs and new masks.
+        seed: Random seed, at least 0. Pass k contains the examples of epoch 0 of
             `pretraining_dataset(seed=seed + k)`.
         **options: Further arguments of `pretraining_dataset` that define an example, such as
             `max_len`, `num_predictions`, `masking`, `split` and `held_out`.
@@ -144,7 +144,7 @@ def write_tfrecords(
         The number of examples written.
 
     Raises:
-        ValueError: An option is out of range, or the format cannot express such examples.
+        ValueError: An option is out of range, or the format does not support such examples.
         OSError: The file cannot be written, or the disk is full.
 
     Example:
@@ -179,15 +179,15 @@ def _paths(source: PathLike | Sequence[PathLike]) -> list[str]:
     for name in [os.fspath(name) for name in names]:
         found = [name] if os.path.isfile(name) else sorted(glob.glob(name))
         if not found:
-            raise FileNotFoundError(f"No file has the name or matches the pattern {name!r}.")
+            raise FileNotFoundError(f"No file matches {name!r}.")
         paths += found
     if not paths:
-        raise ValueError("`source` must name a file. Received: an empty list.")
+        raise ValueError("`source` must name at least one file. Received: an empty list.")
     return paths
 
 
 def _features(path: str) -> _Features:
-    """Return the stored name and the length of each of google's features in the first example."""
+    """Return the stored name and the length of each of Google's features in the first example."""
     example = tf.train.Example()
     try:
         for record in tf.data.TFRecordDataset(path).take(1):
@@ -207,7 +207,7 @@ def _features(path: str) -> _Features:
             features[name] = stored, tf.io.FixedLenFeature((length,), dtype)
         elif name != _NEXT:
             raise ValueError(
-                f"{path!r} must hold pretraining examples with the features of google's BERT. "
+                f"{path!r} must contain pretraining examples with the features of Google's BERT. "
                 f"Received: no {name!r} in the first example, but {sorted(found) or 'nothing'}."
             )
     return features
@@ -222,7 +222,7 @@ def _parse(batch: tf.Tensor, features: _Features, vocab_size: int) -> Batch:
         is_inside = tf.reduce_all((found[name] >= 0) & (found[name] < limit))
         tf.debugging.Assert(is_inside, [f"{name} must be from 0 to {limit - 1}"])
     is_padding_last = tf.sequence_mask(valid_lens, num_tokens, tf.int32) == found[_MASK]
-    tf.debugging.Assert(tf.reduce_all(is_padding_last), [f"{_MASK} must be ones and then zeros"])
+    tf.debugging.Assert(tf.reduce_all(is_padding_last), [f"{_MASK} must be ones followed by zeros"])
     labels = {"mlm": found[_IDS]}
     weights = {"mlm": parsed[features[_WEIGHTS][0]]}
     if _NEXT in found:
@@ -247,8 +247,8 @@ def _examples(
     for features, labels, weights in batches.as_numpy_iterator():
         if features.keys() != {"tokens", "segments", "valid_lens", "pred_positions"}:
             raise ValueError(
-                "The TFRecord files of google's BERT hold one example per row. Received: options "
-                f"that make rows with {', '.join(features)}; do not pack rows."
+                "The TFRecord files of Google's BERT contain one example per row. Received: "
+                f"options that give rows with {', '.join(features)}. Do not use rows='packed'."
             )
         is_real = np.arange(features["tokens"].shape[1]) < features["valid_lens"][:, None]
         columns = {
@@ -261,7 +261,7 @@ def _examples(
         }
         if "nsp" in labels:
             columns[_NEXT] = 1 - labels["nsp"][:, None]
-        # The empty rows that complete the last batch have nothing to predict.
+        # The empty rows that fill up the last batch have no predictions.
         for row in np.flatnonzero(weights["mlm"].any(axis=1)):
             yield _example({name: column[row] for name, column in columns.items()})
 
@@ -277,11 +277,11 @@ def _example(values: dict[str, np.ndarray]) -> tf.train.Example:
 
 @contextlib.contextmanager
 def _write_errors(path: PathLike) -> Iterator[None]:
-    """Turn TensorFlow's errors while writing into an `OSError` that names the file."""
+    """Convert TensorFlow's write errors to an `OSError` that names the file."""
     try:
         yield
     except tf.errors.OpError as error:
         raise OSError(
-            f"Could not write {os.fspath(path)!r}: {error.message}. The folder needs write "
-            "permission and free space."
+            f"Could not write {os.fspath(path)!r}: {error.message}. Check that the folder "
+            "is writable and has free space."
         ) from error

@@ -1,4 +1,4 @@
-"""pretraining_dataset: the content of batches, their reproducibility, and rejected arguments."""
+"""pretraining_dataset: content and reproducibility of batches, and rejected arguments."""
 
 import hashlib
 import math
@@ -38,7 +38,7 @@ def dataset(text):
 
 
 def arrays(batches):
-    """Every batch as one flat list of arrays."""
+    """Return every batch as one flat list of arrays."""
     return [[array.numpy() for array in tf.nest.flatten(batch)] for batch in batches]
 
 
@@ -51,7 +51,7 @@ def assert_same(batches, others):
 
 
 def unmasked(features, labels, weights):
-    """The tokens before they were corrupted."""
+    """Return the tokens before corruption."""
     tokens = features["tokens"].numpy().copy()
     row, slot = np.nonzero(weights["mlm"].numpy())
     tokens[row, features["pred_positions"].numpy()[row, slot]] = labels["mlm"].numpy()[row, slot]
@@ -121,14 +121,12 @@ def test_only_predicted_positions_are_corrupted(dataset):
     ("max_len", "given", "num_predictions"),
     [(128, None, 19), (50, None, 8), (5, None, 1), (32, 3, 3)],
 )
-def test_there_are_as_many_predictions_as_a_full_row_needs(
-    dataset, max_len, given, num_predictions
-):
+def test_there_are_enough_predictions_for_a_full_row(dataset, max_len, given, num_predictions):
     features, _, _ = dataset(max_len=max_len, num_predictions=given).element_spec
     assert features["pred_positions"].shape == (8, num_predictions)
 
 
-def test_an_epoch_holds_every_pair_once(text, dataset):
+def test_an_epoch_contains_every_pair_once(text, dataset):
     pairs = make_examples(text.store, ExampleOptions(max_len=32, seed=4), epoch=0)
     expected = [
         (*range(a_start, a_end), *range(b_start, b_end))
@@ -145,7 +143,7 @@ def test_an_epoch_holds_every_pair_once(text, dataset):
     assert sorted(found) == sorted(expected)
 
 
-def test_the_last_batch_is_completed_with_rows_of_weight_0(text, dataset):
+def test_the_last_batch_is_filled_up_with_rows_of_weight_0(text, dataset):
     num_pairs = len(make_examples(text.store, ExampleOptions(max_len=32), epoch=0))
     assert num_pairs % 8
     batches = list(dataset(drop_remainder=False))
@@ -166,7 +164,7 @@ def test_the_number_of_steps_is_known(dataset, drop_remainder):
     assert three.cardinality() == 3 * one.cardinality() == len(list(three))
 
 
-def test_every_epoch_has_equally_many_full_batches(dataset):
+def test_every_epoch_has_the_same_number_of_full_batches(dataset):
     # Some of these epochs have fewer pairs than epoch 0, some have more.
     for _, _, weights in dataset(epochs=30):
         assert weights["nsp"].numpy().all()
@@ -219,13 +217,13 @@ def test_no_batch_is_left_after_the_last_step(dataset):
     assert not list(dataset(epochs=3, first_step=3 * steps))
 
 
-def test_skipping_steps_is_free(dataset):
+def test_skipping_steps_takes_no_time(dataset):
     features, _, _ = next(iter(dataset(epochs=None, first_step=10**12)))
     assert features["tokens"].shape == (8, 32)
 
 
 @pytest.mark.parametrize("first_step", [0, 40, 10**6, 10**12])
-def test_resuming_makes_at_most_two_epochs(dataset, monkeypatch, first_step):
+def test_resuming_builds_at_most_two_epochs(dataset, monkeypatch, first_step):
     made = []
 
     def counting(*arguments, epoch):
@@ -325,7 +323,7 @@ def test_the_dataset_can_be_distributed_over_two_devices(dataset):
     np.testing.assert_array_equal(rows, np.concatenate(expected))
 
 
-def test_held_out_documents_never_train(text, dataset):
+def test_held_out_documents_are_never_in_the_training_part(text, dataset):
     documents = {}
     for split in ("train", "held_out"):
         documents[split] = set()
@@ -348,20 +346,20 @@ def test_the_split_does_not_depend_on_the_order_of_documents():
     assert sorted([*held_out, *rest]) == list(range(1000))
 
 
-def test_equal_documents_are_on_the_same_side_of_the_split():
+def test_identical_documents_are_in_the_same_part_of_the_split():
     hashes = np.array([9, 1, 3, 1, 1, 7], np.uint64)
     assert split_documents(hashes, "held_out", 0.01).tolist() == [1, 3, 4]
     assert split_documents(hashes, "train", 0.01).tolist() == [0, 2, 5]
 
 
 @pytest.mark.parametrize("hashes", [[1], [1, 2, 3], [1, 1, 1, 1, 2], [1, 1, 1, 1]])
-def test_a_split_with_one_document_on_a_side_is_rejected(hashes):
-    with pytest.raises(ValueError, match="at least two different ones on each side.*split=None"):
+def test_a_split_with_one_document_in_a_part_is_rejected(hashes):
+    with pytest.raises(ValueError, match="at least two different documents in each.*split=None"):
         split_documents(np.array(hashes, np.uint64), "train", 0.05)
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.001, 0.5, 0.999])
-def test_a_split_has_at_least_two_documents_on_each_side(held_out):
+def test_a_split_has_at_least_two_documents_in_each_part(held_out):
     hashes = np.arange(10, dtype=np.uint64)
     if held_out == 0:
         with pytest.raises(ValueError, match="between 0 and 1"):
@@ -378,7 +376,7 @@ def test_a_split_has_at_least_two_documents_on_each_side(held_out):
         ({"epochs": 0}, "`epochs` must be an integer of at least 1"),
         ({"seed": -1}, "`seed` must be an integer of at least 0"),
         ({"first_step": -1}, "`first_step` must be an integer of at least 0"),
-        ({"first_step": 10_000}, r"`first_step` must be at most \d+: 1 epochs of \d+ steps"),
+        ({"first_step": 10_000}, r"`first_step` must be at most \d+, the .* 1 epochs of \d+ steps"),
         ({"num_predictions": 33}, "between 1 and max_len=32"),
         ({"num_predictions": 0}, "between 1 and max_len=32"),
         ({"max_len": 4}, "`max_len` must be an integer of at least 5"),
@@ -386,13 +384,13 @@ def test_a_split_has_at_least_two_documents_on_each_side(held_out):
         ({"split": "train", "held_out": 1.5}, "between 0 and 1. Received: held_out=1.5"),
         ({"masking": "words"}, "`strategy` must be one of"),
         ({"objective": "mlm"}, "`objective` must be one of 'nsp', 'sop', 'none'"),
-        ({"cross_documents": True}, "`cross_documents` is for objective='none'"),
+        ({"cross_documents": True}, "`cross_documents` requires objective='none'"),
         ({"short_seq_prob": 1.5}, "`short_seq_prob` must be between 0 and 1"),
         ({"rows": "square"}, "`rows` must be one of 'padded', 'packed', 'bucketed'"),
         ({"max_examples": 0}, "`max_examples` must be an integer of at least 1"),
         ({"shard": (2, 2)}, "an index from 0 to count - 1"),
         ({"batch_size": 50, "shard": (0, 2)}, r"fewer than one batch.*shard=\(0, 2\)"),
-        ({"batch_size": 1000}, r"makes \d+ rows, fewer than one batch.*batch_size=1000"),
+        ({"batch_size": 1000}, r"only \d+ rows, fewer than one batch.*batch_size=1000"),
     ],
 )
 def test_the_error_for_an_argument_out_of_range_names_it(dataset, settings, message):
@@ -406,7 +404,7 @@ def test_one_document_is_not_enough_for_next_sentence_pairs(make_store):
         pretraining_dataset(text.store, text.tokenizer, **SETTINGS)
 
 
-def test_a_store_with_another_vocabulary_is_rejected(text, words):
+def test_a_store_with_a_different_vocabulary_is_rejected(text, words):
     with pytest.raises(ValueError, match="built with a different vocabulary"):
         pretraining_dataset(text.store, words(3), **SETTINGS)
 
@@ -427,7 +425,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def row_digests(batches, first_step=0):
-    """A digest of each row, by (step, place in the batch)."""
+    """Return a digest of each row, by (step, position in the batch)."""
     digests = {}
     for step, batch in enumerate(arrays(batches), first_step):
         for row in range(len(batch[0])):
@@ -438,7 +436,7 @@ def row_digests(batches, first_step=0):
 
 @pytest.mark.slow
 @every_kind
-def test_shards_side_by_side_equal_one_worker(dataset, kind):
+def test_concatenated_shards_equal_one_worker(dataset, kind):
     expected = row_digests(dataset(batch_size=8, epochs=2, **KINDS[kind]))
     assert len(set(expected.values())) > 0.95 * len(expected)
     for count in (2, 4):
@@ -471,7 +469,7 @@ def test_the_batch_size_does_not_change_the_rows(dataset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drop_remainder", [True, False])
-def test_all_shards_have_equally_many_steps(dataset, drop_remainder):
+def test_all_shards_have_the_same_number_of_steps(dataset, drop_remainder):
     settings = {"batch_size": 3, "drop_remainder": drop_remainder}
     numbers = {int(dataset(shard=(n, 3), **settings).cardinality()) for n in range(3)}
     assert len(numbers) == 1
@@ -519,7 +517,7 @@ def test_swapped_texts_keep_their_segments(text, dataset):
             assert (a[-1] < b[0]) == in_order
 
 
-def test_packed_rows_hold_the_examples_of_padded_rows(text, dataset):
+def test_packed_rows_contain_the_examples_of_padded_rows(text, dataset):
     settings = {"short_seq_prob": 0.9, "batch_size": 2, "drop_remainder": False}
     padded, packed = set(), set()
     for features, labels, weights in dataset(**settings):
@@ -570,7 +568,7 @@ def test_examples_differ_from_epoch_to_epoch(text, objective):
         assert first.texts.tolist() != other.texts.tolist()
 
 
-def test_two_small_documents_make_ten_different_rows(tmp_path):
+def test_two_small_documents_give_ten_different_rows(tmp_path):
     s1, s2, s3, s4 = "the cat sat on the mat .", "the mat sat .", "dogs bark .", "cats sleep ."
     (tmp_path / "text.txt").write_text(f"{s1}\n{s2}\n\n{s3}\n{s4}\n")
     tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, *sorted({*f"{s1} {s2} {s3} {s4}".split()})]))

@@ -1,4 +1,4 @@
-"""mask_tokens: each strategy against plain NumPy, its statistics, and what it depends on."""
+"""mask_tokens: comparison with plain NumPy, statistics, and independence of the batch."""
 
 import bisect
 import itertools
@@ -34,7 +34,7 @@ BOUNDS = {
 
 
 def random_rows(num_rows, num_tokens, seed=0):
-    """Rows of every length, with special tokens at both ends and some inside."""
+    """Return rows of every length, with special tokens at both ends and some inside."""
     draw = np.random.default_rng(seed)
     tokens = draw.choice(WORDS, (num_rows, num_tokens))
     tokens = np.where(draw.random(tokens.shape) < 0.3, draw.choice(PIECES, tokens.shape), tokens)
@@ -65,7 +65,7 @@ def mask(tokens, valid_lens, num_predictions, keys=None, masking=None):
 
 
 def mask_row(tokens, length, key, masking, num_predictions):
-    """The masking of one row in plain NumPy, with the random draws of `mask_tokens`."""
+    """Mask one row in plain NumPy, with the random draws of `mask_tokens`."""
     ordinary = np.setdiff1d(ORDINARY, masking.exclude)
     candidates = [n for n in range(length) if tokens[n] in ordinary]
     count = min(num_predictions, plain_count(key, length, candidates, masking))
@@ -74,12 +74,12 @@ def mask_row(tokens, length, key, masking, num_predictions):
     corrupted, (mask_share, random_share, _) = tokens.copy(), masking.replace
     for position, unit in units.items():
         draw = uniform(key, REPLACEMENT, unit)
-        if draw < mask_share:  # 80 %: the mask token
+        if draw < mask_share:  # 80%: the mask token
             corrupted[position] = VOCAB.mask_id
-        elif draw < mask_share + random_share:  # 10 %: a random token
+        elif draw < mask_share + random_share:  # 10%: a random token
             choice = uniform(key, REPLACEMENT, position) * 2**21 % 1
             corrupted[position] = ordinary[int(choice * len(ordinary))]
-    return corrupted, list(units), tokens[list(units)]  # the other 10 % are kept
+    return corrupted, list(units), tokens[list(units)]  # the other 10% are kept
 
 
 def plain_count(key, length, candidates, masking):
@@ -93,7 +93,7 @@ def plain_count(key, length, candidates, masking):
 
 
 def plain_tokens(key, tokens, candidates, count, strategy):
-    """Floyd's sample of `count` candidates; each is a unit of its own."""
+    """Sample `count` candidates by Floyd's algorithm; each is its own unit."""
     chosen = []
     for i in range(count):
         last = len(candidates) - count + i
@@ -103,7 +103,7 @@ def plain_tokens(key, tokens, candidates, count, strategy):
 
 
 def plain_words(key, tokens, candidates, count, strategy):
-    """Units of words in random order, by position; a unit is named by its first position."""
+    """Choose units of words in random order; return the first position of the unit by position."""
     words = []
     for n in candidates:
         if tokens[n] in PIECES and words and words[-1][-1] == n - 1:
@@ -133,7 +133,7 @@ def plain_words(key, tokens, candidates, count, strategy):
 
 
 def uniform(key, stream, index):
-    """A number of a stream of a row's random numbers, by SplitMix64 in Python's integers."""
+    """Return a random number of a row's stream, computed by SplitMix64 with Python integers."""
     bits = int(key) + (int(index) + stream + 1) * 0x9E3779B97F4A7C15 & 2**64 - 1
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 2**64 - 1
     bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 2**64 - 1
@@ -145,14 +145,14 @@ def chi_square(observed, expected):
 
 
 def is_likely(statistic, degrees):
-    """Whether a chi-square statistic is within four standard deviations of its mean."""
+    """Return whether a chi-square statistic is within four standard deviations of its mean."""
     return statistic < degrees + 4 * np.sqrt(2 * degrees)
 
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("rate", "num_predictions"), [(0.15, 9), (0.4, 40)])
-def test_masking_equals_plain_numpy_for_the_same_draws(strategy, count, rate, num_predictions):
+def test_masking_equals_plain_numpy_with_the_same_draws(strategy, count, rate, num_predictions):
     masking = Masking(strategy, rate, (0.5, 0.3, 0.2), count, exclude=(int(WORDS[3]), 30))
     tokens, valid_lens = random_rows(100, 64)
     keys = random_keys(100)
@@ -238,7 +238,7 @@ def test_unused_predictions_do_not_change_the_first_token():
     np.testing.assert_array_equal(corrupted[untouched, 0], tokens[untouched, 0])
 
 
-def test_all_or_none_of_the_pieces_of_a_word_are_chosen():
+def test_a_word_is_chosen_with_all_its_pieces_or_not_at_all():
     tokens, valid_lens = random_rows(500, 64)
     for strategy in ("whole_word", "ngram", "span"):
         _, positions, _, weights = mask(tokens, valid_lens, 9, masking=Masking(strategy))
@@ -254,7 +254,7 @@ MANY = 8000
 
 
 def many(strategy, **options):
-    """Predictions of 8,000 rows of 128 tokens, a million in all, of which 100 are candidates."""
+    """Return the predictions of 8,000 rows of 128 tokens, 100 of which are candidates."""
     draw = np.random.default_rng(1)
     tokens = np.full((MANY, 128), VOCAB.unk_id)
     tokens[:, 20:120] = draw.choice(WORDS, (MANY, 100))
@@ -277,9 +277,9 @@ def test_every_candidate_is_equally_likely_to_be_chosen(strategy):
 
 @pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3), (1.0, 0.0, 0.0)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_shares_of_masked_random_and_kept_tokens_are_right(strategy, replace):
+def test_the_shares_of_masked_random_and_kept_tokens_are_as_configured(strategy, replace):
     positions, labels, replaced, is_real = many(strategy, replace=replace)
-    if strategy in ("ngram", "span"):  # one draw per unit: count its first token
+    if strategy in ("ngram", "span"):  # one draw per unit: count only its first token
         is_real[:, 1:] &= np.diff(positions, axis=1) > 1
     labels, replaced = labels[is_real], replaced[is_real]
     masked, drawn, kept = replace
@@ -325,7 +325,7 @@ def test_a_bernoulli_count_is_binomial(rate):
         ("span", [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)]),
     ],
 )
-def test_units_have_the_right_distribution_of_lengths(strategy, shares):
+def test_unit_lengths_have_the_documented_distribution(strategy, shares):
     positions, *_ = many(strategy, rate=0.09)  # 12 tokens: room for any first unit
     keys = random_keys(MANY)
     first_length = [
@@ -334,7 +334,7 @@ def test_units_have_the_right_distribution_of_lengths(strategy, shares):
     observed = np.bincount(first_length, minlength=len(shares) + 1)[1:]
     assert is_likely(chi_square(observed, MANY * np.array(shares)), len(shares) - 1)
     start = [20 + int(uniform(key, CHOICE, 0) * 100) for key in keys]
-    for row in range(500):  # so many words are chosen, up to the end of the text
+    for row in range(500):  # the words of the first unit are chosen, up to the end
         end = min(start[row] + first_length[row], 120)
         assert set(range(start[row], end)) <= set(positions[row])
 

@@ -1,4 +1,4 @@
-"""Packing loses no example, and a row holds its examples side by side."""
+"""Packing: no example is lost, and a row contains its examples one after another."""
 
 import dataclasses
 
@@ -56,7 +56,7 @@ def test_bucket_lengths_are_multiples_of_eight():
     order = bucket(lengths, batch_size=32, random=generator())
     sizes = bucket_lengths(lengths[order], batch_size=32, max_len=60)
     assert set(sizes) <= {8, 16, 24, 32, 40, 48, 56, 60}
-    assert (np.diff(sizes) < 0).any()  # not from the shortest to the longest
+    assert (np.diff(sizes) < 0).any()  # not sorted from shortest to longest
 
 
 def test_padding_share_counts_the_padding():
@@ -89,7 +89,7 @@ def lay(order, splits, are_pairs=True):
     )
 
 
-def test_examples_are_laid_out_side_by_side():
+def test_examples_are_laid_out_one_after_another():
     rows = lay([1, 0, 2, 3], [0, 3, 4])
     first, padding = [CLS, 95, 96, 97, 98, 99, SEP, 15, SEP], [PAD] * 21
     assert rows.tokens.tolist() == [
@@ -102,7 +102,7 @@ def test_examples_are_laid_out_side_by_side():
     assert rows.valid_lens.tolist() == [23, 3]
     assert rows.cls_positions.tolist() == [[0, 9, 17], [0, 0, 0]]
     assert rows.labels.tolist() == [[0, 1, 1], [0, 0, 0]]
-    assert rows.weights.tolist() == [[1, 1, 1], [0, 0, 0]]  # the last holds no text
+    assert rows.weights.tolist() == [[1, 1, 1], [0, 0, 0]]  # the last example has no text
 
 
 def test_a_row_does_not_depend_on_the_rows_before_it():

@@ -1,4 +1,4 @@
-"""make_examples: the laws of pairs and texts, on documents small enough to check by hand."""
+"""make_examples: properties of pairs and texts, on documents small enough to check by hand."""
 
 import random
 from types import SimpleNamespace
@@ -12,13 +12,13 @@ A_START, A_END, B_START, B_END, LABEL = range(5)
 
 
 def make_pairs(store, *, epoch=0, **options):
-    """Pairs as rows of five numbers: start and end of A, start and end of B, label."""
+    """Return pairs as rows of five numbers: start and end of A, start and end of B, label."""
     examples = make_examples(store, ExampleOptions(**options), epoch=epoch)
     return np.column_stack([examples.texts.reshape(-1, 4), examples.labels])
 
 
 def layout(lengths):
-    """What `make_examples` needs of a store: where sentences and documents begin."""
+    """Return the offsets of sentences and documents, all that `make_examples` needs of a store."""
     sentences = [length for document in lengths for length in document]
     return SimpleNamespace(
         num_documents=len(lengths),
@@ -51,7 +51,7 @@ def chi_square(observed, expected):
 
 
 def is_likely(statistic, degrees):
-    """Whether a chi-square statistic is within four standard deviations of its mean."""
+    """Return whether a chi-square statistic is within four standard deviations of its mean."""
     return statistic < degrees + 4 * np.sqrt(2 * degrees)
 
 
@@ -96,7 +96,7 @@ def test_without_truncation_b_begins_where_a_ends():
     np.testing.assert_array_equal(true[:, A_END], true[:, B_START])
 
 
-def test_every_sentence_is_used_once_as_a_or_as_true_b():
+def test_every_sentence_is_used_once_as_a_or_as_a_true_b():
     store = one_token_sentences(1, 2, 3, 50, 51, 52, 300)
     pairs = make_pairs(store, max_len=23, seed=1)
     used = np.zeros(store.sentence_offsets[-1], int)
@@ -115,7 +115,7 @@ def test_a_chunk_is_split_anywhere_between_two_sentences():
     assert is_likely(chi_square(observed, len(full) / 3), 2)
 
 
-def test_a_false_b_fills_the_row_with_whole_sentences():
+def test_a_false_b_fills_the_row_with_full_sentences():
     store = layout([[7] * 30] * 50)
     pairs = make_pairs(store, max_len=50)
     a, b = (pairs[:, end] - pairs[:, start] for start, end in ((0, 1), (2, 3)))
@@ -126,7 +126,7 @@ def test_a_false_b_fills_the_row_with_whole_sentences():
     np.testing.assert_array_equal(pairs[whole, B_END], last[whole])
 
 
-def test_a_false_b_comes_from_any_other_document_and_any_sentence():
+def test_a_false_b_starts_at_any_sentence_of_any_other_document():
     store = one_token_sentences(*[12] * 5)
     b_starts = np.concatenate(
         [
@@ -150,14 +150,14 @@ def test_half_of_the_pairs_are_true_even_with_chunks_of_one_sentence(share_of_lo
     assert pairs[:, LABEL].mean() == pytest.approx(0.5, abs=4 * sigma)
 
 
-def test_documents_of_one_sentence_make_false_pairs_only():
+def test_documents_of_one_sentence_give_only_false_pairs():
     pairs = make_pairs(layout([[5]] * 20), max_len=16)
     assert pairs[:, LABEL].tolist() == [0] * 20
     np.testing.assert_array_equal(pairs[:, A_START], np.arange(20) * 5)
 
 
 def trim(a, b, room):
-    """Remove tokens one by one from the longer text, as google's `truncate_seq_pair` does."""
+    """Remove tokens one by one from the longer text, as Google's `truncate_seq_pair` does."""
     while a + b > room:
         if a > b:
             a -= 1
@@ -181,7 +181,7 @@ def test_truncation_shortens_both_ends_with_equal_probability():
     starts = np.zeros((20_000, 2), int)
     new_starts, _ = truncate(starts, starts + np.array([2, 14]), 12, np.random.default_rng(0))
     assert (new_starts[:, 0] == 0).all()
-    observed = np.bincount(new_starts[:, 1], minlength=5)  # of four tokens
+    observed = np.bincount(new_starts[:, 1], minlength=5)  # of four removed tokens
     assert is_likely(chi_square(observed, 20_000 * np.array([1, 4, 6, 4, 1]) / 16), 4)
 
 
@@ -234,7 +234,7 @@ def test_half_of_the_ordered_pairs_are_swapped_within_their_document(max_len):
     assert lengths.sum(axis=1).max() == max_len - 3
 
 
-def test_without_truncation_ordered_pairs_cover_the_text():
+def test_without_truncation_ordered_pairs_cover_the_complete_text():
     pairs = make_pairs(one_token_sentences(*[500] * 4), objective="sop", max_len=23)
     ordered = np.where(pairs[:, [LABEL]] == 1, pairs[:, :4], pairs[:, [2, 3, 0, 1]])
     np.testing.assert_array_equal(ordered[:, 1], ordered[:, 2])
@@ -275,7 +275,7 @@ def test_short_examples_have_every_length(objective):
 
 
 def texts_of(store, *, epoch=0, **settings):
-    """Each example as a list of lists of tokens."""
+    """Return each example as a list of lists of tokens."""
     options = ExampleOptions(objective="none", **{"max_len": 12, **settings})
     examples = make_examples(store, options, epoch=epoch)
     texts = [list(range(start, end)) for start, end in examples.texts]
@@ -284,7 +284,7 @@ def texts_of(store, *, epoch=0, **settings):
     ], examples
 
 
-def test_a_text_holds_as_many_full_sentences_as_fit():
+def test_a_text_contains_as_many_full_sentences_as_fit():
     rows, examples = texts_of(layout([[4, 5, 3, 2], [1], [10]]))
     assert [[(t[0], t[-1] + 1) for t in row] for row in rows] == [
         [(0, 9)],
@@ -296,7 +296,7 @@ def test_a_text_holds_as_many_full_sentences_as_fit():
     assert examples.labels.tolist() == [0] * 4
 
 
-def test_a_sentence_longer_than_a_row_is_cut():
+def test_a_sentence_longer_than_a_row_is_split():
     rows, _ = texts_of(layout([[3, 25, 2]]))
     assert [len(text) for row in rows for text in row] == [3, 10, 10, 7]
 
@@ -314,7 +314,7 @@ def test_across_documents_a_row_continues_after_a_separator():
 @pytest.mark.parametrize("cross_documents", [True, False])
 @pytest.mark.parametrize("max_len", [3, 10, 64])
 @pytest.mark.parametrize("short_seq_prob", [0.0, 0.5])
-def test_texts_hold_every_token_once_and_fit(cross_documents, max_len, short_seq_prob):
+def test_texts_contain_every_token_once_and_fit_in_rows(cross_documents, max_len, short_seq_prob):
     store = random_layout(50, longest=20)
     settings = {"cross_documents": cross_documents, "short_seq_prob": short_seq_prob}
     rows, examples = texts_of(store, max_len=max_len, **settings)

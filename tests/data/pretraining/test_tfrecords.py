@@ -1,4 +1,4 @@
-"""Reading google's files of pretraining examples, and writing files in the same format."""
+"""Read Google's TFRecord files of pretraining examples, and write files in the same format."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def read(path, **options):
     return list(read_tfrecords(path, **options).as_numpy_iterator())
 
 
-def test_an_example_of_google_becomes_a_batch(tmp_path):
+def test_an_example_in_google_format_is_read_as_a_batch(tmp_path):
     rows = [ROW, {**ROW, "next_sentence_labels": [1]}]
     ((features, labels, weights),) = read(write(tmp_path / "a.tfrecord", rows), batch_size=2)
     assert features["tokens"].tolist() == [ROW["input_ids"]] * 2
@@ -59,7 +59,7 @@ def test_new_feature_names_and_files_without_next_sentence_labels_are_read(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"split": "train", "held_out": 0.3, "num_predictions": 2}])
-def test_the_written_examples_are_those_of_the_pipeline(make_store, tmp_path, options):
+def test_the_written_examples_equal_those_of_the_pipeline(make_store, tmp_path, options):
     text = make_store([[5, 7, 3, 9, 4]] * 30)
     options |= {"max_len": 24}
     path = tmp_path / "examples" / "a.tfrecord"
@@ -112,10 +112,10 @@ def test_files_are_read_in_order_or_shuffled_by_the_seed(tmp_path):
         ({"input_ids": [2, 7, 10, 3, 9, 3, 0, 0]}, "input_ids must be from 0 to 9"),
         ({"masked_lm_ids": [-1, 0, 0]}, "masked_lm_ids must be from 0 to 9"),
         ({"masked_lm_positions": [8, 0, 0]}, "masked_lm_positions must be from 0 to 7"),
-        ({"input_mask": [0, 1, 1, 1, 1, 1, 1, 0]}, "input_mask must be ones and then zeros"),
+        ({"input_mask": [0, 1, 1, 1, 1, 1, 1, 0]}, "input_mask must be ones followed by zeros"),
     ],
 )
-def test_values_out_of_range_stop_the_reading(tmp_path, change, message):
+def test_values_out_of_range_raise_an_error(tmp_path, change, message):
     path = write(tmp_path / "a.tfrecord", [{**ROW, **change}])
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         read(path)
