@@ -1,4 +1,4 @@
-"""Encoding: token ids without padding, and label ids, for the rows of `TaskRows`.
+"""Encode task examples as token ids and label ids without padding, the fields of `TaskRows`.
 
 N: examples, R: rows (a long context gives several rows per example), B: texts tokenized together,
 T: tokens in a row.
@@ -24,7 +24,7 @@ _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf
 IGNORED = -100  # the label of a token or a row that the loss ignores
 _TEXTS_TOGETHER = 4096
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
-_WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds and makes encoding five times as fast
+_WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds, but makes encoding five times as fast
 _NO_WORD = -1
 _NO_ANSWER = (0, 0)
 
@@ -52,7 +52,7 @@ def encoded_texts(
 def encoded_words(
     examples: WordExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
 ) -> Fields:
-    """Encode texts that are split into words, one row each; a word's first token is labeled."""
+    """Encode texts split into words, one row each; the first token of a word gets its label."""
     check_max_len(max_len, 1)
     names, ids = _names_and_ids(examples, labels)
 
@@ -117,7 +117,7 @@ def encoded_questions(
     if examples.answers is not None:
         labels, num_lost = _without_lost_answers(examples, spans, owners)
         if num_lost:
-            dropped["no row has room for the whole answer, so it is not learned"] = num_lost
+            dropped["answer does not fit in any row, so it is not learned"] = num_lost
     return {
         "label_names": (),
         "tokens": tokens,
@@ -134,7 +134,7 @@ def encoded_questions(
 def _names_and_ids(
     examples: TextExamples | WordExamples, labels: Sequence[str] | None
 ) -> tuple[tuple[str, ...], np.ndarray | None]:
-    """Return the label names, and the label ids or the scores; None if they are unknown."""
+    """Return the label names, and the label ids or scores (None if unknown)."""
     if examples.task == "regress":
         return (), None if examples.labels is None else np.asarray(examples.labels, np.float32)
     if examples.labels is None:
@@ -145,7 +145,7 @@ def _names_and_ids(
 
 
 def _single_rows(tokens: np.ndarray, lengths: np.ndarray, full_lengths: np.ndarray) -> Fields:
-    """Return the fields that follow from the tokens if every example has one row."""
+    """Return the token fields of `TaskRows` for examples with one row each."""
     return {
         "tokens": tokens,
         "splits": splits(lengths),
@@ -158,7 +158,7 @@ def _single_rows(tokens: np.ndarray, lengths: np.ndarray, full_lengths: np.ndarr
 def _question_lengths(
     examples: QuestionExamples, tokenizer: Tokenizer, max_len: int, overlap: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
-    """Return the tokens of each question, which questions fit, and how many do not."""
+    """Return question lengths, the indices of questions that fit, and counts of the others."""
     (lengths,) = _in_parts(
         lambda chosen: (tokenizer.tokenize(tf.constant(examples.questions[chosen])).row_lengths(),),
         len(examples),
@@ -184,9 +184,9 @@ def _first_answer(examples: QuestionExamples, number: int) -> tuple[int, int]:
 def _without_lost_answers(
     examples: QuestionExamples, spans: np.ndarray, owners: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Return the spans to learn, and the number of answers that are in no row.
+    """Return the spans to learn, and the number of answers that do not fit in any row.
 
-    The rows of these answers are ignored: they must not be learned as "no answer".
+    The loss ignores the rows of these answers. Otherwise, they would be learned as "no answer".
     """
     has_answer = np.array([bool(answers) for answers in examples.answers or ()])
     is_found = np.bincount(owners, spans[:, 0] > 0, len(examples)) > 0
@@ -202,7 +202,7 @@ def _rows_of_windows(
     contexts: tf.Tensor,
     answers: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """Return the rows of B questions; the answers are characters of the contexts `(B, 2)`."""
+    """Return the rows of B questions; `answers (B, 2)` are character ranges of the contexts."""
     windows = tokenizer.windows(questions, contexts, max_len, overlap)
     spans = tokenizer.answer_spans(windows, answers[:, 0], answers[:, 1])
     return (*_unpadded(windows), spans, windows["rows"])
@@ -229,17 +229,17 @@ def _in_parts(
 
 
 def _unpadded(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return tokens without padding, the length of each row, and where its second text begins."""
+    """Return tokens without padding, the length of each row, and the start of its second text."""
     lengths = batch["valid_lens"]
     seconds = lengths - tf.reduce_sum(batch["segments"], axis=1)
     return _ragged(batch["tokens"], lengths), lengths, seconds
 
 
 def _ragged(rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Return the values of rows `(B, T)` without their padding, in one row."""
+    """Return the values of rows `(B, T)` without their padding, concatenated."""
     return tf.boolean_mask(rows, tf.sequence_mask(lengths, tf.shape(rows)[1]))
 
 
 def splits(lengths: np.ndarray) -> np.ndarray:
-    """Return where rows of the given lengths begin in one row of all, and where the last ends."""
+    """Return the start of each row in the concatenated rows, and the end of the last row."""
     return np.append(0, np.cumsum(lengths, dtype=np.int64))

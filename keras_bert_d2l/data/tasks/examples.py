@@ -18,7 +18,7 @@ Label: TypeAlias = str | float | tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskExamples:
-    """The fields that the examples of all tasks share.
+    """Base class of task examples, with the fields that all tasks share.
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
@@ -27,8 +27,8 @@ class TaskExamples:
         sha256: Checksum of that file, or of the files of the folder.
         columns: Names of the columns that were read, by role: `"text"`, `"text_b"`, `"label"`,
             `"id"`.
-        dropped: Number of unusable examples of the file, by reason.
-        first_dropped: Place of the first unusable example in the file, by reason.
+        dropped: Number of unusable examples in the file, by reason.
+        first_dropped: Location of the first unusable example in the file, by reason.
 
     Raises:
         ValueError: The sequences have different lengths, or the task is unknown.
@@ -83,13 +83,13 @@ class TaskExamples:
         return tuple(names)
 
     def label_counts(self) -> Counter[str]:
-        """Return how often each label occurs; empty for scores and answers."""
+        """Return the number of occurrences of each label; empty for scores and answers."""
         return Counter()
 
     def subset(self, indices: Iterable[int]) -> Self:
         """Return the examples at the given positions, in the given order.
 
-        `dropped`, which belongs to the file, is kept.
+        `dropped` describes the file, so it stays the same.
         """
         chosen = [int(index) for index in indices]
         fields: dict[str, Any] = {
@@ -112,7 +112,7 @@ class TaskExamples:
         return digest.hexdigest()
 
     def dropped_in_words(self) -> list[str]:
-        """Return one line for each reason for which examples were dropped, most frequent first."""
+        """Return one line per reason for dropped examples, most frequent reason first."""
         return [
             f"{count:,} dropped: {reason}"
             + (f" (first: {self.first_dropped[reason]})" if reason in self.first_dropped else "")
@@ -127,8 +127,8 @@ class TextExamples(TaskExamples):
     Args:
         texts: N texts.
         texts_b: The second text of each pair; None for single texts.
-        labels: A name per text; for `"regress"` a number per text; for texts with any number of
-            labels a tuple of names per text. None if they are unknown.
+        labels: One name per text; for `"regress"`, one number per text; for multi-label texts, one
+            tuple of names per text. None if they are unknown.
         task: `"classify"` or `"regress"`.
         **kwargs: The fields of `TaskExamples`.
 
@@ -156,9 +156,9 @@ class TextExamples(TaskExamples):
         if self.task == "regress":
             _check_labels(self, _is_number, "a number")
         elif self.multi_label:
-            _check_labels(self, _are_names, "a tuple of strings, the names of its labels")
+            _check_labels(self, _are_names, "a tuple of strings (the label names)")
         else:
-            _check_labels(self, lambda label: isinstance(label, str), "a string, its name")
+            _check_labels(self, lambda label: isinstance(label, str), "a string (the label name)")
 
     @property
     def multi_label(self) -> bool:
@@ -204,7 +204,7 @@ class WordExamples(TaskExamples):
                     f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
                     f"{how_many(len(labels), 'label')} in example {name!r}."
                 )
-        _check_labels(self, _are_names, "a tuple of strings, one name per word")
+        _check_labels(self, _are_names, "a tuple of strings, one label name per word")
 
     def label_counts(self) -> Counter[str]:
         return Counter(label for labels in self.labels or () for label in labels)
@@ -212,7 +212,7 @@ class WordExamples(TaskExamples):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer: a part of a text.
+    """An answer, which is a span of a text.
 
     Attributes:
         text: The answer.
@@ -237,13 +237,13 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionExamples(TaskExamples):
-    """Questions about texts that may hold the answers.
+    """Questions about contexts that may contain the answers.
 
     Args:
         questions: N questions.
         contexts: The text that each question is about.
-        titles: The article that each context is from, if known.
-        answers: The correct answers to each question; empty if the context holds none. None if
+        titles: The title of the article that each context is from, if known.
+        answers: The correct answers to each question; empty if the context has none. None if
             they are unknown.
         **kwargs: The fields of `TaskExamples`.
 
@@ -286,7 +286,7 @@ class QuestionExamples(TaskExamples):
 
 
 def names_of(label: Label) -> tuple[str, ...]:
-    """Return the names that a label consists of; empty for a score."""
+    """Return the names in a label; empty for a score."""
     if isinstance(label, str):
         return (label,)
     return tuple(label) if isinstance(label, tuple | list) else ()
@@ -312,12 +312,12 @@ def _check_labels(
 
 
 def how_many(count: int, noun: str) -> str:
-    """Return a number with its noun, `"1 example"` or `"1,000 examples"`."""
+    """Format a count with its noun: `"1 example"` or `"1,000 examples"`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def stands_in(answer: Answer, context: str) -> bool:
-    """Return whether the context has the answer at its position."""
+    """Return whether the answer is at its position in the context."""
     return (
         bool(answer.text.strip())
         and answer.start >= 0

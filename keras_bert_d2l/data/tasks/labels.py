@@ -1,4 +1,4 @@
-"""Label names and label ids: the names a model learns, and the id of each example's labels.
+"""Label names of a model, and label ids of examples.
 
 N: examples, C: labels.
 """
@@ -9,31 +9,32 @@ import numpy as np
 
 from keras_bert_d2l.data.tasks.examples import Label, TextExamples, WordExamples, how_many, names_of
 
-_SHOWN = 12  # labels in an error
+_SHOWN = 12  # maximum number of labels in an error message
 
 
 def check_label_names(
     examples: TextExamples | WordExamples, labels: Sequence[str] | None, at_least: int
 ) -> tuple[str, ...]:
-    """Return the label names of a model for these examples.
+    """Return the label names of a model, after checking the examples against them.
 
     Args:
         examples: Examples with labels.
         labels: The names; by default those of the examples.
-        at_least: The number of names needed.
+        at_least: The minimum number of names.
 
     Raises:
-        ValueError: There are too few names, a name is repeated, or an example has another label.
+        ValueError: There are too few names, a name is repeated, or an example has an unknown
+            label.
     """
     names = examples.label_names if labels is None else tuple(labels)
     source = f"{examples.source!r} has" if examples.source else "the examples have"
     if len(set(names)) < len(names):
-        raise ValueError(f"`labels` must be different names. Received: {list(names)!r:.120}.")
+        raise ValueError(f"`labels` must not contain duplicates. Received: {list(names)!r:.120}.")
     if len(names) < at_least:
         found = f"only one label, {names[0]!r}" if names else "none"
         raise ValueError(
-            f"There must be at least {at_least} different labels. Received: {source} {found}. Is "
-            "this the right column?"
+            f"There must be at least {at_least} different labels. Received: {source} {found}. "
+            "Check that this is the right column."
         )
     counts = examples.label_counts()
     unseen = sorted(set(counts) - set(names))
@@ -43,9 +44,9 @@ def check_label_names(
             for name, label in zip(examples.ids, examples.labels or (), strict=True)
             if not set(unseen).isdisjoint(names_of(label))
         )
-        remedy = "Train on examples that have every label, or remove these."
+        remedy = "Train on examples of every label, or remove these."
         if differ_in_capitals(unseen, names):
-            remedy = "They differ only in capitals: spell them alike in all files."
+            remedy = "They differ only in case: use the same spelling in all files."
         raise ValueError(
             f"The model's labels are {_listed(names)}. Received: {source} {_listed(unseen)} as "
             f"well ({how_many(sum(counts[name] for name in unseen), 'time')}), first in example "
@@ -58,8 +59,8 @@ def label_ids(examples: TextExamples | WordExamples, names: Sequence[str]) -> np
     """Return the ids of the labels.
 
     Returns:
-        int32 `(N,)`; for texts with any number of labels 1 and 0, `(N, C)`; for words the ids of
-        all words of all texts in one row.
+        int32 `(N,)`; for multi-label texts, multi-hot `(N, C)`; for words, the ids of the words of
+        all texts, concatenated.
     """
     ids: dict[Label, int] = {name: number for number, name in enumerate(names)}
     if isinstance(examples, WordExamples):
@@ -75,7 +76,7 @@ def label_ids(examples: TextExamples | WordExamples, names: Sequence[str]) -> np
 
 
 def differ_in_capitals(names: Iterable[str], known: Iterable[str]) -> bool:
-    """Return whether all names of labels are known except for their capitals."""
+    """Return whether all label names are known if case is ignored."""
     return {name.lower() for name in names} <= {name.lower() for name in known}
 
 

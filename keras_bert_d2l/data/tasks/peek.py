@@ -1,4 +1,4 @@
-"""Peek: what a model will see of the examples of a task, as text for a terminal."""
+"""Preview of task examples as the model sees them, as text for a terminal."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _Lines: TypeAlias = list[tuple[str | Text, str]]
 
-_MEASURED, _MEASURED_QUESTIONS = 200_000, 20_000  # examples; of more, every n-th is measured
+_MEASURED, _MEASURED_QUESTIONS = 200_000, 20_000  # maximum numbers of measured examples
 _SHOWN = 5
 _SHOWN_LABELS = 20
 _SHOWN_TOKENS = 120
@@ -41,9 +41,11 @@ def peek(
     overlap: int | None = None,
     batch_size: int = 32,
 ) -> str:
-    """Show what a model will see: labels, lengths, what is lost, and five encoded examples.
+    """Preview examples as the model sees them.
 
-    Lengths are measured on at most 200,000 evenly spaced examples (20,000 questions).
+    The preview has the label counts, the lengths in tokens, the numbers of dropped and truncated
+    examples, and five encoded examples. Lengths are measured on at most 200,000 evenly spaced
+    examples (20,000 questions).
 
     Args:
         examples: The examples.
@@ -53,7 +55,7 @@ def peek(
         batch_size: Batch size for which the padding is reported.
 
     Returns:
-        Text as wide as the terminal, with colors if the terminal has them.
+        Text as wide as the terminal, in color if the terminal supports it.
 
     Raises:
         ValueError: As in `TaskRows.encode`, but any labels are accepted.
@@ -71,10 +73,10 @@ def peek(
     is_long = isinstance(examples, QuestionExamples)
     step = -(-len(examples) // (_MEASURED_QUESTIONS if is_long else _MEASURED))
     measured = examples.subset(range(0, len(examples), step)) if step > 1 else examples
-    encoded = measured if is_long else measured.without_labels()  # any labels will do
+    encoded = measured if is_long else measured.without_labels()  # any labels are accepted
     rows = TaskRows.encode(encoded, tokenizer, max_len=max_len, overlap=overlap)
     source = os.path.basename(examples.source) or "the examples"
-    table = Table(title=Text(f"What the model will see of {source}"), show_header=False)
+    table = Table(title=Text(f"{source} as the model sees it"), show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
@@ -87,7 +89,7 @@ def peek(
     }
     for title, lines in groups.items():
         for number, (name, value) in enumerate(lines):
-            name = name if isinstance(name, Text) else Text(name)  # brackets are not markup
+            name = name if isinstance(name, Text) else Text(name)  # brackets are not read as markup
             table.add_row("" if number else title, name, Text(value))
         table.add_section()
     console = Console()
@@ -220,7 +222,7 @@ def _shown_examples(
 
 
 def _token(token: str, style: str = "") -> tuple[str, str]:
-    """Return a token with its style, which is faint for `[CLS]` and its like."""
+    """Return a token with its style, dimmed for special tokens such as `[CLS]`."""
     is_special = token.startswith("[") and token.endswith("]") and len(token) > 2
     return token, _FAINT if is_special else style
 
@@ -231,7 +233,7 @@ def _joined(tokens: Sequence[str]) -> Text:
 
 
 def _more(num_tokens: int) -> list[Text]:
-    """Return what is printed after the first tokens of an example, if there are more."""
+    """Return a note on the number of omitted tokens, if there are any."""
     number = num_tokens - _SHOWN_TOKENS
     return [Text(f"… and {how_many(number, 'more token')}", _FAINT)] if number > 0 else []
 
@@ -253,7 +255,7 @@ def _answered(tokens: Sequence[str], start: int, end: int, second: int) -> Text:
 
 
 def _tags(examples: WordExamples, rows: TaskRows, number: int, chosen: slice) -> list[str]:
-    """Return the label of each token: that of its word for a first token, and "" for others."""
+    """Return the label of each token: the label of a word for its first token, otherwise ""."""
     if examples.labels is None or rows.word_ids is None:
         return [""] * (chosen.stop - chosen.start)
     words = rows.word_ids[chosen].tolist()
@@ -264,7 +266,7 @@ def _tags(examples: WordExamples, rows: TaskRows, number: int, chosen: slice) ->
 
 
 def _tagged(tokens: Sequence[str], tags: Sequence[str], width: int) -> RenderableType:
-    """Return tokens with their tags below, in as many lines as they need."""
+    """Return tokens with their tags below, wrapped to `width`."""
     lines = [(Text(), Text())]
     for token, tag in list(zip(tokens, tags, strict=True))[:_SHOWN_TOKENS]:
         size = max(cell_len(token), cell_len(tag)) + 1

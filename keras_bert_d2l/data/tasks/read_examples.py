@@ -1,4 +1,4 @@
-"""Reading the examples of a task from a file of any supported format."""
+"""Read the examples of a task from a file in any supported format."""
 
 import os
 import pathlib
@@ -30,17 +30,19 @@ def read_examples(
     r"""Read the examples of a task from a file, which may be compressed (`.gz`, `.xz`).
 
     - `"classify"` and `"regress"` read tables: `.tsv` (quotes are part of the text), `.csv` (quotes
-      quote), and JSON (one object per line, or one list of objects). `"classify"` also reads
-      fastText lines of `__label__x text`, and a folder with one folder of `.txt` files per label.
+      enclose cells), and JSON (one object per line, or one list of objects). `"classify"` also
+      reads fastText lines of `__label__x text`, and a folder with one subfolder of `.txt` files per
+      label.
     - `"tag"` reads CoNLL-U, CoNLL (one word with its labels per line and a blank line after each
       sentence), and tables with lists of words and tags.
     - `"answer"` reads SQuAD 1.1 and 2.0, and tables with a question, a context and answers.
 
-    Columns are given by name or by number, from 1, for files without a header: `text=4, label=2`.
-    By default, columns with usual names are used ("text", "sentence", "premise" and "hypothesis",
-    "label", "score", "tags" and so on). Without a header, the one or two columns whose cells hold
-    spaces are the texts, if a single column is left for the labels. A file without labels gives
-    examples without labels. Unusable examples are counted by reason in `dropped` of the result.
+    Columns are given by name, or by number (from 1) for files without a header: `text=4, label=2`.
+    By default, columns with common names are used ("text", "sentence", "premise" and "hypothesis",
+    "label", "score", "tags" and so on). Without a header, the one or two columns whose cells
+    contain spaces are the texts, provided that at most one column remains for the labels. A file
+    without labels gives examples without labels. Unusable examples are counted by reason in the
+    field `dropped` of the result.
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
@@ -49,12 +51,12 @@ def read_examples(
         text_b: Column of the second text of each pair, or of the contexts.
         label: Column of the labels, scores, tags (for CoNLL-U a name such as `"UPOS"`) or answers.
             With `multi_label`, also several columns separated by commas, such as `"toxic,obscene"`,
-            that hold 1 or 0 for the label of their name.
-        id: Column of names for the examples; by default the line numbers. In a table with one word
+            each with 1 or 0 for the label that it is named after.
+        id: Column of example ids; by default, the line numbers. In a table with one word
             per row, a new sentence begins where the id changes or after an empty row.
         multi_label: Whether a text can have any number of labels, given as a list or a string.
         separator: Separator of the labels in such a string.
-        header: Whether the first row of a table holds column names. By default, this is detected.
+        header: Whether the first row of a table contains column names. Detected by default.
         labeled: True requires labels, False ignores them. By default, they are read if present.
 
     Returns:
@@ -63,7 +65,7 @@ def read_examples(
     Raises:
         FileNotFoundError: The file does not exist.
         ValueError: A column does not exist (the message lists the existing ones), labels are
-            missing, the file has another format, or it holds no usable example.
+            missing, the file has a different format, or it contains no usable example.
 
     Example:
 
@@ -90,13 +92,13 @@ def read_examples(
     options = ReadingOptions(task, text, text_b, label, id, multi_label, separator, header, labeled)
     examples = _read(path, options)
     if not len(examples):
-        empty = "it has no folders of text files" if path.is_dir() else "it only has a header"
+        empty = "it has no subfolders of text files" if path.is_dir() else "it only has a header"
         why = "; ".join(examples.dropped_in_words()) or empty
-        raise ValueError(f"{name!r} must hold at least one usable example. Received: {why}.")
+        raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:
         column = examples.columns.get("label")
         raise ValueError(
-            f"{name!r} must hold {_LABELS[task]}. Received: {how_many(len(examples), 'example')} "
+            f"{name!r} must have {_LABELS[task]}. Received: {how_many(len(examples), 'example')} "
             "without any" + (f"; the column {column!r} is empty." if column else ".")
         )
     return examples
@@ -106,7 +108,7 @@ def _read(path: pathlib.Path, options: ReadingOptions) -> TaskExamples:
     if path.is_dir():
         return folder_examples(path, options)
     if not path.exists():
-        raise FileNotFoundError(f"No file {os.fspath(path)!r}.")
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     file = read_file(path)
     if not file.text.strip():
         raise ValueError(f"{os.fspath(path)!r} is empty.")

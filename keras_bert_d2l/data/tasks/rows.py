@@ -1,9 +1,9 @@
-"""Rows: encoded examples of a task and their batches.
+"""`TaskRows`: encoded examples of a task, and batches of them.
 
-The examples are tokenized once and kept without padding. Each epoch orders the rows anew.
+The examples are tokenized once and stored without padding. The rows are shuffled in every epoch.
 
-N: examples, R: rows (a long context gives several rows per example), B: rows of a batch,
-T: tokens of its longest row, C: labels.
+N: examples, R: rows (a long context gives several rows per example), B: rows in a batch,
+T: tokens in its longest row, C: labels.
 """
 
 import dataclasses
@@ -31,10 +31,9 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskRows:
-    """Token ids and label ids of examples, made by `TaskRows.encode`.
+    """Token ids and label ids of examples, created by `TaskRows.encode`.
 
-    Values of tokens are stored end to end: row r has the values from `splits[r]` to
-    `splits[r + 1]`.
+    Per-token values of all rows are concatenated: row r is the slice `[splits[r] : splits[r + 1]]`.
 
     Attributes:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
@@ -43,18 +42,18 @@ class TaskRows:
         splits: int64 `(R + 1,)`.
         seconds: Position in each row at which the second text (segment 1) begins, or the length of
             the row if it has only one text, int32 `(R,)`.
-        labels: None if they are unknown. Otherwise label ids int32 `(R,)`; 1 and 0 int32 `(R, C)`
-            for texts with any number of labels; scores float32 `(R,)`; the label of each token
-            int32 `(splits[-1],)`; or the first and last token of each answer int32 `(R, 2)`. The
-            loss ignores labels of -100.
+        labels: None if they are unknown. Otherwise label ids, int32 `(R,)`; multi-hot labels, int32
+            `(R, C)`, for multi-label texts; scores, float32 `(R,)`; the label of each token, int32
+            `(splits[-1],)`; or the first and last token of each answer, int32 `(R, 2)`. The loss
+            ignores labels of -100.
         examples: The example that each row belongs to, ascending, int32 `(R,)`.
         full_lengths: Tokens of each example before truncation, int32 `(N,)`; 0 for an example
             without a row.
         word_ids: For `"tag"`, the word that each token belongs to, or -1 for special tokens, int32
             `(splits[-1],)`.
-        num_truncated: Number of examples that lost tokens; for questions, that have several rows.
+        num_truncated: Number of truncated examples; for questions, the number with several rows.
         num_words_cut: For `"tag"`, the number of words without a token: beyond `max_len`, or made
-            of characters that the tokenizer removes.
+            only of characters that the tokenizer removes.
         dropped: Number of examples without a row or without a label to learn, by reason.
         pad_id: Token id of the padding.
 
@@ -96,8 +95,8 @@ class TaskRows:
         """Tokenize examples.
 
         Pairs are truncated token by token, always at the end of the longer text. A long context
-        gives several rows, each with the whole question; rows that do not hold the whole answer
-        are labeled as having none, with the position 0 of the start token. If a question has
+        gives several rows, each with the complete question; rows that do not contain the complete
+        answer are labeled as having none, with the position 0 of `[CLS]`. If a question has
         several answers, the first one is learned.
 
         Args:
@@ -109,11 +108,11 @@ class TaskRows:
                 Defaults to a third of `max_len`.
 
         Raises:
-            ValueError: There is no example, a label is not among `labels`, there are fewer than
+            ValueError: There are no examples, a label is not among `labels`, there are fewer than
                 two labels, or `max_len` is too small.
         """
         if not len(examples):
-            raise ValueError(f"There is no example to learn from in {examples.source!r}.")
+            raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
         if isinstance(examples, WordExamples):
             fields = encoded_words(examples, tokenizer, labels, max_len)
         elif isinstance(examples, QuestionExamples):
@@ -136,7 +135,7 @@ class TaskRows:
         return np.diff(self.splits)
 
     def lost_in_words(self) -> list[str]:
-        """Return one line for each reason for which examples or words are not learned."""
+        """Return one line per reason for examples or words that are not learned."""
         lines = [f"{count:,} skipped: {reason}" for reason, count in self.dropped.items()]
         if self.num_words_cut:
             lines.append(f"{self.num_words_cut:,} words are truncated or have no token")
@@ -158,16 +157,16 @@ class TaskRows:
             batch_size: B. The last batch may be smaller.
             epoch: None keeps the order of the rows. A number shuffles them, in an order that
                 depends only on `seed` and `epoch`, so that each batch has rows of similar length.
-            seed: Seed of the order, at least 0.
+            seed: Random seed of the order, at least 0.
 
         Returns:
-            A dataset of known cardinality of `(features, labels)`, or of `features` if the labels
+            A dataset of `(features, labels)` with known cardinality, or of `features` if the labels
             are unknown. Features are `tokens` and `segments` `(B, T)` and `valid_lens` `(B,)`,
             int32. Labels are int32 `(B,)`, `(B, C)` or `(B, T)`, float32 `(B,)`, or
             `{"start": (B,), "end": (B,)}`, int32.
 
         Raises:
-            ValueError: A number is not an integer or too small.
+            ValueError: An argument is not an integer or is too small.
         """
         check_integer("batch_size", batch_size, 1)
         check_integer("seed", seed, 0)
@@ -189,7 +188,7 @@ class TaskRows:
         return order
 
     def _batch_function(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function from row numbers to a batch that runs without Python."""
+        """Return a function that builds the batch of given row indices with TensorFlow ops only."""
         splits = tf.constant(self.splits, tf.int64)
         tokens = tf.RaggedTensor.from_row_splits(self.tokens, splits, validate=False)
         seconds = tf.constant(self.seconds)

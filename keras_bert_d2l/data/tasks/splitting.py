@@ -1,4 +1,4 @@
-"""Training and development data: splitting the examples of one file, and comparing those of two."""
+"""Split examples into training and development data, and compare the two."""
 
 import dataclasses
 import hashlib
@@ -11,8 +11,8 @@ from keras_bert_d2l.data.tasks.examples import QuestionExamples, TaskExamples, h
 def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
     """Split examples into training and development data.
 
-    Texts are chosen by a hash, so the same data always give the same split and equal texts end up
-    on the same side. Questions about one article stay together.
+    Texts are chosen by a hash, so the same data always gives the same split, and identical texts
+    are in the same part. Questions about one article stay together.
 
     Args:
         examples: The examples.
@@ -20,8 +20,8 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
             text, and no label that the first part lacks.
 
     Returns:
-        The larger part and the held-out part. What was dropped from the file is only counted in
-        the first.
+        The remaining part and the held-out part. The dropped examples of the file are only counted
+        in the first.
 
     Raises:
         ValueError: There are too few different texts to hold out any.
@@ -41,7 +41,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     groups = [by_text[text] for text in sorted(by_text, key=_hash)]
     learned = examples.label_counts()
     held_out = _held_out(examples, groups, share * len(examples), learned)
-    if not held_out:  # every text occurs more often than that: hold out the rarest one
+    if not held_out:  # every text occurs more often than wanted: hold out the rarest one
         of_groups = (
             _held_out(examples, [group], len(group), learned) for group in sorted(groups, key=len)
         )
@@ -58,15 +58,15 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
 
 
 def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
-    """Raise a `ValueError` if one of the two holds pairs of texts and the other single texts."""
+    """Raise `ValueError` if one of the two contains pairs of texts and the other single texts."""
     of_train, of_dev = (
         "pairs of texts" if getattr(examples, "texts_b", None) else "single texts"
         for examples in (train, dev)
     )
     if of_train != of_dev:
         raise ValueError(
-            f"{dev.source or 'The development data'} must hold {of_train}, as the training data "
-            f"do. Received: {of_dev}. Read the same columns of both files, with or without "
+            f"{dev.source or 'The development data'} must contain {of_train}, like the training "
+            f"data. Received: {of_dev}. Read the same columns from both files, with or without "
             "`text_b`."
         )
 
@@ -74,7 +74,7 @@ def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
 def _held_out(
     examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: float, learned: Counter[str]
 ) -> set[int]:
-    """Return the numbers of about `wanted` examples, in whole groups.
+    """Return the indices of about `wanted` examples, taken as complete groups.
 
     A group is skipped if it would overshoot by more than it adds, leave no other example, or take
     the last example of a label. `learned` counts the labels of the remaining examples and is
@@ -95,7 +95,7 @@ def _held_out(
 
 
 def _texts(examples: TaskExamples) -> list[str]:
-    """Return the text that decides on which side each example goes; of questions the article."""
+    """Return the text that decides the part of each example; for questions, the article."""
     if isinstance(examples, QuestionExamples):
         titles = examples.titles or examples.contexts
         return [title or text for title, text in zip(titles, examples.contexts, strict=True)]

@@ -32,5 +32,5 @@ def test_labels_must_be_strings_or_numbers():
     for labels in (("0.5", "1"), (0.5, None), (True, False)):
         with pytest.raises(ValueError, match="'regress' must be a number"):
             TextExamples(task="regress", texts=texts, labels=labels)
-    with pytest.raises(ValueError, match=r"one name per word.*\[0, 3\] in example '0'"):
+    with pytest.raises(ValueError, match=r"one label name per word.*\[0, 3\] in example '0'"):
         WordExamples(words=[["a", "b"]], labels=[[0, 3]])

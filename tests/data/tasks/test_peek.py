@@ -34,7 +34,7 @@ def test_texts_are_shown_as_the_model_sees_them(tokenizer):
         first_dropped={"empty text": "line 7"},
     )
     shown = words_of(peek(examples, tokenizer, 10))
-    assert "What the model will see of pairs.tsv" in shown
+    assert "pairs.tsv as the model sees it" in shown
     assert "[yes] ████████████████████████ 1 (50.0%)" in shown
     assert "examples truncated to 10 tokens, longer text first 1 (50.0%)" in shown
     assert "maximum 13" in shown
@@ -43,7 +43,7 @@ def test_texts_are_shown_as_the_model_sees_them(tokenizer):
     assert "no (truncated) [CLS] a crane is fly ##ing [SEP] who ? [SEP]" in shown
 
 
-def test_tags_are_printed_below_the_first_token_of_their_word(tokenizer):
+def test_tags_are_printed_below_the_first_token_of_a_word(tokenizer):
     examples = WordExamples(
         words=(("a", "crane", "flying", "over"),), labels=(("DET", "NOUN", "VERB", "ADP"),)
     )
@@ -68,7 +68,7 @@ def test_answers_are_marked(tokenizer):
     assert "without an answer 1 (50.0%)" in shown
 
 
-def test_long_texts_are_shortened(tokenizer):
+def test_long_texts_are_abbreviated(tokenizer):
     examples = TextExamples(task="regress", texts=("a " * 200,), labels=(0.5,))
     shown = words_of(peek(examples, tokenizer, 512))
     assert "… and 82 more tokens" in shown
@@ -83,13 +83,13 @@ def test_long_texts_are_shortened(tokenizer):
     assert "… 61 tokens" in shown
 
 
-def test_examples_with_one_label_or_none_can_be_shown(tokenizer):
+def test_examples_with_a_single_label_or_without_labels_can_be_shown(tokenizer):
     shown = words_of(peek(TextExamples(texts=("a", "it"), labels=("x", "x")), tokenizer, 8))
     assert "2 (100.0%)" in shown
     assert "labels none" in words_of(peek(TextExamples(texts=("a", "it")), tokenizer, 8))
 
 
-def test_columns_and_the_share_of_each_of_several_labels_are_shown(tokenizer):
+def test_columns_and_label_shares_of_multi_label_examples_are_shown(tokenizer):
     examples = TextExamples(
         texts=("a crane", "the lake"),
         labels=(("x", "y"), ("x",)),

@@ -38,7 +38,7 @@ def test_compressed_files_are_decompressed(write):
         assert read_examples("classify", write(name, packed)).texts == ("a",)
 
 
-def test_files_that_cannot_be_read_are_refused(write):
+def test_files_that_cannot_be_read_are_rejected(write):
     bad_json = write("a.jsonl", '{"text": "a"}\n{"text": \n')
     with pytest.raises(ValueError, match="line 2: this is not JSON"):
         read_examples("classify", bad_json)
@@ -60,7 +60,7 @@ def test_files_that_cannot_be_read_are_refused(write):
         read_examples("classify", bad_json.with_name("none.tsv"))
     with pytest.raises(ValueError, match="`task` must be one of"):
         read_examples("cluster", bad_json)
-    with pytest.raises(ValueError, match="for the task 'tag'"):
+    with pytest.raises(ValueError, match="requires the task 'tag'"):
         read_examples("classify", write("g.conllu", "1\tI" + "\t_" * 8 + "\n"))
 
 

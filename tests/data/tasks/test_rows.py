@@ -22,7 +22,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def many(tokenizer):
-    """Rows of 103 texts of 1 to 20 words; example n has the label n % 2."""
+    """Return rows of 103 texts of 1 to 20 words; example n has the label n % 2."""
     lengths = np.random.default_rng(0).integers(1, 21, 103)
     words = [PIECES[n % 3] for n in range(20)]
     texts = tuple(" ".join(words[:length]) for length in lengths)
@@ -39,7 +39,7 @@ def one_batch(rows, **options):
     return next(iter(rows.batches(len(rows), **options)))
 
 
-def test_rows_equal_the_batches_of_the_tokenizer(tokenizer):
+def test_batches_equal_the_output_of_the_tokenizer(tokenizer):
     texts = ("a crane", "who is it ?", "the lake is flying over the lake")
     texts_b = ("it is flying .", "what", "a crane does")
     for examples in (
@@ -69,7 +69,7 @@ def test_truncated_examples_are_counted(tokenizer):
     np.testing.assert_array_equal(rows.full_lengths, [6, 12, 9])
 
 
-def test_an_epoch_holds_each_row_once(many):
+def test_an_epoch_contains_each_row_once(many):
     dataset = many.batches(8, epoch=0)
     assert int(dataset.cardinality()) == 13
     order = many._order(8, seed=0, epoch=0)
@@ -92,7 +92,7 @@ def test_batches_depend_only_on_seed_and_epoch(many):
         assert same.shape != other.shape or (same != other).any()
 
 
-def test_batches_are_padded_to_their_longest_row_and_padding_is_small(many):
+def test_batches_are_padded_to_their_longest_row_with_little_padding(many):
     num_places = 0
     for features, _ in many.batches(8, epoch=3):
         longest = int(max(features["valid_lens"]))
@@ -131,7 +131,7 @@ def test_every_kind_of_label_is_encoded(tokenizer):
     np.testing.assert_array_equal(labels, [1, 0, 1])
 
 
-def test_labels_that_cannot_be_learned_are_refused(tokenizer):
+def test_labels_that_cannot_be_learned_are_rejected(tokenizer):
     one = TextExamples(texts=("a", "a"), labels=("x", "x"), source="dev.tsv")
     with pytest.raises(ValueError, match="at least 2 different labels.*only one label, 'x'"):
         TaskRows.encode(one, tokenizer, max_len=8)
@@ -139,14 +139,14 @@ def test_labels_that_cannot_be_learned_are_refused(tokenizer):
     with pytest.raises(ValueError, match="labels are 'x', 'y'.*dev.tsv.*'new'.*example 'l2'"):
         TaskRows.encode(other, tokenizer, labels=("x", "y"), max_len=8)
     capitals = TextExamples(texts=("a", "a"), labels=("True", "False"))
-    with pytest.raises(ValueError, match="'False', 'True' as well.*only in capitals: spell"):
+    with pytest.raises(ValueError, match="'False', 'True' as well.*only in case: use"):
         TaskRows.encode(capitals, tokenizer, labels=("false", "true"), max_len=8)
     tags = WordExamples(words=(("a", "is"),), labels=(("O", "B"),))
     with pytest.raises(ValueError, match="'B'.*example '0'"):
         TaskRows.encode(tags, tokenizer, labels=("O", "I"), max_len=8)
-    with pytest.raises(ValueError, match="must be different names"):
+    with pytest.raises(ValueError, match="must not contain duplicates"):
         TaskRows.encode(tags, tokenizer, labels=("O", "O"), max_len=8)
-    with pytest.raises(ValueError, match="There is no example"):
+    with pytest.raises(ValueError, match="There are no examples"):
         TaskRows.encode(one.subset([]), tokenizer, max_len=8)
     with pytest.raises(ValueError, match="`max_len`"):
         TaskRows.encode(one, tokenizer, labels=("x", "y"), max_len=2)
@@ -165,7 +165,7 @@ def test_the_first_token_of_a_word_has_its_label(tokenizer):
         SEP,
     ]
     assert rows.word_ids.tolist() == [-1, 0, 1, 2, 2, 3, -1, -1, 1, 1, 2, -1]
-    assert rows.num_words_cut == 1  # has no visible character
+    assert rows.num_words_cut == 1  # the word without a visible character
     assert rows.num_truncated == 0
     assert set(found.numpy().ravel()[[0, 4]]) == {-100}
 
@@ -213,7 +213,7 @@ def test_a_long_context_is_split_into_rows(tokenizer):
     assert rows.labels[3].tolist() == [0, 0]
 
 
-def test_an_answer_that_fits_no_row_is_ignored_and_counted(tokenizer):
+def test_an_answer_that_does_not_fit_in_any_row_is_ignored_and_counted(tokenizer):
     long_answer = Answer("crane is flying over the lake", 2)  # 7 tokens
     examples = QuestionExamples(
         questions=("who ?", "who ?"),
@@ -224,10 +224,10 @@ def test_an_answer_that_fits_no_row_is_ignored_and_counted(tokenizer):
     assert (rows.labels[rows.examples == 0] == -100).all()
     assert (rows.labels[rows.examples == 1] >= 0).all()
     assert sum(rows.dropped.values()) == 1
-    assert "no row has room for the whole answer" in rows.lost_in_words()[0]
+    assert "answer does not fit in any row" in rows.lost_in_words()[0]
 
 
-def test_questions_that_leave_no_room_for_the_context_are_counted_or_refused(tokenizer):
+def test_questions_without_room_for_the_context_are_counted_or_rejected(tokenizer):
     examples = QuestionExamples(
         questions=("what is it over the lake ?", "who ?"),
         contexts=(CONTEXT, "it ."),

@@ -4,7 +4,7 @@ from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, W
 from keras_bert_d2l.data.tasks.splitting import split_examples
 
 
-def test_equal_texts_are_on_one_side_and_the_split_is_always_the_same():
+def test_identical_texts_stay_together_and_the_split_is_reproducible():
     texts = [f"text {n % 100}" for n in range(400)]
     examples = TextExamples(texts=texts, labels=["x", "y"] * 200)
     train, dev = split_examples(examples, 0.2)
@@ -15,7 +15,7 @@ def test_equal_texts_are_on_one_side_and_the_split_is_always_the_same():
     assert set(again.texts) == set(dev.texts)
 
 
-def test_questions_about_an_article_and_equal_sentences_stay_together():
+def test_questions_about_an_article_and_identical_sentences_stay_together():
     titles = [f"article {n // 10}" for n in range(200)]
     contexts = [f"context {n}" for n in range(200)]
     examples = QuestionExamples(questions=["?"] * 200, contexts=contexts, titles=titles)
@@ -29,7 +29,7 @@ def test_questions_about_an_article_and_equal_sentences_stay_together():
     assert not set(train.words) & set(dev.words)
 
 
-def test_too_few_examples_are_refused():
+def test_too_few_examples_are_rejected():
     few = TextExamples(texts=["a", "b"], labels=["x", "y"], source="f.tsv")
     with pytest.raises(ValueError, match=r"f\.tsv: 2 examples with 2 different texts are too"):
         split_examples(few, 1e-9)
@@ -46,7 +46,7 @@ def test_at_least_one_text_is_held_out_and_no_label_is_lost():
     assert len(dev) == 50
 
 
-def test_a_split_is_refused_if_every_example_has_a_label_of_its_own():
+def test_a_split_is_rejected_if_every_example_has_a_different_label():
     names = [f"{number}" for number in range(300)]
     unique = TextExamples(texts=names, labels=names)
     with pytest.raises(ValueError, match="300 examples with 300 different texts are too few"):
@@ -54,14 +54,14 @@ def test_a_split_is_refused_if_every_example_has_a_label_of_its_own():
 
 
 @pytest.mark.parametrize("count", [5, 11, 12, 20, 40, 399])
-def test_the_share_also_holds_for_few_examples(count):
+def test_the_share_is_also_respected_for_few_examples(count):
     texts = [f"text {number}" for number in range(count)]
     train, dev = split_examples(TextExamples(texts=texts, labels=["x"] * count), 0.1)
     assert len(dev) == round(count / 10 + 0.01)
     assert len(train) + len(dev) == count
 
 
-def test_a_text_that_occurs_too_often_is_skipped_and_one_text_always_remains():
+def test_a_text_that_occurs_too_often_is_skipped_and_at_least_one_text_remains():
     texts = ["the same"] * 50 + [f"text {number}" for number in range(50)]
     same = TextExamples(texts=texts, labels=["x"] * 100)
     assert len(split_examples(same, 0.1)[1]) == 10

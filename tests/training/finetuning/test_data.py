@@ -68,9 +68,9 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
     with pytest.raises(ValueError, match=r"dev\.tsv: the model has the labels"):
         prepare(model, TEXTS, other, options, print)
     pairs = TextExamples(texts=["a"], texts_b=["b"], labels=["x"], source="dev.tsv")
-    with pytest.raises(ValueError, match=r"dev\.tsv must hold single texts.*ived: pairs of"):
+    with pytest.raises(ValueError, match=r"dev\.tsv must contain single texts.*ived: pairs of"):
         prepare(model, TEXTS, pairs, options, print)
-    with pytest.raises(ValueError, match=r"f\.tsv must hold pairs of texts.*ived: single"):
+    with pytest.raises(ValueError, match=r"f\.tsv must contain pairs of texts.*ived: single"):
         prepare(model, pairs, TEXTS, options, print)
     with pytest.raises(ValueError, match="must both be examples"):
         prepare(model, TEXTS, lambda epoch: None, options, print)

@@ -1,18 +1,18 @@
-"""Values of table cells: conversion to strings, lists and whole numbers."""
+"""Convert table cells to strings and lists."""
 
 import ast
 import json
 import re
 from collections.abc import Sequence
 
-# A list as Python and NumPy write it: "['a', 'b']", "[3 7]". "[OTHER]" is a name.
+# A list in the notation of Python or NumPy: "['a', 'b']", "[3 7]". "[OTHER]" is a label name.
 _LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
 _ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
-_WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # as pandas writes 1 in a column with missing values
+_WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # how pandas writes 1 in a column with missing values
 
 
 def as_string(value: object) -> str:
-    """Return a cell as a string. Of JSON values, 1.0 is "1", true is "true" and null is ""."""
+    """Convert a cell to a string. The JSON values 1.0, true and null give "1", "true" and ""."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -30,12 +30,12 @@ def cell_string(row: Sequence[object], column: int | None) -> str:
 
 
 def without_point(text: str) -> str:
-    """Return "1" for "1.0", and any text that is not a whole number unchanged."""
+    """Remove the decimal point from whole numbers such as "1.0"; keep other text unchanged."""
     return text.partition(".")[0] if _WHOLE_NUMBER.fullmatch(text) else text
 
 
 def listed(value: object) -> list[object] | None:
-    """Return the items of a list, or of its text form in JSON, Python or NumPy; otherwise None."""
+    """Return the items of a list or of its text form (JSON, Python or NumPy), or else None."""
     if isinstance(value, list):
         return value
     text = value.strip() if isinstance(value, str) else ""

@@ -1,7 +1,8 @@
-"""Columns of a table: which ones hold the texts, the labels and the names of the examples.
+"""Find the columns of a table that contain the texts, the labels and the example ids.
 
-Columns are given by name or number, from 1. Without either, columns with usual names are used.
-Names match regardless of case, and " ", "-" and the capital of "reviewText" match "_".
+Columns are given by name, or by number from 1. Otherwise, columns with common names are used.
+Names match regardless of case, and "review text", "review-text" and "reviewText" match
+"review_text".
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ _TEXTS = (
     "text sentence content review comment comment_text review_text review_body tweet message "
     "utterance phrase document article body question headline title"
 )
-# The usual column names by task and role, the most usual first.
+# Common column names by task and role, the most common first.
 _USUAL = {
     ("classify", "text"): _TEXTS,
     ("classify", "label"): "label gold_label labels class class_index category sentiment emotion "
@@ -36,7 +37,7 @@ _USUAL = {
     ("answer", "label"): "answers answer answer_text text",
 }
 _IDS = "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#"
-# The usual names of two columns of texts; #1_string is from the Microsoft paraphrase corpus.
+# Common names of two text columns; #1_string is from the Microsoft paraphrase corpus.
 _PAIRS = tuple(
     pair.split("+")
     for pair in (
@@ -45,18 +46,18 @@ _PAIRS = tuple(
         "question+passage title+description title+content"
     ).split()
 )
-_LONGEST_NAME = 40  # characters of a column name
+_LONGEST_NAME = 40  # maximum number of characters in a column name
 _NAME = re.compile(r"[\w#.-]*")
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
-_SHOWN = 30  # characters of a cell in an error
-_NAMED = 8  # usual names in an error
-_SAMPLE = 1000  # rows used to tell texts from labels
+_SHOWN = 30  # maximum number of characters of a cell in an error message
+_NAMED = 8  # maximum number of common names in an error message
+_SAMPLE = 1000  # rows used to distinguish texts from labels
 _CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadingOptions:
-    """The options of `read_examples`, which documents them."""
+    """Options of `read_examples`, which documents them."""
 
     task: str
     text: Column | None = None
@@ -76,14 +77,14 @@ class ReadingOptions:
         return [column for column in columns if column is not None]
 
     def is_header(self, cells: Sequence[str]) -> bool:
-        """Return whether the first row of a table holds column names."""
+        """Return whether the first row of a table contains column names."""
         if self.header is not None:
             return self.header
         names = {_plain(cell) for cell in cells}
         given = {
             _plain(part) for one in self.given for part in _parts(one) if _number(part) is None
         }
-        if self.task == "tag":  # a usual name may also be a word of the first sentence
+        if self.task == "tag":  # a common name may also be a word of the first sentence
             if given:
                 return given <= names
             return all(names & set(_usual("tag", role)) for role in ("text", "label"))
@@ -95,7 +96,7 @@ class ReadingOptions:
             return True
         roles = (_usual(self.task, role) for role in ("text", "text_b", "label", "id"))
         known = set(itertools.chain(_TEXTS.split(), *_PAIRS, *roles))
-        # A single match may be data: the label "question" in front of a question.
+        # A single match may be data: the label "question" before a question.
         return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
 
 
@@ -103,7 +104,7 @@ class ReadingOptions:
 class Columns:
     """Positions of the columns in a table, from 0; None if there is no such column.
 
-    `flags` are columns of 1 and 0, one per label, that say whether a text has the label.
+    `flags` are columns of 1 and 0, one per label, that indicate whether a text has the label.
     """
 
     text: int
@@ -113,7 +114,7 @@ class Columns:
     flags: tuple[int, ...] = ()
 
     def named(self, table: Table) -> dict[str, str]:
-        """Return the name of each column in the table by its role."""
+        """Return the column names by role."""
         single = {"text": self.text, "text_b": self.text_b, "label": self.label, "id": self.id}
         names = {role: table.name(place) for role, place in single.items() if place is not None}
         return names | ({"label": ", ".join(map(table.name, self.flags))} if self.flags else {})
@@ -123,16 +124,17 @@ def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colum
     """Find the columns of a task in a table.
 
     Raises:
-        ValueError: A column that is named or needed does not exist.
+        ValueError: A given or required column does not exist.
     """
     likely = _likely_columns(table, options) if table.columns is None else None
     return likely or _Finder(file, table, options).find()
 
 
 def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
-    """Return the columns of a table without names if there is only one likely choice.
+    """Return the columns of a table without a header if there is only one likely choice.
 
-    One or two columns, in which most cells hold a space, are texts, next to one column of labels.
+    One or two columns in which most cells contain a space are texts. At most one other column
+    remains, which contains labels.
     """
     if options.given or options.task not in ("classify", "regress"):
         return None
@@ -143,7 +145,7 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
     for place, cells in enumerate(columns):
         is_text = 2 * sum(" " in cell.strip() for cell in cells) > len(rows)
         (texts if is_text else others).append(place)
-    # A first row in which no cell holds a space may be a header.
+    # A first row in which no cell contains a space may be a header.
     may_be_header = not any(" " in cell.strip() for cell in table.first)
     if len(texts) not in (1, 2) or len(others) > 1 or may_be_header:
         return None
@@ -153,14 +155,14 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
     labels = columns[others[0]]
     if options.task == "regress":
         are_labels = all(map(_NUMBER.fullmatch, labels))
-    else:  # labels are repeated, names of examples are not
+    else:  # labels are repeated, example ids are not
         are_labels = 2 * len(set(labels)) <= len(labels)
     return Columns(texts[0], text_b, others[0]) if are_labels else None
 
 
 @dataclasses.dataclass(frozen=True)
 class _Finder:
-    """Finds the columns of a table by the names or numbers given, or by their usual names."""
+    """Finds the columns of a table by the given names or numbers, or by common names."""
 
     file: TextFile
     table: Table
@@ -188,7 +190,7 @@ class _Finder:
         return self._needed("text"), self._one("text_b")
 
     def _flags(self) -> tuple[int, ...]:
-        """Return several columns of labels, whose names or numbers have commas between them."""
+        """Return the label columns if several are given, separated by commas."""
         given = self.options.label
         if self.options.task != "classify" or given in (self.table.columns or ()):
             return ()
@@ -204,7 +206,7 @@ class _Finder:
             return 0  # one text per line
         usual = _usual(self.options.task, role)
         listed = ", ".join(usual[:_NAMED]) + (", ..." if len(usual) > _NAMED else "")
-        why = f": none has a usual name ({listed})" if has_names else ""
+        why = f": none has a common name ({listed})" if has_names else ""
         raise ValueError(
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}{why}. "
             f"{self._what_exists()}"
@@ -218,7 +220,7 @@ class _Finder:
         names = self._plain_names()
         usual = _usual(self.options.task, role)
         if role == "id" and self.table.ids:
-            usual = []  # the "ID" of CoNLL-U numbers words
+            usual = []  # the column "ID" of CoNLL-U contains word numbers
         places = (self._only(role, names, name) for name in usual if name in names)
         return next((place for place in places if place not in besides), None)
 
@@ -238,7 +240,7 @@ class _Finder:
         )
 
     def _only(self, role: str, names: Sequence[str], name: str) -> int:
-        """Return the position of a name, which no other column may have."""
+        """Return the position of the column with a name, which must be unique."""
         places = [place for place, one in enumerate(names, 1) if one == name]
         if len(places) > 1:
             raise ValueError(
@@ -252,16 +254,16 @@ class _Finder:
         return [_plain(name) for name in self.table.columns or ()]
 
     def _what_exists(self) -> str:
-        """Return what the error messages say about the columns of the table."""
+        """Describe the columns of the table for an error message."""
         if self.table.columns is not None:
             return f"Its columns are {', '.join(map(repr, self.table.columns))}."
         first = self.table.first
         if len(first) == 1:
-            separators = "commas, semicolons, bars or tabs"
+            separators = "commas, semicolons, pipes or tabs"
             if self.table.ids:
                 separators = "tabs or spaces"
             elif self.file.suffix != ".csv":
-                separators = "tabs (or by commas, semicolons or bars if its name ends in .csv)"
+                separators = "tabs (or commas, semicolons or pipes if the name ends in .csv)"
             return (
                 f"Its first line is a single column, {first[0]!r:.{_SHOWN}}. Columns must be "
                 f"separated by {separators}."
@@ -279,7 +281,7 @@ def _usual(task: str, role: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Return a column name in the form in which names are compared."""
+    """Normalize a column name for comparison."""
     return _CAPITAL.sub("_", name.strip()).lower().replace(" ", "_").replace("-", "_")
 
 
@@ -289,12 +291,12 @@ def _option(role: str) -> str:
 
 
 def _parts(column: Column | None) -> list[str]:
-    """Return the columns that one string names, with commas between them."""
+    """Split a string of column names separated by commas."""
     return [] if column is None else [part.strip() for part in str(column).split(",")]
 
 
 def _number(column: Column) -> int | None:
-    """Return the number that a column is given by, or None."""
+    """Return the number of a column that is given by number, or else None."""
     if isinstance(column, int):
         return column
     return int(column) if column.isdecimal() else None

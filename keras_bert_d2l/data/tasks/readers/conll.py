@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from keras_bert_d2l.data.tasks.readers.tables import Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
-DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # of CoNLL-2003 and -2012
+DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # in CoNLL-2003 and -2012
 _CONLLU_COLUMNS = tuple("ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split())
 _GLOBAL_COLUMNS = "# global.columns ="  # the first line of CoNLL-U Plus
 _CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
-_NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # the ids of a range "1-2" and of an empty node "1.1"
+_NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # a multiword-token range "1-2" or an empty node "1.1"
 _SENTENCE_ID = re.compile(r"#\s*(?:sent_id|id)\b\s*=?\s*(\S+)")
 
 
@@ -26,7 +26,7 @@ def is_conllu(file: TextFile) -> bool:
 def read_conllu(file: TextFile) -> Table:
     """Read the syntactic words of a CoNLL-U file; a row without cells ends each sentence.
 
-    Ranges such as 1-2, the spelling of two words in one, and empty nodes are left out.
+    Multiword-token ranges such as 1-2 and empty nodes are skipped.
 
     Raises:
         ValueError: A line has too few or too many columns.
@@ -57,7 +57,7 @@ def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
     """Read a file with one word and its labels per line; a row without cells ends each sentence.
 
     Columns are separated by tabs, or by spaces in a line without tabs. Comments are lines at the
-    beginning of a sentence that start with "#" and have fewer or more columns than words have.
+    beginning of a sentence that start with "#" and do not have the number of columns of a word.
     """
     lines = file.lines()
     counts = Counter(len(_cells(line)) for line in lines if line.strip())
@@ -81,9 +81,9 @@ def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
 def _content_lines(
     lines: Sequence[str], is_comment: Callable[[str], bool]
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the number of each line, the id of its sentence, and the line; "" ends a sentence.
+    """Yield the number, the sentence id and the text of each line; "" ends a sentence.
 
-    A sentence without an id in a comment is named by the number of its first line.
+    The id of a sentence is given in a comment; otherwise, it is the number of its first line.
     """
     id, in_sentence = "", False
     for number, line in enumerate([*lines, ""], 1):
@@ -100,7 +100,7 @@ def _content_lines(
 
 
 def _cells(line: str) -> list[str]:
-    """Return the columns of a line. Other white space than tabs and spaces may be in a word."""
+    """Split a line into columns at tabs or spaces. Other whitespace may be part of a word."""
     if "\t" in line:
         return [cell.strip(" ") for cell in line.rstrip("\t").split("\t")]
     return line.strip(" ").split(" ") if "  " not in line else re.split(" +", line.strip(" "))

@@ -1,4 +1,4 @@
-"""Questions about texts with their answers, from SQuAD 1.1, SQuAD 2.0, MRQA or a table."""
+"""Read questions, contexts and answers from SQuAD 1.1, SQuAD 2.0, MRQA or a table."""
 
 import ast
 import contextlib
@@ -18,11 +18,11 @@ from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 _Json: TypeAlias = Any  # a parsed JSON value
 
-_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, as text
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # a NumPy array as text
 
 
 class _Question(NamedTuple):
-    """A question as a file has it. `answers` is None if they are unknown."""
+    """A question as read from a file. `answers` is None if they are unknown."""
 
     id: str
     place: str
@@ -36,7 +36,7 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
     """Read a SQuAD file, or a table with one question per row.
 
     Raises:
-        ValueError: The file has another format, or a column does not exist.
+        ValueError: The file has a different format, or a column does not exist.
     """
     questions, columns = _read(file, options)
     has_answers = any(question.answers is not None for question in questions)
@@ -73,7 +73,7 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
 
 
 def _read(file: TextFile, options: ReadingOptions) -> tuple[list[_Question], dict[str, str]]:
-    """Return the questions of a file, and the names of the columns of a table."""
+    """Return the questions of a file, and for a table its column names by role."""
     if file.text.lstrip().startswith("{"):
         records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
         articles = records[0].get("data") if len(records) == 1 else None
@@ -126,7 +126,7 @@ def _table_questions(table: Table, columns: Columns) -> Iterator[_Question]:
 
 
 def _from_cell(cell: object, start: str) -> _Json:
-    """Return the answers in a cell: JSON or its form in Python, or the text of one answer."""
+    """Parse the answers in a cell: JSON, a Python literal, or the text of one answer."""
     if not isinstance(cell, str) or not cell.strip():
         return cell
     if (items := listed(cell)) is not None:
@@ -140,7 +140,7 @@ def _from_cell(cell: object, start: str) -> _Json:
 
 
 def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
-    """Return answers given as a list, as in SQuAD, or as an object of lists, as in tables."""
+    """Parse answers given as a list, as in SQuAD, or as an object of lists, as in tables."""
     if isinstance(found, Mapping):
         texts, starts = found.get("text") or (), found.get("answer_start") or ()
         if isinstance(texts, str):
@@ -156,10 +156,10 @@ def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
 
 
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
-    """Return an answer at its stated position, or at the only place where it occurs, or at -1."""
+    """Return an answer with its given position, that of its only occurrence, or -1."""
     text = as_string(item.get("text"))
     start = without_point(as_string(item.get("answer_start", item.get("start"))).strip())
-    if item.get("char_spans"):  # of MRQA; the last character is included
+    if item.get("char_spans"):  # MRQA; the end is inclusive
         first, last = item["char_spans"][0]
         return Answer(context[first : last + 1], first)
     if start.removeprefix("-").isdecimal():

@@ -1,8 +1,8 @@
-"""Tables: rows and named columns of TSV, CSV, JSON and fastText files.
+"""Read TSV, CSV, JSON and fastText files as tables with rows and named columns.
 
-In a TSV file quotes are part of the text. In a CSV file they quote; it may be separated by commas,
-semicolons, bars or tabs (with tabs, quotes only quote if they surround whole cells). JSON is one
-object per line, or one list of objects. A fastText line is `__label__x text`.
+In a TSV file, quotes are part of the text. In a CSV file, quotes enclose cells, and the delimiter
+may be a comma, semicolon, pipe or tab (with tabs, quotes only count if they enclose complete
+cells). JSON is one object per line, or one list of objects. A fastText line is `__label__x text`.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 _SEPARATED = (".csv", ".tsv")
 _DELIMITERS = ",;|"
-# A whole cell in quotes between tabs: two quotes with a tab between them are in two cells.
+# A quoted cell between tabs. Two quotes with a tab between them belong to two cells.
 _QUOTED = re.compile(r'"(?<![^\t\n]")[^"\t]*(?:""[^"\t]*)*"(?=[\t\r\n]|\Z)')
 _SAMPLE = 50  # lines used to detect the delimiter
-_SHOWN = 60  # characters of a line in an error
-_SHOWN_KEYS = 6  # keys of a JSON object in an error
+_SHOWN = 60  # maximum number of characters of a line in an error message
+_SHOWN_KEYS = 6  # maximum number of keys in an error message
 _FASTTEXT = "__label__"
 _FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
 # NaN is not JSON, but Python writes it for a missing value.
@@ -33,13 +33,13 @@ _JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows of cells.
+    """A table of cells.
 
     Attributes:
         columns: The names of the columns; None if there is no header.
         rows: The cells of each row. A row may have fewer or more cells than there are columns.
-        lines: The line on which each row begins, from 1.
-        first: The column names, or without a header the cells of the first row.
+        lines: The number of the line at which each row begins, from 1.
+        first: The column names, or the cells of the first row if there is no header.
         ids: The sentence id of each row, for formats whose rows are always single words.
     """
 
@@ -50,19 +50,19 @@ class Table:
     ids: Sequence[str] = ()
 
     def name(self, column: int) -> str:
-        """Return the name of a column, or without a header its number, from 1."""
+        """Return the name of a column, or its number (from 1) if there is no header."""
         return str(column + 1) if self.columns is None else self.columns[column]
 
 
 def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
-    """Read a table, whose format is detected from the file's name and its beginning.
+    """Read a table. Its format is detected from the file name and the first characters.
 
     Args:
         file: The file.
-        has_header: Returns whether the first row of a CSV or TSV file holds column names.
+        has_header: Returns whether the first row of a CSV or TSV file contains column names.
 
     Raises:
-        ValueError: The file does not have the format that its name or its beginning indicates.
+        ValueError: The file does not have the detected format.
     """
     beginning = file.text[:1024].lstrip()
     if is_json_name(file) or (file.suffix not in _SEPARATED and beginning.startswith(("{", "[{"))):
@@ -85,7 +85,7 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
 
 
 def is_json_name(file: TextFile) -> bool:
-    """Return whether a file is JSON by its name."""
+    """Return whether the name of a file indicates JSON."""
     return file.suffix in (".json", ".jsonl", ".ndjson")
 
 
@@ -99,7 +99,7 @@ def json_values(file: TextFile) -> list[tuple[int, object]]:
         try:
             whole = _JSON.decode(file.text)
         except json.JSONDecodeError as error:
-            if error.msg != "Extra data":  # not JSON lines in a file named .json
+            if error.msg != "Extra data":  # "Extra data": JSON lines in a file named .json
                 raise file.error(error.lineno, f"this is not JSON ({error.msg}).") from error
         else:
             return list(enumerate(whole if isinstance(whole, list) else [whole], 1))
@@ -130,13 +130,13 @@ def _json_table(file: TextFile) -> Table:
         records.append(value)
     columns = tuple(dict.fromkeys(name for record in records for name in record))
     if not columns:
-        raise file.error(1, "the file must hold JSON objects with values. Received: none.")
+        raise file.error(1, "the file must contain JSON objects with values. Received: none.")
     rows = [[record.get(name) for name in columns] for record in records]
     return Table(columns, rows, [line for line, _ in values], columns)
 
 
 def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, object]]:
-    """Return the examples of a file that is one JSON object: its "data", or the object itself."""
+    """Return the examples in a single JSON object: the list "data", or the object itself."""
     if isinstance(data := whole.get("data"), list):  # {"version": ..., "data": [...]}
         return list(enumerate(data, 1))
     items = [
@@ -147,10 +147,10 @@ def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, objec
     ):
         raise file.error(
             1,
-            "the file must hold a list of objects, one per example, or one object per line. "
+            "the file must contain a list of objects, one per example, or one object per line. "
             "Received: one object of lists or objects, with the keys "
-            f"{', '.join(map(repr, list(whole)[:_SHOWN_KEYS]))}. Put one of them, or its items, "
-            "into a file of its own.",
+            f"{', '.join(map(repr, list(whole)[:_SHOWN_KEYS]))}. Save one of them, or its items, "
+            "as a separate file.",
         )
     return [(1, whole)]
 
@@ -166,10 +166,10 @@ def _fasttext_table(file: TextFile) -> Table:
 
 
 def delimiter_of(file: TextFile) -> str | None:
-    """Return the delimiter of a CSV file whose quotes quote; None if quotes are part of the text.
+    """Return the delimiter of a CSV file; None if quotes are part of the text, as in TSV.
 
-    The delimiter is the one that occurs in the most of the first lines, and most evenly: a text may
-    hold more semicolons than there are commas between its columns.
+    The delimiter is the one that splits the most of the first rows, and most evenly. The raw count
+    is not enough: a text may contain more semicolons than there are commas between columns.
     """
     if file.suffix != ".csv":
         return None
@@ -192,8 +192,9 @@ def delimiter_of(file: TextFile) -> str | None:
 def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
     """Rate a delimiter by the number of cells in each row.
 
-    Counts first how many rows have several cells, then how even their numbers are, then the cells
-    of the first row. The rating is 0 if at least half of the rows have a single cell.
+    The criteria are, in this order: how many rows have several cells, how even their numbers of
+    cells are, and the number of cells in the first of them. The rating is 0 if at least half of the
+    rows have a single cell.
     """
     several = [width for width in widths if width > 1]
     if 2 * len(several) <= len(widths):
@@ -202,7 +203,7 @@ def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
 
 
 def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    # Strict: otherwise a quote that is never closed swallows the rest of the file.
+    # Strict mode, because an unclosed quote would otherwise swallow the rest of the file.
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     line = 1
     limit = csv.field_size_limit(max(csv.field_size_limit(), len(file.text)))  # texts may be long
@@ -213,7 +214,7 @@ def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str
     except csv.Error as error:
         raise file.error(
             line,
-            f"this is not CSV ({error}). Quote a cell that holds quotes, and double the quotes "
+            f"this is not CSV ({error}). Quote a cell that contains quotes, and double the quotes "
             'inside it: "he said ""no""". If quotes are part of the text, separate the columns '
             "with tabs and name the file .tsv.",
         ) from error

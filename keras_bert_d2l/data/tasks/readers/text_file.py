@@ -19,7 +19,7 @@ class TextFile:
 
     Attributes:
         path: Path of the file.
-        text: The whole text.
+        text: The complete text.
         sha256: Checksum of the bytes on disk.
     """
 
@@ -29,11 +29,11 @@ class TextFile:
 
     @property
     def suffix(self) -> str:
-        """The ending of the file name in lower case, without `.gz` or `.xz`: `".csv"`."""
+        """The file extension in lower case, without `.gz` or `.xz`, such as `".csv"`."""
         return bare_suffix(self.path)
 
     def lines(self) -> list[str]:
-        """Return the lines without their ends."""
+        """Return the lines without line breaks."""
         # `splitlines` would also split at a dozen characters that may occur within a text.
         lines = [line.removesuffix("\r") for line in self.text.split("\n")]
         return lines if lines[-1] else lines[:-1]

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts with labels or scores, from a table or a folder of text files."""
+"""Read texts or text pairs, with labels or scores, from a table or a folder of text files."""
 
 import functools
 import math
@@ -16,32 +16,32 @@ from keras_bert_d2l.data.tasks.readers.tables import Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
-_Row: TypeAlias = tuple[int, Sequence[object]]  # its line and its cells
+_Row: TypeAlias = tuple[int, Sequence[object]]  # line number and cells
 
-_NO_AGREEMENT = "-"  # the label in SNLI and MultiNLI of a pair on which annotators disagreed
+_NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
-_ENOUGH = 20  # rows among which a first label that never recurs may be a column name
-_SHOWN = 6  # folders in an error
-_UNLABELED_FOLDER = "unsup"  # of the IMDB reviews
+_ENOUGH = 20  # with this many rows, a first label that never recurs may be a column name
+_SHOWN = 6  # maximum number of folders in an error message
+_UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
 
 
 def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
     """Read the texts or pairs of a table.
 
     Raises:
-        ValueError: The file has another format, or a column does not exist.
+        ValueError: The file has a different format, or a column does not exist.
     """
     if is_conllu(file):
         raise ValueError(
-            f"{os.fspath(file.path)!r} is a CoNLL-U file, which is for the task 'tag'. Received: "
+            f"{os.fspath(file.path)!r} is a CoNLL-U file, which requires the task 'tag'. Received: "
             f"task={options.task!r}."
         )
     table = read_table(file, options.is_header)
     found = find_columns(file, table, options) if table.rows else Columns(0)
     columns = found
     if not any(cell_string(row, x).strip() for row in table.rows for x in _label_columns(found)):
-        columns = Columns(found.text, found.text_b, id=found.id)  # the file is for predictions
+        columns = Columns(found.text, found.text_b, id=found.id)  # the file has no labels
     if found.flags and not options.multi_label:
         raise ValueError(
             "Several label columns of 1 and 0 need `multi_label`. Received: "
@@ -65,7 +65,7 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
 
 
 def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
-    """Raise a `ValueError` if only the first label never recurs, as if the row were a header."""
+    """Raise `ValueError` if only the first label never recurs, because it may be a header."""
     counts = Counter(label for label in labels if isinstance(label, str))
     rarest = counts.most_common()[-2:]
     if (
@@ -120,7 +120,7 @@ def _label_columns(columns: Columns) -> tuple[int, ...]:
 def _label_function(
     table: Table, columns: Columns, options: ReadingOptions
 ) -> Callable[[Sequence[object]], Label | None]:
-    """Return the function that makes the label of a row from its cells."""
+    """Return a function that computes the label of a row from its cells."""
     if columns.flags:
         return functools.partial(_flagged, {place: table.name(place) for place in columns.flags})
     place = columns.label
@@ -134,10 +134,10 @@ def _label_function(
 
 
 def _flagged(names: dict[int, str], cells: Sequence[object]) -> tuple[str, ...]:
-    """Return the names of the columns that hold a 1."""
+    """Return the names of the columns that contain a 1."""
     flags = [_FLAGS.get(as_string(cells[place]).strip().lower()) for place in names]
     if None in flags:
-        raise Unusable("a label column holds neither 1 nor 0")
+        raise Unusable("a label column contains neither 1 nor 0")
     return tuple(name for name, is_set in zip(names.values(), flags, strict=True) if is_set)
 
 
@@ -181,23 +181,23 @@ def _refuse_object(value: object) -> None:
 
 
 def _name(value: object) -> str:
-    """Return the name of a label. In tables, as in JSON, 1.0 is "1"."""
+    """Convert a label to its name. In tables as in JSON, 1.0 is converted to "1"."""
     return without_point(as_string(value).strip())
 
 
 def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExamples:
-    """Read a folder that holds one folder of text files per label, or unlabeled text files.
+    """Read a folder with one subfolder of text files per label, or with unlabeled text files.
 
     Raises:
-        ValueError: The options have another task or columns, the inner folders hold folders, or a
-            file is not UTF-8.
+        ValueError: The task is not supported, columns are given, the subfolders contain folders,
+            or a file is not UTF-8.
     """
     has_labels = options.labeled is not False
     if options.given or options.task not in (
         ("classify",) if has_labels else ("classify", "regress")
     ):
         raise ValueError(
-            f"{os.fspath(folder)!r} is a folder. Its inner folders are labels, for the task "
+            f"{os.fspath(folder)!r} is a folder. Its subfolders are read as labels, for the task "
             f"'classify' and without columns. Received: task={options.task!r}"
             + (f", columns {options.given}." if options.given else ".")
         )
@@ -226,14 +226,14 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
 
 
 def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yield each file with the name of its folder: all `.txt` files, or all files without any."""
+    """Yield each file with its folder name: the `.txt` files, or all files if there are none."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
     inner = [sorted(path.name for path in one.iterdir() if path.is_dir()) for one in folders]
-    if folders and all(inner):  # as the IMDB reviews, whose folder holds "train" and "test"
+    if folders and all(inner):  # such as the IMDB reviews, with folders "train" and "test"
         raise ValueError(
-            f"{os.fspath(folder)!r} must hold one folder of text files per label. Received: "
+            f"{os.fspath(folder)!r} must contain one folder of text files per label. Received: "
             f"folders of folders. Pass one of {', '.join(one.name for one in folders[:_SHOWN])}, "
-            f"which holds {', '.join(inner[0][:_SHOWN])}."
+            f"which contain {', '.join(inner[0][:_SHOWN])}."
         )
     if not folders and not labeled:
         folders = [folder]

@@ -1,4 +1,4 @@
-"""Collection of the usable examples of a file; the others are counted by reason."""
+"""Collect the usable examples of a file, and count the others by reason."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ _Row = TypeVar("_Row")
 
 
 class Unusable(Exception):
-    """Raised for a row that gives no example. The message is the reason, as users read it."""
+    """Raised for a row that cannot be used. The message is the reason shown to the user."""
 
 
 def collect(
@@ -20,16 +20,16 @@ def collect(
     example: Callable[[_Row], Mapping[str, object]],
     **fields: object,
 ) -> _Examples:
-    """Make an example of every row that can be used.
+    """Build an example from every usable row.
 
     Args:
         kind: The class of the examples.
-        rows: The rows, each with its place in the file as users read it, such as `"line 3"`.
+        rows: The rows, each with its location as shown to the user, such as `"line 3"`.
         example: Returns `ids` and the `sequences` of `kind` for one row, or raises `Unusable`.
         **fields: Other fields of `kind`.
 
     Returns:
-        The examples. A sequence that is None for every example is None as a whole.
+        The examples. A sequence is None if its value is None for every example.
     """
     kept: list[Mapping[str, object]] = []
     dropped: Counter[str] = Counter()
@@ -52,9 +52,9 @@ def collect(
 
 
 def _check_characters(values: Iterable[object]) -> None:
-    """Refuse half of a surrogate pair, which JSON can hold but UTF-8 cannot.
+    """Reject half of a surrogate pair, which is possible in JSON but not in UTF-8.
 
-    Texts end so if another program has cut them off within an emoji.
+    Such text occurs if a different program has truncated it in the middle of an emoji.
     """
     for value in values:
         if isinstance(value, tuple):

@@ -1,6 +1,6 @@
-"""Sentences of words with one label each, from CoNLL, CoNLL-U or a table.
+"""Read sentences with one label per word from CoNLL, CoNLL-U or a table.
 
-A row of a table is a sentence, with a list of words and a list of labels, or a single word.
+A table row is a sentence (a list of words and a list of labels) or a single word.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from keras_bert_d2l.data.tasks.readers.tables import Table, delimiter_of, is_jso
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
-_BLANKS = " \t\r\n"  # other white space may be a word, as U+3000 is in Chinese treebanks
-_SAMPLE = 100  # sentences used to detect what the first column is
+_BLANKS = " \t\r\n"  # other whitespace may be a word, such as U+3000 in Chinese treebanks
+_SAMPLE = 100  # sentences used to detect a column of word numbers
 
 
 class _Row(NamedTuple):
@@ -41,8 +41,8 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     """Read sentences of words.
 
     Raises:
-        ValueError: The file has another format, a column does not exist, or nothing tells where
-            sentences end.
+        ValueError: The file has a different format, a column does not exist, or the ends of
+            sentences are not marked.
     """
     table = _read(file, options)
     columns = _find_columns(file, table, options)
@@ -54,9 +54,9 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         rows = _sentences(rows)
         if len(rows) < 2 and not table.ids:
             raise ValueError(
-                f"{os.fspath(file.path)!r} has one word per row, but nothing tells where sentences "
-                "end. Put an empty line after each, or name a column that numbers them with --id "
-                "(`id` in Python)."
+                f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
+                "not marked. Put an empty line after each sentence, or pass the column of sentence "
+                "numbers with --id (`id` in Python)."
             )
     has_labels = any(any(_strings(row.labels)) for row in rows)
     return collect(
@@ -104,8 +104,8 @@ def _read(file: TextFile, options: ReadingOptions) -> Table:
 def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
     """Find the columns of the words and of the labels.
 
-    Without names, the first column holds words, or the second if the first counts them, and the
-    last column holds labels.
+    Without a header, the words are in the first column (in the second if the first numbers the
+    words), and the labels are in the last column.
     """
     if table.ids:
         options = dataclasses.replace(options, id=None)
@@ -133,7 +133,7 @@ def _is_counted(rows: Sequence[Sequence[object]]) -> bool:
 def _rows(table: Table, columns: Columns) -> Iterator[_Row]:
     missing = None
     if table.ids and table.columns and columns.label is not None:  # CoNLL-U
-        # In these columns "_" is a value: no features.
+        # In these columns, "_" is a value: no features.
         missing = None if table.name(columns.label) in ("FEATS", "MISC") else "_"
     ids = table.ids or itertools.repeat("")
     for line, cells, id in zip(table.lines, table.rows, ids, strict=False):
@@ -147,7 +147,7 @@ def _rows(table: Table, columns: Columns) -> Iterator[_Row]:
 
 
 def _sentences(rows: Sequence[_Row]) -> list[_Row]:
-    """Join rows of single words. A sentence ends at an empty row, or where the id changes."""
+    """Join rows of single words. A sentence ends at an empty row or where the id changes."""
     sentences: list[_Row] = []
     words: list[object] = []
     labels: list[object] = []
@@ -166,7 +166,7 @@ def _sentences(rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _strings(values: object) -> tuple[str, ...]:
-    """Return the items of a list, or of a string that is separated by spaces."""
+    """Return the items of a list, or the words of a string separated by spaces."""
     items = listed(values)
     if items is None:
         items = list(as_string(values).split())

@@ -3,7 +3,7 @@ import pytest
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
 
-def test_columns_are_found_by_their_usual_names(write):
+def test_columns_are_found_by_common_names(write):
     files = {
         "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\tfirst\tsecond\n": "1",  # MRPC
         "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tfirst\tsecond\t0\n": "0",
@@ -33,7 +33,7 @@ def test_columns_of_a_file_without_a_header_are_given_by_number(write):
         read_examples("classify", cola)
 
 
-def test_a_label_that_equals_a_usual_column_name_is_not_a_header(write):
+def test_a_label_that_equals_a_common_column_name_is_not_a_header(write):
     path = write("intents.tsv", "question\tWhat is it?\nstatement\tIt is.\n")
     assert read_examples("classify", path, text=2, label=1).labels == ("question", "statement")
     named = write("named.tsv", "review\tfeeling\ngood\tjoy\n")
@@ -71,14 +71,14 @@ def test_missing_labels_are_an_error_if_they_are_required(write):
         read_examples("classify", bare, text=1, labeled=True)
     empty = write("empty.tsv", "text\tlabel\na\t\n")
     with pytest.raises(
-        ValueError, match="must hold labels.*1 example without any; the column 'label' is empty"
+        ValueError, match="must have labels.*1 example without any; the column 'label' is empty"
     ):
         read_examples("classify", empty, labeled=True)
     words = write("words.conll", "a\ncrane\n")
     with pytest.raises(ValueError, match="`label` must name.*single column, 'a'.*tabs or spaces"):
         read_examples("tag", words, labeled=True)
     questions = write("q.jsonl", '{"question": "a", "context": "b", "answers": null}')
-    with pytest.raises(ValueError, match="must hold answers"):
+    with pytest.raises(ValueError, match="must have answers"):
         read_examples("answer", questions, labeled=True)
 
 
@@ -97,11 +97,11 @@ def test_without_a_header_cells_with_spaces_are_texts(write):
     assert (pairs.texts_b, pairs.labels) == (("a boy", "c d"), None)
 
 
-def test_ambiguous_columns_without_a_header_are_refused(write):
+def test_ambiguous_columns_without_a_header_are_rejected(write):
     files = {
         "cola.tsv": "gj\t1\t\tIt is so.\ngj\t0\t*\tSo is it it.\n",  # labels or sources
-        "names.tsv": "a text\tid1\nthe text\tid2\n",  # names of examples
-        "header.tsv": "Inhalt\tArt\nes ist gut\tp\nes ist gut\tp\n",  # perhaps a header
+        "names.tsv": "a text\tid1\nthe text\tid2\n",  # example ids
+        "header.tsv": "Inhalt\tArt\nes ist gut\tp\nes ist gut\tp\n",  # may be a header
     }
     for name, content in files.items():
         with pytest.raises(ValueError, match=r"`text` must.*such as --text 2 --label 1 \(text=2"):
@@ -118,7 +118,7 @@ def test_the_error_about_a_single_column_explains_the_separators(write):
         assert read_examples("classify", write("train.csv", content), **options).label_names
 
 
-def test_a_name_that_two_columns_share_is_ambiguous(write):
+def test_a_name_shared_by_two_columns_is_rejected(write):
     path = write("twice.csv", "text,Label,label\na,x,1\nb,y,2\n")
     with pytest.raises(ValueError, match="2 columns named 'label', numbers 2, 3.*--label 2"):
         read_examples("classify", path)
@@ -129,7 +129,7 @@ def test_a_name_that_two_columns_share_is_ambiguous(write):
         read_examples("classify", same, label="label")
 
 
-def test_a_capital_letter_within_a_column_name_begins_a_word(write):
+def test_camel_case_column_names_match_names_with_underscores(write):
     path = write("movies.tsv", "PhraseId\tPhrase\tSentiment\n1\tA series\t1\n2\tof\t2\n")
     assert read_examples("classify", path).texts == ("A series", "of")
     books = write("books.jsonl", '{"reviewText": "It is so.", "overall": 4.0}')

@@ -87,7 +87,7 @@ def test_questions_may_be_json_lines(write):
         read_examples("answer", write("b.jsonl", '{"question": "a"}'))
 
 
-def test_a_squad_file_without_a_required_key_is_refused(write):
+def test_a_squad_file_without_a_required_key_is_rejected(write):
     broken = {"data": [{"paragraphs": [{"qas": []}]}]}
     with pytest.raises(ValueError, match="every paragraph.*'context'.*the keys qas"):
         read_examples("answer", write("a.json", json.dumps(broken)))
@@ -133,7 +133,7 @@ def test_an_answer_without_a_position_is_found_if_it_occurs_once(write):
     assert examples.dropped == {reason: 2}
 
 
-def test_a_cell_may_hold_answers_in_json(write):
+def test_a_cell_may_contain_answers_in_json(write):
     cell = json.dumps({"text": ["crane"], "answer_start": [2]}).replace('"', '""')
     path = write("a.csv", f'question,context,answers\nWhat?,{CONTEXT},"{cell}"\nWhy?,x\n')
     examples = read_examples("answer", path)
@@ -141,7 +141,7 @@ def test_a_cell_may_hold_answers_in_json(write):
     assert examples.dropped == {"no answers": 1}
 
 
-def test_mrqa_lines_hold_a_context_with_its_questions(write):
+def test_mrqa_lines_contain_a_context_with_its_questions(write):
     question = {"qid": "q1", "question": "Where?", "answers": ["Lake"]}
     found = [{"text": "Lake", "char_spans": [[20, 23]]}]
     content = json.dumps({"header": {"dataset": "x"}}) + "\n"
@@ -153,7 +153,7 @@ def test_mrqa_lines_hold_a_context_with_its_questions(write):
         read_examples("answer", write("b.jsonl", content + '{"context": "b"}\n'))
 
 
-def test_a_cell_may_hold_answers_in_python_or_numpy_form(write):
+def test_a_cell_may_contain_answers_in_python_or_numpy_notation(write):
     plain = "{'text': ['crane'], 'answer_start': [2]}"
     arrays = "{'text': array(['crane', 'A crane'], dtype=object), 'answer_start': array([2, 0])}"
     none = "{'text': array([], dtype=object), 'answer_start': array([], dtype=int32)}"

@@ -14,7 +14,7 @@ def test_tsv_columns_are_separated_by_tabs_and_quotes_are_text(write):
     assert examples.texts == ('"Good, said he', 'bad "film"')
     assert examples.labels == ("1", "0")
     assert examples.texts_b is None
-    assert examples.ids == ("2", "3")  # lines
+    assert examples.ids == ("2", "3")  # line numbers
     assert examples.source == str(path)
     assert examples.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -30,7 +30,7 @@ def test_csv_cells_may_be_quoted(write):
 def test_csv_may_be_separated_by_semicolons_or_tabs(write):
     semicolons = read_examples("classify", write("a.csv", "text;label\na, b;x\nc;y\n"))
     assert semicolons.texts == ("a, b", "c")
-    tabs = 'main-news\t2012\t5.0\tA "man, is\tA man\nmain\t2013\t0.5\tx\ty\n'  # as STS-B's own
+    tabs = 'main-news\t2012\t5.0\tA "man, is\tA man\nmain\t2013\t0.5\tx\ty\n'  # like STS-B's files
     scored = read_examples("regress", write("sts.csv", tabs), text=4, text_b=5, label=3)
     assert scored.texts == ('A "man, is', "x")
     assert scored.labels == (5.0, 0.5)
@@ -42,14 +42,14 @@ def test_csv_may_be_separated_by_semicolons_or_tabs(write):
     )
 
 
-def test_quotes_around_whole_cells_also_quote_between_tabs(write):
+def test_quotes_around_complete_cells_are_also_removed_between_tabs(write):
     rows = 'text\tlabel\n"He said ""no"", and\nleft"\tx\n"b, ""c"""\ty\nd\t""\n'
     examples = read_examples("classify", write("pandas.csv", rows))
     assert examples.texts == ('He said "no", and\nleft', 'b, "c"')
     assert (examples.ids, examples.dropped) == (("2", "4"), {"empty label": 1})
     bare = read_examples("classify", write("bare.csv", rows.partition("\n")[2]), text=1, label=2)
     assert bare.texts == examples.texts
-    whole = write("all.csv", '"a, 1"\t"x"\r\n"b"\t"y"\r\n')  # all of them, as on request
+    whole = write("all.csv", '"a, 1"\t"x"\r\n"b"\t"y"\r\n')  # all cells are quoted
     assert read_examples("classify", whole, text=1, label=2).texts == ("a, 1", "b")
     for odd in ('"e" f\tx\n', 'e "f"\tx\n', '"e\tx\nf"\ty\n', 'e\tx\n"f\ty\n'):
         examples = read_examples("classify", write("text.csv", 'text\tlabel\n"a"\ty\n' + odd))
@@ -69,7 +69,7 @@ def test_nan_is_a_missing_value_in_json(write):
     assert scores.dropped["score is not a finite number"] == 1
 
 
-def test_fasttext_lines_begin_with_their_labels(write):
+def test_fasttext_lines_start_with_their_labels(write):
     path = write("cooking.train", "__label__sauce __label__cheese How much?\n\n__label__tea Why\n")
     examples = read_examples("classify", path, multi_label=True)
     assert (examples.texts, examples.ids) == (("How much?", "Why"), ("1", "3"))
@@ -106,13 +106,13 @@ def test_a_csv_cell_may_be_long(write):
     assert examples.texts == (text, "b")
 
 
-def test_nested_json_is_refused(write):
+def test_nested_json_is_rejected(write):
     inner = {"text": "a", "label": "x"}
     for content in ({"train": [inner], "test": [inner]}, {"0": inner, "1": inner}):
         with pytest.raises(ValueError, match="one object of lists or objects, with the keys '"):
             read_examples("classify", write("a.json", json.dumps(content)))
     for name, content in (("c.json", "[]"), ("d.jsonl", "{}")):
-        with pytest.raises(ValueError, match="must hold JSON objects with values"):
+        with pytest.raises(ValueError, match="must contain JSON objects with values"):
             read_examples("classify", write(name, content))
     with pytest.raises(ValueError, match="1 dropped: object instead of a label"):
         read_examples("classify", write("e.jsonl", '{"text": "a", "label": {"name": "x"}}'))

@@ -13,7 +13,7 @@ TOXIC = (
 )
 
 
-def test_a_line_may_hold_only_a_text(write):
+def test_a_line_may_contain_only_a_text(write):
     examples = read_examples("classify", write("lines.txt", "one text\n\nanother\n\n"))
     assert examples.texts == ("one text", "another")
     assert examples.labels is None
@@ -50,7 +50,7 @@ def test_a_text_may_have_several_labels(write):
     assert read_examples("classify", other, multi_label=True, separator="|").labels == (("x", "y"),)
 
 
-def test_the_folders_of_a_folder_are_labels(write, tmp_path):
+def test_subfolders_are_read_as_labels(write, tmp_path):
     for name in ("pos/0.txt", "neg/0.txt", "neg/1.txt"):
         write(f"reviews/{name}", f"It is {name}.\nReally.")
     write("reviews/unsup/0.txt", "?")
@@ -65,7 +65,7 @@ def test_the_folders_of_a_folder_are_labels(write, tmp_path):
     before = examples.sha256
     write("reviews/neg/0.txt", "changed")
     assert read_examples("classify", tmp_path / "reviews").sha256 != before
-    with pytest.raises(ValueError, match="Its inner folders are labels"):
+    with pytest.raises(ValueError, match="Its subfolders are read as labels"):
         read_examples("tag", tmp_path / "reviews")
 
 
@@ -109,7 +109,7 @@ def test_a_file_may_have_no_labels(write):
     "cell",
     ["['it''s', 'b c']", '["it\'s", "b c"]', "['it\\'s' \"b c\"]", "[ 3\n 7]", "[3, 7]", "[]"],
 )
-def test_a_cell_may_hold_a_list_in_json_python_or_numpy_form(write, cell):
+def test_a_cell_may_contain_a_list_in_json_python_or_numpy_notation(write, cell):
     quoted = cell.replace("''", "\\'").replace('"', '""')
     path = write("emotions.csv", f'text,labels\na,"{quoted}"\nb,"[OTHER]"\n')
     names = () if cell == "[]" else ("3", "7") if "3" in cell else ("it's", "b c")
@@ -127,7 +127,7 @@ def test_label_columns_of_1_and_0_give_several_labels(write):
     examples = read_examples("classify", path, label="toxic,obscene, Threat", multi_label=True)
     assert examples.texts == ('you, "sir"', "fine", "bad")
     assert examples.labels == (("toxic", "obscene"), (), ("toxic",))
-    assert examples.dropped == {"a label column holds neither 1 nor 0": 1}
+    assert examples.dropped == {"a label column contains neither 1 nor 0": 1}
     assert examples.columns["label"] == "toxic, obscene, threat"
     rows = write("rows.jsonl", '{"text": "a", "x": 1, "y": false}\n{"text": "b", "x": 0, "y": 1.0}')
     assert read_examples("classify", rows, label="x,y", multi_label=True).labels == (("x",), ("y",))
@@ -145,7 +145,7 @@ def test_label_columns_of_1_and_0_give_several_labels(write):
     assert read_examples("classify", odd, label="x,y", multi_label=True).labels == (("p", "q"),)
 
 
-def test_nested_folders_are_refused_and_a_folder_of_texts_has_no_labels(write, tmp_path):
+def test_nested_folders_are_rejected_and_a_folder_of_texts_has_no_labels(write, tmp_path):
     for name in ("train/pos/0.txt", "train/neg/0.txt", "test/pos/0.txt", "train/unsup/0.txt"):
         write(f"imdb/{name}", f"It is {name}.")
     write("imdb/train/urls_pos.txt", "nothing")
@@ -156,7 +156,7 @@ def test_nested_folders_are_refused_and_a_folder_of_texts_has_no_labels(write, t
     texts = read_examples("classify", tmp_path / "imdb/train/unsup", labeled=False)
     assert (texts.ids, texts.labels) == (("0.txt",), None)
     assert read_examples("regress", tmp_path / "imdb/train", labeled=False).task == "regress"
-    with pytest.raises(ValueError, match="it has no folders of text files"):
+    with pytest.raises(ValueError, match="it has no subfolders of text files"):
         read_examples("classify", tmp_path / "imdb/train/pos")
 
 

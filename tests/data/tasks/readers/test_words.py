@@ -46,7 +46,7 @@ def test_conllu_words_are_syntactic_words(write):
         read_examples("tag", path, label="POS")
 
 
-def test_conllu_is_detected_without_its_file_name_and_may_lack_tags(write):
+def test_conllu_is_detected_by_its_content_and_may_lack_tags(write):
     assert read_examples("tag", write("dev.txt", CONLLU)).words[0] == ("I", "do", "n't", ".")
     blank = "1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_\n"
     examples = read_examples("tag", write("blank.conllu", blank))
@@ -150,7 +150,7 @@ def test_a_column_that_numbers_the_words_is_skipped(write):
     assert read_examples("tag", numbers).words == (("1", "2"),)
 
 
-def test_a_file_of_document_marks_has_no_examples(write):
+def test_a_file_of_only_document_marks_has_no_examples(write):
     path = write("marks.txt", "-DOCSTART- -X- O\n\n# comment\n")
     for header in (None, True):
         with pytest.raises(ValueError, match="at least one usable example|`text` must name"):
