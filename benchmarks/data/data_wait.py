@@ -21,7 +21,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 
-KEPT = 16  # batches in memory
+KEPT = 16  # number of batches kept in memory
 MADE_AHEAD = 64  # batches discarded before a turn: more than the pipeline prefetches
 ALONE = 128  # batches for measuring the CPU time
 

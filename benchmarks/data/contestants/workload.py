@@ -20,7 +20,7 @@ import numpy as np
 MASK_RATE, MASKED, RANDOM = 0.15, 0.8, 0.1
 NUM_BATCHES = 16  # number of batches of ids, which are masked repeatedly
 MASKED_TOGETHER = 1024  # rows per batch
-WARM_UP = 3  # batches
+WARM_UP = 3  # number of untimed batches at the start
 
 Document = list[list[int]]  # sentences of ids
 

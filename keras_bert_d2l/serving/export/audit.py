@@ -86,7 +86,7 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
 
 
 def check_saved_model(path: PathLike) -> None:
-    """Raise `RuntimeError` if TensorFlow Serving could not load a SavedModel."""
+    """Raise `RuntimeError` if TensorFlow Serving cannot load a SavedModel."""
     if findings := audit_saved_model(path):
         raise RuntimeError(
             "TensorFlow Serving cannot load this model because its binary does not support some "

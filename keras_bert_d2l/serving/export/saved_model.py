@@ -177,7 +177,7 @@ def _save(
 
 
 def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
-    """Set the method of each signature that the server can call by more than `Predict`."""
+    """Set the method of each signature that also supports `Classify` or `Regress`."""
     methods = {name: one.method for name, one in signatures.items() if one.method != PREDICT}
     if methods:
         updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(os.fspath(folder))

@@ -43,7 +43,7 @@ def predict(version: Version, body: bytes) -> JSONObject:
 
 
 def classify(version: Version, body: bytes) -> JSONObject:
-    """Handle a request to `:classify`. The arguments and exceptions are the same as in `predict`.
+    """Handle a request to `:classify`, with the same arguments and exceptions as `predict`.
 
     Also raises `ValueError` if the signature does not support the method.
     """
@@ -59,7 +59,7 @@ def classify(version: Version, body: bytes) -> JSONObject:
 
 
 def regress(version: Version, body: bytes) -> JSONObject:
-    """Handle a request to `:regress`. The arguments and exceptions are those of `classify`."""
+    """Handle a request to `:regress`, with the same arguments and exceptions as `classify`."""
     outputs = _ask_examples(version, body, tf.saved_model.REGRESS_METHOD_NAME)
     return {"results": outputs[tf.saved_model.REGRESS_OUTPUTS].ravel().tolist()}
 

@@ -83,7 +83,7 @@ class ServedVersions:
 
     @property
     def name(self) -> str:
-        """The name of the model's folder."""
+        """Name of the model's folder."""
         path = self._path.resolve()
         return path.parent.name if _is_version(path) and path.name.isdecimal() else path.name
 

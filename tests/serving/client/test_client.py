@@ -26,7 +26,7 @@ from keras_bert_d2l.serving.server.versions import ServedVersions
 
 TOLERANCE = 1e-5
 PAIRS = "pairs of any labels"
-NUM_HOSTILE = 250  # per transport
+NUM_HOSTILE = 250  # requests per transport
 SECONDS = 60
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, 日本 🙂\t", "red green " * 20]
 EXAMPLES = [

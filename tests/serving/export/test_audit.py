@@ -60,7 +60,7 @@ def test_the_tensorflow_text_trimmer_is_reported(tmp_path):
     assert finding.origin.startswith("tensorflow-text 2.21")
 
 
-def test_only_the_first_places_of_a_finding_are_printed():
+def test_only_the_first_nodes_of_a_finding_are_printed():
     finding = Finding("MyOp", "no release", tuple("abcde"))
     assert str(finding) == "MyOp (no release) at a, b, c and 2 more"
 

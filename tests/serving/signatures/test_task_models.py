@@ -219,7 +219,7 @@ def test_pairs_need_both_texts(ask):
 
 
 @pytest.mark.slow
-def test_a_serialized_example_needs_all_strings_of_the_task(ask):
+def test_a_serialized_example_needs_all_strings_for_the_task(ask):
     empty = tf.train.Example().SerializeToString()
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text(_b)? .* is required"):
         ask(PAIRS, "tf_example", inputs=[empty])
