@@ -87,7 +87,7 @@ def position_initializer(initializer: Initializer) -> keras.initializers.Initial
 def output_initializer() -> keras.initializers.Initializer:
     """Return the initializer for the output kernel of a head.
 
-    Its values are small, so that the initial loss is close to that of a uniform guess.
+    Its values are small, so that the initial predictions are close to uniform.
     """
     return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
 

@@ -17,7 +17,7 @@ _LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class Pooling(keras.layers.Layer):
-    """Pools the token vectors of each text into one vector, ignoring padding.
+    """Pooling of the token vectors of each text into one vector, ignoring padding.
 
     Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3.
 

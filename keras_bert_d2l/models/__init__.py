@@ -1,3 +1,3 @@
-"""Models: layers assembled into `keras.Model`s, with the losses and metrics for training them."""
+"""Models built from the layers, with the losses and metrics to train them."""
 
 import keras  # noqa: F401  (first, so that the import hook registers all classes in order)

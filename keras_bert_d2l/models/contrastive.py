@@ -1,4 +1,4 @@
-"""ContrastiveLoss: pulls vectors of the same group together and pushes others apart.
+"""Contrastive loss, which pulls vectors of the same group together and pushes others apart.
 
 B batch, D width of the vectors.
 """

@@ -291,12 +291,8 @@ def test_a_dataset_yields_seven_element_tuples_and_has_a_vocabulary(tmp_path):
     text = "A crane came . It rained .\n" * 4 + "The crane left . We stayed . Then it rained .\n"
     dataset = d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path, text)), max_len=32)
     assert len(dataset) == 6
-    assert dataset.vocab.idx_to_token[5:] == [
-        ".",
-        "crane",
-        "it",
-        "rained",
-    ]  # each occurs five times
+    # Each of these words occurs five times.
+    assert dataset.vocab.idx_to_token[5:] == [".", "crane", "it", "rained"]
     assert [np.shape(value) for value in dataset[0]] == [(32,), (32,), (), (5,), (5,), (5,), ()]
     assert dataset.all_mlm_weights.sum() == (dataset.all_pred_positions > 0).sum()
 

@@ -17,7 +17,7 @@ SCHEMES = {"bio": "BIO", "plain": "IO", "bioes": "BIOES", "ends": "IOE"}
 
 
 def random_tags(letters, rng, typed=True):
-    """Return tags in random order, most of which break the rules of their scheme."""
+    """Return tags in random order; most sequences violate their scheme."""
     types = ["PER", "LOC", "A-B"] if typed else [""]
     return [
         letter if letter == "O" or not typed else f"{letter}-{rng.choice(types)}"

@@ -20,8 +20,8 @@ def answer_tensors(answers: object) -> Tensor:
     Args:
         answers: A list with one entry per question: `{"text": str, "start": int}`, the answer and
             the index of its first character in the context, or an object with these attributes;
-            or a list of answers, of which only the first is used; or `None` or an empty list for
-            no answer. Alternatively `{"text": ..., "start": ...}` with the texts and starts of
+            or a list of answers (only the first is used); or `None` or an empty list for no
+            answer. Alternatively `{"text": ..., "start": ...}` with the texts and starts of
             all questions. Anything else, for example token positions, is returned unchanged.
 
     Returns: `{"text": (B,), "start": (B,)}`, strings and int32; `""` and 0 for no answer.
@@ -107,7 +107,7 @@ def character_spans(contexts: Tensor, answers: Batch) -> tuple[Tensor, Tensor]:
 
 
 def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tensor]:
-    """Return the labels of windows.
+    """Convert answer spans to the labels of windows.
 
     Args:
         spans: Positions of the answer's first and last token in each window, int32 `(W, 2)`; both
@@ -127,7 +127,7 @@ def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tens
 
 
 def of_windows(values: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
-    """Repeat values of questions for each window; `rows` contains the windows' question indices."""
+    """Repeat per-question values for each window; `rows` contains each window's question index."""
     import tensorflow as tf
 
     return tuple(tf.gather(of_questions, rows) for of_questions in values)

@@ -27,12 +27,12 @@ WINDOW_LEN = 384  # tokens per window, as in google-research/bert, run_squad.py
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class QuestionAnswerer(TaskModel):
-    """Extractive question answering: predicts the span of a context that answers a question.
+    """Extractive question answering model, which predicts the answer's span in a context.
 
     `fit`, `evaluate` and `predict` also take strings. `x` is
     `{"questions": [...], "contexts": [...]}`. `y` is a list with one entry per question:
     `{"text": ..., "start": ...}`, the answer and the index of its first character in the context,
-    or an object with these attributes; or a list of answers, of which only the first is used; or
+    or an object with these attributes; or a list of answers (only the first is used); or
     `None` or an empty list if the context has no answer. Both can also be given as a dataset of
     batches, with the labels `{"text": (B,), "start": (B,)}` and the text `""` for no answer.
 

@@ -23,7 +23,7 @@ from keras_bert_d2l.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class SequenceClassifier(LabeledTask):
-    """Predicts one or more labels for a text or a pair of texts.
+    """Classifier for texts or pairs of texts, with one or more labels per example.
 
     Dropout and a dense layer compute the logits from the pooler's output.
 

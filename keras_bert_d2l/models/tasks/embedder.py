@@ -27,7 +27,7 @@ from keras_bert_d2l.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class TextEmbedder(TaskModel):
-    """Encodes texts as vectors that can be compared with each other.
+    """Text encoder whose output vectors can be compared with each other.
 
     `fit`, `evaluate` and `predict` also take a list of texts, as in `SequenceClassifier`, but no
     pairs: every text has its own vector.

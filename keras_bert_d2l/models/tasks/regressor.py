@@ -19,7 +19,7 @@ from keras_bert_d2l.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class SequenceRegressor(LabeledTask):
-    """Predicts one or more scores for a text or a pair of texts.
+    """Regression model for texts or pairs of texts, with one or more scores per example.
 
     `fit`, `evaluate` and `predict` also take strings, as in `SequenceClassifier`.
 

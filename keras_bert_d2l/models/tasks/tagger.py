@@ -18,7 +18,7 @@ from keras_bert_d2l.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class TokenClassifier(LabeledTask):
-    """Predicts a label for every token, for example parts of speech or named entities.
+    """Token classifier, for example for parts of speech or named entities.
 
     Losses and metrics ignore tokens with a negative label, for example -100.
 

@@ -309,8 +309,8 @@ class TaskModel(BatchModel):
     def freeze_encoder(self, num_blks: int | None = None) -> None:
         """Freeze the encoder, or its lower part.
 
-        Call it before `compile`. It makes the head, the pooler and the remaining blocks trainable,
-        even if they were frozen before.
+        Call it before `compile`. It makes the remaining blocks trainable, even if they were frozen
+        before, and does not change the head and the pooler.
 
         Args:
             num_blks: Number of blocks to freeze, starting with the lowest, in addition to the

@@ -188,7 +188,7 @@ BAD = {
         ANSWERS,
         "at most 7 tokens.*8 tokens in question 0",
     ),
-    "another key": ({"texts": QUESTIONS}, ANSWERS, "the keys .'contexts', 'questions', 'texts'"),
+    "an unknown key": ({"texts": QUESTIONS}, ANSWERS, "the keys .'contexts', 'questions', 'texts'"),
 }
 
 
