@@ -34,10 +34,11 @@ class Progress:
 
 
 class Throughput(keras.callbacks.Callback):
-    """Counts the steps and adds `sequences/s` and `tokens/s` to the logs and progress bar.
+    """Callback that counts steps and adds `sequences/s` and `tokens/s` to the logs.
 
-    Both are averages since the last evaluation. They exclude evaluations and the first step,
-    which builds the graph. Tokens include padding: `max_len` per row.
+    Keras also shows them in the progress bar. Both are averages since the last evaluation. They
+    exclude evaluations and the first step, which builds the graph. Tokens include padding:
+    `max_len` per row.
 
     Put it before the callbacks that read `progress` or show the logs.
 
@@ -83,7 +84,7 @@ class Throughput(keras.callbacks.Callback):
 
 
 class RunLog(keras.callbacks.Callback):
-    """Writes the metrics of each evaluation to `metrics.jsonl` and TensorBoard.
+    """Callback that writes the metrics of each evaluation to `metrics.jsonl` and TensorBoard.
 
     Each line of `metrics.jsonl` is a JSON object with `step`, `learning_rate`, the training
     metrics since the last evaluation under their Keras names, the held-out metrics with the prefix
@@ -146,7 +147,7 @@ def _write_scalar(tag: str, value: float) -> None:
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Raised after Ctrl-C, once the training state is saved."""
+    """Exception raised after Ctrl-C, once the training state is saved."""
 
 
 @contextlib.contextmanager

@@ -107,8 +107,8 @@ class TaskRunOptions(FinetuningOptions):
         freeze_encoder: Train only the head and the pooler.
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
         lora: Freeze the encoder and train low-rank updates (LoRA) of this rank.
-        precision: Keras dtype policy: mixed_bfloat16 suits new GPUs, TPUs and CPUs with
-            AVX512_BF16 or AMX; mixed_float16 suits older GPUs.
+        precision: Keras dtype policy: use mixed_bfloat16 on recent GPUs, TPUs and CPUs with
+            AVX512_BF16 or AMX, and mixed_float16 on older GPUs.
         **options: The fields of `FinetuningOptions`.
 
     Raises:

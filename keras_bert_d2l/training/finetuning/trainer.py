@@ -42,7 +42,7 @@ _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
 
 class Trainer:
-    """Trains a task model and writes its run folder.
+    """Training loop that fine-tunes a task model and writes its run folder.
 
     Args:
         run: The run folder.
@@ -210,7 +210,7 @@ class Trainer:
 
 
 class _Steps(keras.callbacks.Callback):
-    """Counts the steps of an epoch, records their loss, and saves periodically and on Ctrl-C.
+    """Callback that counts steps, records their loss, and saves periodically and on Ctrl-C.
 
     Raises:
         TrainingInterrupted: `interrupt` was set during a step; the state is saved.
@@ -250,7 +250,7 @@ class _Steps(keras.callbacks.Callback):
 
 
 class _EpochEnd(keras.callbacks.Callback):
-    """Stops `fit` after one epoch and records whether another callback requested the end."""
+    """Callback that stops `fit` after one epoch and records if another callback wanted to stop."""
 
     is_requested = False
 

@@ -112,8 +112,8 @@ class PretrainingOptions(OptionRecord):
             `steps`.
         weight_decay: AdamW weight decay.
         seed: Random seed for initial weights, dropout, sentence pairs, masks and order.
-        precision: Keras dtype policy: mixed_bfloat16 suits new GPUs, TPUs and CPUs with
-            AVX512_BF16 or AMX; mixed_float16 suits older GPUs.
+        precision: Keras dtype policy: use mixed_bfloat16 on recent GPUs, TPUs and CPUs with
+            AVX512_BF16 or AMX, and mixed_float16 on older GPUs.
         jit: Compile the training step with XLA.
         strategy: Devices to train on: all GPUs of this machine (mirrored) or a TPU. Defaults to
             one device.

@@ -35,7 +35,7 @@ _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
 
 class Trainer:
-    """Trains a compiled model and writes its run folder.
+    """Training loop that pretrains a compiled model and writes its run folder.
 
     Args:
         run: The run folder.
@@ -172,7 +172,7 @@ class Trainer:
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Saves the last and the best state of a run, after each evaluation and on Ctrl-C.
+    """Callback that saves the last and best state of a run: after evaluations and on Ctrl-C.
 
     Args:
         trainer: Writes the checkpoints and stores the lowest held-out loss so far.
