@@ -263,7 +263,7 @@ class BERTConfig(_BlockFields):
         activation: Activation of the feed-forward layers and the MLM head: `"relu"` (the book),
             `"gelu"` (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (google's
             approximation, also the notebook's).
-        mask_from: Which tokens count as padding: `"valid_lens"`: tokens past the valid length;
+        mask_from: Which tokens count as padding. `"valid_lens"`: tokens past the valid length;
             `"tokens"`: also every token with id 0 (the blog and the notebook).
         pooler: Whether there is a tanh layer between `[CLS]` and the NSP head (not in the blog
             and the notebook).

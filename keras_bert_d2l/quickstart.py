@@ -1,4 +1,4 @@
-"""Run the whole workflow in minutes, from raw text to a served model: `make demo`."""
+"""Run the whole workflow in minutes, from raw text to an exported model: `make demo`."""
 
 import os
 import pathlib

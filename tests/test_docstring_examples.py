@@ -1,4 +1,4 @@
-"""Examples in the docstrings of public names run, and doctests print what they show."""
+"""The docstring examples of all public names run, and doctests print the documented output."""
 
 import doctest
 import inspect

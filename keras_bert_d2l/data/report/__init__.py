@@ -1,1 +1,1 @@
-"""The data report: what a model will see of a text, measured and shown as a page."""
+"""Data report: statistics of a text and its pretraining examples, rendered as an HTML page."""

@@ -68,7 +68,7 @@ def build_store_with_beam(
     ```
     """
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
-    directory = pathlib.Path(directory).absolute()  # workers may run in another folder
+    directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
     _apache_beam()
     return build_with(
         make, corpus, tokenizer, directory, deduplicate=deduplicate, progress=progress

@@ -99,7 +99,7 @@ def cached_store(
 ) -> TokenStore:
     """Return the cached store of a corpus. The first call builds it, later calls open it.
 
-    If another process is building the store, this one waits for it.
+    If another process is building the store, this call waits for it.
 
     Args:
         corpus: The text.
@@ -144,8 +144,8 @@ def build_with(
 
     Raises:
         BlockingIOError: Another process is building this store, and `wait` is not set.
-        ValueError: As for `build_store`, or from `make`.
-        OSError: As for `build_store`, or from `make`.
+        ValueError: As for `build_store`, or raised by `make`.
+        OSError: As for `build_store`, or raised by `make`.
     """
     directory = pathlib.Path(directory)
     origin = _origin(corpus, tokenizer, deduplicate)

@@ -13,7 +13,7 @@ from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin, Sha
 from keras_bert_d2l.data.store.shards import bytes_of, put
 
 _DOCUMENTS_AT_ONCE = 1 << 10  # documents in memory, each of at most about 100,000 tokens
-_HASHES_AT_ONCE = 1 << 22  # hashes in memory during deduplication; 200 MB when sorted
+_HASHES_AT_ONCE = 1 << 22  # hashes in memory during deduplication; 200 MB with sort order
 
 
 def merge(

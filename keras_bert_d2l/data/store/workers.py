@@ -29,7 +29,7 @@ def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, workers: int) -> It
     Args:
         tasks: Pieces with the folders of their shards.
         tokenizer: The tokenizer.
-        workers: Number of processes. 1: make the shards in this process.
+        workers: Number of processes. With 1, the shards are made in this process.
 
     Raises:
         ChildProcessError: A process has died.

@@ -89,7 +89,7 @@ class Corpus:
             FileNotFoundError: If a file or folder does not exist.
             ValueError: If a pattern or folder has no text file, if a folder is or contains a
                 token store, or if an argument is invalid. Raised while reading if a file is
-                damaged or is not UTF-8, or if the whole corpus has no text.
+                damaged or is not UTF-8, or if the corpus contains no text.
         """
         if layout not in LAYOUTS:
             raise ValueError(f"`layout` must be one of {LAYOUTS}. Received: layout={layout!r}.")

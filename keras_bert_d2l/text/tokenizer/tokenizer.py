@@ -55,8 +55,8 @@ class Tokenizer(tf.Module):
     sigma, and about a thousand characters newer than Unicode 8. A word with bytes that are not
     UTF-8 becomes the unknown token.
 
-    A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, is kept
-    whole, as in Hugging Face but not in google.
+    A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, stays
+    one token, as in Hugging Face but not in google.
 
     A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel,
     which needs `tensorflow` and `tensorflow_text` to load. In a dataset, map after batching: one

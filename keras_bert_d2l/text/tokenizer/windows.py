@@ -77,7 +77,7 @@ def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf
     is_text = token_starts < token_ends
     window_start = tf.reduce_min(tf.where(is_text, token_starts, tf.int32.max), axis=1)
     window_end = tf.reduce_max(token_ends, axis=1)
-    # A context may begin or end with characters that belong to no token, such as white space or a
+    # A context may start or end with characters that belong to no token, such as white space or a
     # combining accent. The first and the last window of each context include them.
     is_other = rows[1:] != rows[:-1]
     window_start = tf.where(tf.pad(is_other, [[1, 0]], constant_values=True), 0, window_start)

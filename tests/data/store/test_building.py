@@ -207,7 +207,7 @@ def test_a_failed_build_continues_with_the_intact_shards(undisturbed, words, tmp
     elif change != "none":
         flipped = bytes([content[0] ^ 1]) + content[1:]
         (shard / "tokens.bin").write_bytes(flipped if change == "flipped" else content[:-1])
-    # What a killed process leaves behind:
+    # Files that a killed process leaves:
     (tmp_path / ".store.a1b2c3.tmp").mkdir()
     (tmp_path / "store.building" / ".000002.a1b2c3.tmp").mkdir()
     corpus.broken = set()
