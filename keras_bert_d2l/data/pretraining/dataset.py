@@ -1,7 +1,7 @@
 """`pretraining_dataset`: build batches for `fit` from a corpus or a token store.
 
-B: batch size, T: tokens in a row, P: predicted positions per row, E: maximum number of
-examples in a packed row.
+B: batch size, T: tokens per row, P: predicted positions per row, E: maximum number of examples
+per packed row.
 """
 
 import dataclasses

@@ -22,7 +22,7 @@ class TaskExamples:
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
-        ids: A name for each example. By default, they are numbered from 0.
+        ids: An id for each example. By default, the examples are numbered from 0.
         source: Path of the file or folder that was read.
         sha256: Checksum of that file, or of the files of the folder.
         columns: Names of the columns that were read, by role: `"text"`, `"text_b"`, `"label"`,

@@ -44,7 +44,7 @@ def check_label_names(
             for name, label in zip(examples.ids, examples.labels or (), strict=True)
             if not set(unseen).isdisjoint(names_of(label))
         )
-        remedy = "Train on examples of every label, or remove these."
+        remedy = "Train on examples of every label, or remove the unknown labels."
         if differ_in_capitals(unseen, names):
             remedy = "They differ only in case: use the same spelling in all files."
         raise ValueError(

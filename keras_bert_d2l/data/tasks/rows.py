@@ -96,8 +96,8 @@ class TaskRows:
 
         Pairs are truncated token by token, always at the end of the longer text. A long context
         gives several rows, each with the complete question; rows that do not contain the complete
-        answer are labeled as having none, with the position 0 of `[CLS]`. If a question has
-        several answers, the first one is learned.
+        answer are labeled with position 0, the `[CLS]` token, which means "no answer". If a
+        question has several answers, the first one is learned.
 
         Args:
             examples: The examples.

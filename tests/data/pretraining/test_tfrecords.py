@@ -43,7 +43,7 @@ def test_an_example_in_google_format_is_read_as_a_batch(tmp_path):
     assert features["valid_lens"].tolist() == [6, 6]
     assert features["pred_positions"].tolist() == [[2, 0, 0]] * 2
     assert labels["mlm"].tolist() == [[8, 0, 0]] * 2
-    assert labels["nsp"].tolist() == [1, 0], "google's 0 means next, ours is 1"
+    assert labels["nsp"].tolist() == [1, 0], "Google uses 0 for next, we use 1"
     assert weights["mlm"].tolist() == [[1, 0, 0]] * 2
     assert weights["nsp"].tolist() == [1, 1]
     assert {array.dtype.name for array in features.values()} == {"int32"}
