@@ -1,4 +1,4 @@
-"""Checks that a model and a tokenizer are what the caller of a function needs."""
+"""Checks of the model and the tokenizer that are passed to a function."""
 
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.string_inputs import check_vocab_size

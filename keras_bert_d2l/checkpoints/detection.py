@@ -1,4 +1,4 @@
-"""Opening: the format of a checkpoint is detected and everything but its weights is read."""
+"""Detect the format of a checkpoint and read everything except its weights."""
 
 import json
 import math
@@ -14,16 +14,16 @@ from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import first_few, part_of
 from keras_bert_d2l.types import PathLike
 
-# The first format that recognizes a path reads it. Formats that a file names come first, formats
-# that are guessed from the names of weights come last.
+# The first format that recognizes a path reads it. Formats identified by specific files come first;
+# formats guessed from the weight names come last.
 _FORMATS = (native, huggingface, google, book, notebook)
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "
-    "(book), and .safetensors or .npz files with the book's or the notebook's names of weights"
+    "(book), and .safetensors or .npz files with the book's or the notebook's weight names"
 )
 
-# The parts of a `BERTModel` that a file may lack, with the names that users know.
+# The parts of a `BERTModel` that a file may lack, with their user-facing names.
 HEAD_NAMES = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
 
 
@@ -34,7 +34,7 @@ class WeightSummary(NamedTuple):
         name: Name of the array in the file.
         shape: Shape of the array in the file.
         dtype: Dtype of the array in the file.
-        mean: Mean of the array, or NaN if the array holds a NaN.
+        mean: Mean of the array, or NaN if the array contains a NaN.
         std: Standard deviation of the array.
 
     Example:
@@ -96,7 +96,7 @@ def _summaries(arrays: NamedArrays) -> Iterator[WeightSummary]:
 
 
 def open_checkpoint(path: PathLike, num_heads: int | None = None) -> Checkpoint:
-    """Detect the format of a checkpoint, and read everything but its weights.
+    """Detect the format of a checkpoint and read everything except its weights.
 
     Args:
         path: The checkpoint, as for `load_pretrained`.
@@ -114,14 +114,14 @@ def open_checkpoint(path: PathLike, num_heads: int | None = None) -> Checkpoint:
     config, vocab = checkpoint.config, checkpoint.vocab
     if num_heads not in (None, config.num_heads):
         raise ValueError(
-            f"`num_heads` must be what {os.fspath(path)!r} says, {config.num_heads}. Received: "
-            f"num_heads={num_heads}."
+            f"`num_heads` must match the value in {os.fspath(path)!r}, {config.num_heads}. "
+            f"Received: num_heads={num_heads}."
         )
     if vocab is not None and len(vocab) != config.vocab_size:
         raise ValueError(
             f"{os.fspath(path)!r}: the vocabulary has {len(vocab)} tokens, but the configuration "
-            f"says vocab_size={config.vocab_size}. Restore the vocabulary that the model was made "
-            "for."
+            f"has vocab_size={config.vocab_size}. Restore the vocabulary that the model was "
+            "trained with."
         )
     return checkpoint
 
@@ -140,7 +140,7 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         )
         if inside:
             message += (
-                f" It contains checkpoints; give the path of one of them: {first_few(inside)}."
+                f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
             )
         try:
             json.loads((path / native.CONFIG_FILE).read_text(encoding="utf-8"))
@@ -152,12 +152,12 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
 
 
 def summary(path: PathLike, checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str:
-    """Return one line about a checkpoint.
+    """Return a one-line summary of a checkpoint.
 
     Args:
-        path: Where the checkpoint was found.
+        path: The path of the checkpoint.
         checkpoint: The checkpoint.
-        heads: The names of heads that are reported if they are missing. `None` means all.
+        heads: The names of the heads to report if they are missing. `None` means all.
     """
     config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.arrays.shapes
     stored = [row for row in checkpoint.table if row.theirs in shapes]

@@ -1,4 +1,4 @@
-"""Loading: checkpoints of every known format become models and tokenizers."""
+"""Load models and tokenizers from checkpoints of any known format."""
 
 import os
 import warnings
@@ -68,10 +68,10 @@ def load_pretrained(
     Args:
         path: The folder of the checkpoint, a single file of weights, or the prefix of a TF1
             checkpoint.
-        num_heads: Number of attention heads per block. Needed only for files of weights that do
-            not record it.
-        heads: The heads you are going to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing
-            head is reported only if it is one of these.
+        num_heads: Number of attention heads per block. Needed only for weight files that do not
+            record it.
+        heads: The heads you intend to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing head is
+            reported only if it is listed here.
         verbose: Whether to print a one-line summary even if no head is missing.
 
     Returns:
@@ -107,24 +107,24 @@ def load_task(
 ) -> Pretrained:
     """Load a checkpoint of any known format as a task model.
 
-    A checkpoint of the same task is loaded with its head. From a BERT without a task, the encoder
-    is loaded (and the pooler, if the task uses it), and the head is initialized at random, which
-    is reported.
+    A checkpoint of the same task is loaded with its head. For a BERT without a task, the encoder is
+    loaded (and the pooler, if the task uses it); the head is initialized at random, and this is
+    reported.
 
     Args:
         kind: The class of the task, for example `SequenceClassifier`.
         path: The checkpoint, as for `load_pretrained`.
         verbose: As for `load_pretrained`.
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
-            checkpoint of the task they may be omitted, and must otherwise match its own.
+            checkpoint of the same task, they may be omitted; otherwise they must match it.
 
     Returns:
-        The model, which has the tokenizer, the tokenizer and the configuration.
+        The model with the tokenizer attached, the tokenizer and the configuration.
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
-        ValueError: The checkpoint is of another task, has other labels or is damaged, or it is a
-            BERT that does not suit the task.
+        ValueError: The checkpoint has a different task or different labels, is damaged, or is a
+            BERT that does not support the task.
 
     Example:
 
@@ -148,28 +148,28 @@ def load_task(
     stored = task_fields(model) or {}
     if not isinstance(model, kind):
         raise ValueError(
-            f"{os.fspath(path)!r} is a checkpoint of another task, {describe_task(stored)}, not "
-            f"of a {kind.__name__}. Load it as that task, or start from the BERT that it was "
-            "fine-tuned from."
+            f"{os.fspath(path)!r} must be a checkpoint of a {kind.__name__}. Received: the "
+            f"different task {describe_task(stored)}. Load it as that task, or start from the BERT "
+            "that it was fine-tuned from."
         )
     for name, value in options.items():
         given = list(value) if isinstance(value, tuple) else value
         if name not in stored or given != stored.get(name):
             raise ValueError(
-                f"`{name}` must be that of the checkpoint {os.fspath(path)!r}, "
-                f"{stored.get(name)!r}, or be omitted. Received: {name}={value!r:.120}. To train a "
-                "new head, start from a BERT without a task."
+                f"`{name}` must match the checkpoint {os.fspath(path)!r}, {stored.get(name)!r}, or "
+                f"be omitted. Received: {name}={value!r:.120}. To train a new head, start from a "
+                "BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
 
 
 def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
-    """Return the heads of a BERT that a task uses, by the names in `HEADS`."""
+    """Return the names (from `HEADS`) of the BERT heads that a task uses."""
     return ("pooler",) if kind.has_pooler else ()
 
 
 def load_model(checkpoint: Checkpoint) -> tuple[BERTModel | TaskModel, list[str]]:
-    """Return the model of a checkpoint, and the parts of it that the file lacks."""
+    """Build the model of a checkpoint and load its weights; also return the missing parts."""
     with without_initialization():
         model: BERTModel | TaskModel = BERTModel.from_bert_config(checkpoint.config)
         if checkpoint.task is not None:

@@ -1,4 +1,4 @@
-"""Saving: models and tokenizers to checkpoint folders, in this package's format or another's."""
+"""Save models and tokenizers as checkpoint folders, in this package's format or others."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ Format = Literal["native", "huggingface", "google", "book"]
 
 _WRITERS = {"native": native, "huggingface": huggingface, "google": google, "book": book}
 _FOR_TASKS = ("native", "huggingface")
-# The files that `save_pretrained` writes, and that it may therefore replace in a folder.
+# The files that `save_pretrained` writes and may therefore replace in a folder.
 _REPLACEABLE = {
     *("config.json", "vocab.txt", "model.safetensors", "tokenizer_config.json"),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
@@ -35,21 +35,21 @@ def save_pretrained(
 ) -> None:
     """Save a model and its tokenizer to a folder, completely or not at all.
 
-    An older checkpoint in the folder is replaced in one step. The state of training (optimizer,
+    An existing checkpoint in the folder is replaced in one step. The training state (optimizer,
     random generators) is not saved.
 
     Args:
         model: A `BERTModel`, or a task model, which is saved with its head and its labels.
-        path: The folder to write. It must be new or empty, or hold a checkpoint.
-        tokenizer: The tokenizer that the model was trained with. `None` stands for the tokenizer
-            of a task model; a `BERTModel` is then saved without a vocabulary.
+        path: The folder to write. It must be new or empty, or contain a checkpoint.
+        tokenizer: The tokenizer that the model was trained with. `None` means the task model's own
+            tokenizer; a `BERTModel` is then saved without a vocabulary.
         format: `"native"` keeps everything. `"huggingface"`, `"google"` and `"book"` are for other
             programs. Task models can be saved in the first two formats.
 
     Raises:
         ValueError: The format is unknown or cannot express the model, the vocabulary does not have
             the model's size, or `path` is the working directory.
-        FileExistsError: `path` holds anything other than a checkpoint.
+        FileExistsError: `path` contains anything other than a checkpoint.
         OSError: The folder cannot be written.
 
     Example:
@@ -79,7 +79,7 @@ def convert_checkpoint(
     *,
     num_heads: int | None = None,
 ) -> None:
-    """Save a checkpoint again in another format, and print a one-line summary of it.
+    """Convert a checkpoint to a different format and print a one-line summary of it.
 
     Args:
         source: The checkpoint to read, as for `load_pretrained`.
@@ -89,7 +89,7 @@ def convert_checkpoint(
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
-        FileExistsError: `target` holds anything other than a checkpoint.
+        FileExistsError: `target` contains anything other than a checkpoint.
         ValueError: A file is damaged, or the format cannot express the model.
 
     Example:
@@ -139,7 +139,7 @@ def _check_replaceable(path: PathLike) -> None:
     if folder == pathlib.Path.cwd():
         raise ValueError(
             f"`path` must not be the working directory {name!r}, because saving a checkpoint "
-            f"replaces the whole folder. Save it in a subfolder such as {suggestion!r}."
+            f"replaces the entire folder. Save it in a subfolder such as {suggestion!r}."
         )
     if not folder.exists():
         return
@@ -148,7 +148,7 @@ def _check_replaceable(path: PathLike) -> None:
     foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in _REPLACEABLE)
     if foreign:
         raise FileExistsError(
-            f"{name!r} holds {foreign[0]!r}, which is not part of a checkpoint, and saving a "
-            f"checkpoint replaces the whole folder. Save it in a folder of its own, such as "
+            f"{name!r} contains {foreign[0]!r}, which is not part of a checkpoint, and saving a "
+            f"checkpoint replaces the entire folder. Save it in a separate folder, such as "
             f"{suggestion!r}."
         )

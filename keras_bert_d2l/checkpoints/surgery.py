@@ -1,10 +1,10 @@
-"""Surgery: changing the vocabulary or the number of positions of an existing model.
+"""Change the vocabulary or the number of positions of an existing model.
 
-A new model of another size is returned. For the token ids and positions that both models have, it
-gives the same encodings and logits. The given model and tokenizer are not changed, and the state of
-an optimizer is not carried over.
+Each function returns a new model of a different size. For the token ids and positions that both
+models have, the encodings and logits are the same. The given model and tokenizer are not changed,
+and the optimizer state is not carried over.
 
-V vocabulary, D hidden width.
+V: vocabulary size, D: hidden width.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-# The weights that have an entry for each token, and the axis of these entries.
+# The weights with one entry per token, and the axis of these entries.
 _VOCABULARY_AXES = {
     "encoder/token_embedding/embeddings": 0,
     "mlm/mlp/logits/kernel": 1,
@@ -39,15 +39,15 @@ def add_tokens(
 ) -> tuple[BERTModel, Tokenizer]:
     """Add tokens to the vocabulary of a model.
 
-    The new tokens get ids from V on. In the embedding and in the MLM head, each starts as the mean
-    of the pieces that the tokenizer has split it into so far. A word that was unknown starts as
-    the unknown token.
+    The new tokens get the ids from V upward. In the embedding and in the MLM head, a new token is
+    initialized to the mean of the pieces that the old tokenizer splits it into. A word that was
+    unknown is initialized to a copy of the unknown token.
 
     Args:
         model: The model.
         tokenizer: The tokenizer of the model.
-        tokens: Tokens to add: whole words, or `##` followed by a part of a word that does not
-            begin it.
+        tokens: Tokens to add: complete words, or `##` followed by a part of a word that is not at
+            its start.
 
     Returns:
         A new model with V + `len(tokens)` tokens, and its tokenizer.
@@ -85,7 +85,7 @@ def add_tokens(
 def drop_tokens(
     model: BERTModel, tokenizer: Tokenizer, tokens: Iterable[str]
 ) -> tuple[BERTModel, Tokenizer]:
-    """Remove tokens from the vocabulary of a model, for example those that a corpus never uses.
+    """Remove tokens from the vocabulary of a model, for example tokens that a corpus never uses.
 
     The remaining tokens keep their order and get the ids 0, 1, 2 and so on. Special tokens are
     never removed. Words that used a removed token are split into smaller pieces or become unknown.
@@ -124,15 +124,16 @@ def drop_tokens(
 def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
     """Increase the `max_len` of a model.
 
-    The embeddings of the new positions start as copies of the old ones, in the same order, so that
-    neighbors are related as before. Sinusoidal positions are computed for the new length.
+    The embeddings of the new positions repeat the old ones in the same order, so neighboring
+    positions keep their relation to each other. Sinusoidal positions are computed for the new
+    length.
 
     Args:
         model: The model.
-        max_len: The new length, at least the old one.
+        max_len: The new maximum length. It must not be smaller than the old one.
 
     Returns:
-        A new model. For texts up to the old length its outputs are bit for bit the same.
+        A new model. For texts up to the old length, its outputs are bitwise identical.
 
     Raises:
         ValueError: `max_len` is smaller than the model's.
@@ -151,8 +152,8 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
     old = model.bert_config.max_len
     if max_len < old:
         raise ValueError(
-            f"`max_len` must be at least that of the model, {old}. Received: max_len={max_len}. "
-            "Shorter sequences need no change of the model."
+            f"`max_len` must be at least the model's current value, {old}. Received: "
+            f"max_len={max_len}. The model already accepts shorter sequences."
         )
     config = dataclasses.replace(model.bert_config, max_len=max_len)
     rows = np.arange(max_len) % old
@@ -162,7 +163,7 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
 def _with_vocabulary(
     model: BERTModel, vocab: Vocab, change: Callable[[np.ndarray], np.ndarray]
 ) -> BERTModel:
-    """Return a model with another vocabulary. `change` acts on the first axis, the tokens."""
+    """Return a model with a different vocabulary. `change` acts on axis 0, the tokens."""
 
     def along(axis: int) -> Callable[[np.ndarray], np.ndarray]:
         return lambda weight: np.moveaxis(change(np.moveaxis(weight, axis, 0)), 0, axis)
@@ -176,9 +177,9 @@ def _rebuilt(
     config: BERTConfig,
     changes: Mapping[str, Callable[[np.ndarray], np.ndarray]],
 ) -> BERTModel:
-    """Return a model of another configuration with the weights of `model`, after `changes`.
+    """Return a model with the given configuration and the weights of `model` after `changes`.
 
-    `changes` needs a function for every weight whose shape differs.
+    `changes` must contain a function for every weight whose shape differs.
     """
     with without_initialization():
         new = BERTModel.from_bert_config(config, dtype=model.dtype_policy)
@@ -190,7 +191,7 @@ def _rebuilt(
 
 
 def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of the longest old pieces, from left to right, that make up a new token."""
+    """Split a new token greedily into the longest old pieces, and return their ids."""
     vocab = tokenizer.vocab
     if not token.startswith(_INSIDE_A_WORD):
         return tokenizer.tokenize([token]).to_list()[0] or [vocab.unk_id]
@@ -206,7 +207,7 @@ def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def _warn_of_unreachable(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
-    """Warn of tokens that are never produced, because texts are split before they are looked up."""
+    """Warn about new tokens that the tokenizer never produces because it splits texts first."""
     words = [token for token in tokens if not token.startswith(_INSIDE_A_WORD)]
     if not words:
         return

@@ -81,7 +81,7 @@ def test_a_task_is_loaded_with_its_head_and_its_labels(name, format, tmp_path, c
     model = make(name)
     model.tokenizer = Tokenizer(VOCAB)
     if (name, format) == ("vectors", "huggingface"):
-        with pytest.raises(ValueError, match=r"no model that is a TextEmbedder.*native"):
+        with pytest.raises(ValueError, match=r"no architecture for a TextEmbedder.*native"):
             save_pretrained(model, tmp_path / "task", format=format)
         return
     save_pretrained(model, tmp_path / "task", format=format)
@@ -95,7 +95,7 @@ def test_a_task_is_loaded_with_its_head_and_its_labels(name, format, tmp_path, c
     assert load_task(type(model), tmp_path / "task").model.task_config() == model.task_config()
 
 
-def test_the_pooler_is_saved_if_the_task_uses_it_and_pretraining_heads_never_are(tmp_path):
+def test_the_pooler_is_saved_only_if_used_and_pretraining_heads_are_never_saved(tmp_path):
     for name, parts in (
         ("one label", {"encoder", "hidden", "head"}),
         ("tags", {"encoder", "head"}),
@@ -205,7 +205,7 @@ def test_task_heads_give_the_golden_logits_and_losses(architecture, data_dir, tm
     assert loss == pytest.approx(float(golden["loss"]), abs=2e-5)
 
 
-def test_the_problem_type_defaults_by_the_number_of_labels(tmp_path):
+def test_the_default_problem_type_depends_on_the_number_of_labels(tmp_path):
     for name, kind in (("scores", SequenceRegressor), ("one label", SequenceClassifier)):
         save_pretrained(make(name), tmp_path / "task", format="huggingface")
         drop = {"problem_type", "id2label", "label2id", "classifier_dropout"}
@@ -234,7 +234,7 @@ def test_the_problem_type_defaults_by_the_number_of_labels(tmp_path):
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, r"classifier.weight is \(2, 8\)"),
     ],
 )
-def test_a_damaged_hugging_face_task_is_refused(change, message, tmp_path):
+def test_a_damaged_hugging_face_task_is_rejected(change, message, tmp_path):
     save_pretrained(make("one label"), tmp_path / "task", format="huggingface")
     edit_config(tmp_path / "task", lambda fields: {**fields, **change})
     with pytest.raises(ValueError, match=message):
@@ -253,17 +253,17 @@ def test_a_damaged_hugging_face_task_is_refused(change, message, tmp_path):
         ({"kind": "TokenClassifier", "labels": ["a", "a"], "dropout": 0.1}, "`labels`"),
         ({"kind": "TokenClassifier", "labels": ["a", "b"], "dropout": 0.1}, r"head/.*\(8, 3\)"),
         ({"kind": "QuestionAnswerer"}, r"head/"),
-        ({"kind": "TextEmbedder", "pooling": "max", "normalize": True}, r"holds.*head/"),
+        ({"kind": "TextEmbedder", "pooling": "max", "normalize": True}, r"contains.*head/"),
     ],
 )
-def test_a_damaged_native_task_is_refused(task, message, tmp_path):
+def test_a_damaged_native_task_is_rejected(task, message, tmp_path):
     save_pretrained(make("tags"), tmp_path / "task")
     edit_config(tmp_path / "task", lambda fields: {**fields, "task": task})
     with pytest.raises(ValueError, match=message):
         load_pretrained(tmp_path / "task")
 
 
-def test_a_task_checkpoint_without_its_head_is_refused(tmp_path):
+def test_a_task_checkpoint_without_its_head_is_rejected(tmp_path):
     save_pretrained(make("tags"), tmp_path / "task")
     file = tmp_path / "task/model.safetensors"
     weights = safetensors.numpy.load_file(file)
@@ -279,14 +279,14 @@ def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(tmp_path, capsys):
     model, tokenizer, _ = load_task(
         SequenceClassifier, tmp_path / "bert", labels=["bad", "good"], dropout=0.2
     )
-    assert "SequenceClassifier of bad, good, with a new head" in capsys.readouterr().out
+    assert "SequenceClassifier (labels: bad, good), with a new head" in capsys.readouterr().out
     assert model.tokenizer is tokenizer
     assert model.task_config()["dropout"] == 0.2
     np.testing.assert_array_equal(model.encoder(*BATCH.values()), bert.encoder(*BATCH.values()))
     np.testing.assert_array_equal(model.hidden.kernel, bert.hidden.kernel)
 
 
-def test_only_a_missing_part_that_the_task_uses_is_reported(tmp_path, capsys):
+def test_a_missing_part_is_reported_only_if_the_task_uses_it(tmp_path, capsys):
     save_pretrained(BERTModel.from_bert_config(CONFIG), tmp_path / "bert")
     file = tmp_path / "bert/model.safetensors"
     for lacking, kind, is_told in (
@@ -303,11 +303,11 @@ def test_only_a_missing_part_that_the_task_uses_is_reported(tmp_path, capsys):
         assert ("freshly" in out) == is_told
 
 
-def test_a_checkpoint_of_another_task_or_of_other_labels_is_refused(tmp_path):
+def test_a_checkpoint_of_a_different_task_or_with_different_labels_is_rejected(tmp_path):
     save_pretrained(make("tags"), tmp_path / "task")
-    with pytest.raises(ValueError, match=r"another task, TokenClassifier of B-PER, I-PER, O"):
+    with pytest.raises(ValueError, match=r"different task TokenClassifier \(labels: B-PER, I-PER,"):
         load_task(SequenceClassifier, tmp_path / "task", labels=["a", "b"])
-    with pytest.raises(ValueError, match=r"`labels` must be that of the checkpoint.*Received"):
+    with pytest.raises(ValueError, match=r"`labels` must match the checkpoint.*Received"):
         load_task(TokenClassifier, tmp_path / "task", labels=["N", "V"])
     same = load_task(TokenClassifier, tmp_path / "task", labels=("B-PER", "I-PER", "O"))
     assert type(same.model) is TokenClassifier
@@ -320,7 +320,7 @@ def test_a_bert_without_a_pooler_cannot_classify(tmp_path):
         load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
 
 
-def test_functions_that_need_pretraining_heads_refuse_a_task():
+def test_functions_that_need_pretraining_heads_reject_task_models():
     model, tokenizer = make("one label"), Tokenizer(VOCAB)
     for use in (
         lambda: fill_mask(model, tokenizer, "a [MASK]"),

@@ -29,7 +29,7 @@ SMALL = {
     "max_len": 16,
 }
 BOOK = BERTConfig.preset("d2l", **SMALL)
-OF_FORMAT = {  # a model that the format can express
+OF_FORMAT = {  # for each format, a model that it can express
     "native": BOOK,
     "huggingface": BERTConfig.preset("huggingface", **SMALL),
     "google": BERTConfig.preset("google", **SMALL),
@@ -96,7 +96,7 @@ def test_a_checkpoint_may_have_no_vocabulary(format, tmp_path):
     assert load_pretrained(tmp_path / "x").tokenizer is None
 
 
-def test_weights_survive_all_formats_bit_for_bit(tmp_path, tokenizer):
+def test_weights_are_bitwise_identical_after_conversion_through_all_formats(tmp_path, tokenizer):
     config = BERTConfig.preset("google", **SMALL)
     model = model_of(config)
     save_pretrained(model, tmp_path / "0", tokenizer, "google")
@@ -138,7 +138,7 @@ def test_a_missing_head_is_always_reported_and_initialized_at_random(checkpoint,
     np.testing.assert_array_equal(*(one["hidden/kernel"] for one in weights))
 
 
-def test_an_incomplete_encoder_is_refused(checkpoint):
+def test_an_incomplete_encoder_is_rejected(checkpoint):
     without(checkpoint, "encoder/blk_0/ffn")
     with pytest.raises(ValueError, match="lacks weights of the model: encoder/blk_0/ffn/dense1"):
         load_pretrained(checkpoint)
@@ -155,7 +155,7 @@ def test_the_random_seed_determines_missing_heads(checkpoint):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_a_checkpoint_can_be_loaded_in_another_dtype_policy(policy, tmp_path):
+def test_a_checkpoint_can_be_loaded_in_a_different_dtype_policy(policy, tmp_path):
     model = BERTModel.from_bert_config(BOOK, dtype=policy)
     save_pretrained(model, tmp_path / "checkpoint")
     in_float32 = load_pretrained(tmp_path / "checkpoint").model
@@ -177,7 +177,7 @@ def test_without_tensorflow_text_only_the_model_is_loaded(checkpoint, tmp_path, 
     assert contents(tmp_path / "same") == contents(checkpoint)
 
 
-def test_saving_replaces_the_whole_older_checkpoint(checkpoint):
+def test_saving_replaces_the_existing_checkpoint_completely(checkpoint):
     for format, config in OF_FORMAT.items():
         save_pretrained(BERTModel.from_bert_config(config), checkpoint, format=format)
         assert load_pretrained(checkpoint).config == config
@@ -185,7 +185,7 @@ def test_saving_replaces_the_whole_older_checkpoint(checkpoint):
         assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_failed_save_does_not_change_the_older_checkpoint(checkpoint, monkeypatch):
+def test_a_failed_save_does_not_change_the_existing_checkpoint(checkpoint, monkeypatch):
     before = contents(checkpoint)
 
     def no_space(path, content):
@@ -198,7 +198,7 @@ def test_a_failed_save_does_not_change_the_older_checkpoint(checkpoint, monkeypa
     assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_refused_conversion_changes_nothing(checkpoint):
+def test_a_rejected_conversion_changes_nothing(checkpoint):
     before = contents(checkpoint)
     for format in ("huggingface", "google", "book"):
         with pytest.raises(ValueError, match="cannot express"):
@@ -209,12 +209,12 @@ def test_a_refused_conversion_changes_nothing(checkpoint):
 def test_a_folder_with_other_files_is_not_overwritten(checkpoint, tmp_path):
     (checkpoint / "metrics.jsonl").write_text("{}")
     before = contents(checkpoint)
-    with pytest.raises(FileExistsError, match=r"holds 'metrics.jsonl'.*a folder of its own"):
+    with pytest.raises(FileExistsError, match=r"contains 'metrics.jsonl'.*a separate folder"):
         save_pretrained(BERTModel.from_bert_config(BOOK), checkpoint)
-    with pytest.raises(FileExistsError, match=r"holds 'metrics.jsonl'.*a folder of its own"):
+    with pytest.raises(FileExistsError, match=r"contains 'metrics.jsonl'.*a separate folder"):
         convert_checkpoint(tmp_path / "not looked at", checkpoint)
     assert contents(checkpoint) == before
-    load_pretrained(checkpoint)  # reading is not in the way of other files
+    load_pretrained(checkpoint)  # other files do not prevent loading
 
 
 def test_a_checkpoint_replaces_neither_a_file_nor_the_working_directory(tmp_path, monkeypatch):
@@ -227,7 +227,7 @@ def test_a_checkpoint_replaces_neither_a_file_nor_the_working_directory(tmp_path
         save_pretrained(model, ".")
 
 
-def test_an_unknown_format_is_refused(checkpoint, tmp_path):
+def test_an_unknown_format_is_rejected(checkpoint, tmp_path):
     model = BERTModel.from_bert_config(BOOK)
     with pytest.raises(ValueError, match="`format` must be one of.*'google'.*Received: 'torch'"):
         save_pretrained(model, tmp_path / "x", format="torch")
@@ -236,7 +236,7 @@ def test_an_unknown_format_is_refused(checkpoint, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_a_vocabulary_of_another_size_is_refused(checkpoint):
+def test_a_vocabulary_of_the_wrong_size_is_rejected(checkpoint):
     model = BERTModel.from_bert_config(BOOK)
     tokenizer = Tokenizer(Vocab([*VOCAB.tokens, "more"]))
     with pytest.raises(ValueError, match="8 tokens that the model was made for.*9 tokens"):
@@ -248,11 +248,11 @@ def test_a_vocabulary_of_another_size_is_refused(checkpoint):
         load_pretrained(checkpoint)
 
 
-def test_numbers_that_are_not_finite_are_refused(checkpoint):
+def test_weights_that_are_not_finite_are_rejected(checkpoint):
     weights = safetensors.numpy.load_file(checkpoint / WEIGHTS_FILE)
     weights["hidden/bias"][1] = np.nan
     safetensors.numpy.save_file(weights, checkpoint / WEIGHTS_FILE)
-    with pytest.raises(ValueError, match="model.safetensors' holds numbers.*'hidden/bias'"):
+    with pytest.raises(ValueError, match="model.safetensors' contains values.*'hidden/bias'"):
         load_pretrained(checkpoint)
 
 
@@ -261,7 +261,7 @@ def test_a_path_that_does_not_exist_is_named():
         load_pretrained("no/where")
 
 
-def test_an_unknown_folder_is_reported_with_what_was_looked_for(tmp_path):
+def test_the_error_for_an_unknown_folder_lists_the_known_formats(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config.json.*\(native\).*bert_model.ckpt.index"):
         load_pretrained(tmp_path)
 
@@ -273,7 +273,7 @@ def test_the_checkpoints_inside_a_run_folder_are_named(checkpoint):
     BOOK.to_json(run / CONFIG_FILE)
     VOCAB.to_file(run / VOCAB_FILE)
     with pytest.raises(
-        FileNotFoundError, match=r"contains checkpoints; give the path of one.*/best, .*/last\."
+        FileNotFoundError, match=r"contains checkpoints; pass the path of one.*/best, .*/last\."
     ):
         load_pretrained(run)
 
@@ -296,7 +296,7 @@ def test_a_missing_configuration_is_reported(checkpoint):
         load_pretrained(checkpoint)
 
 
-def test_the_number_of_heads_can_be_passed_if_the_file_lacks_it(tmp_path, checkpoint):
+def test_the_number_of_heads_can_be_passed_if_the_file_does_not_record_it(tmp_path, checkpoint):
     model = model_of(OF_FORMAT["book"])
     save_pretrained(model, tmp_path / "book", format="book")
     weights = safetensors.numpy.load_file(tmp_path / "book" / "pretrained.safetensors")
@@ -306,7 +306,7 @@ def test_the_number_of_heads_can_be_passed_if_the_file_lacks_it(tmp_path, checkp
     loaded = load_pretrained(tmp_path / "bare.safetensors", num_heads=2)
     assert loaded.config.num_heads == 2
     assert_same_weights(loaded.model, model)
-    with pytest.raises(ValueError, match="`num_heads` must be what.*says, 2. Received.*4"):
+    with pytest.raises(ValueError, match="`num_heads` must match the value in.*, 2. Received.*4"):
         load_pretrained(checkpoint, num_heads=4)
 
 
@@ -350,7 +350,7 @@ def test_loading_draws_no_random_weights(checkpoint, monkeypatch):
     importlib.util.find_spec("jax") is None,
     reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
 )
-def test_the_jax_backend_reads_the_same_model(tmp_path, checkpoint, fresh_process):
+def test_the_jax_backend_loads_the_same_model(tmp_path, checkpoint, fresh_process):
     code = """
         import sys
         import keras

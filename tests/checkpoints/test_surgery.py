@@ -1,4 +1,4 @@
-"""Changing the vocabulary or the length of a model does not change its other outputs."""
+"""Surgery: changing the vocabulary or the maximum length does not affect other outputs."""
 
 import dataclasses
 
@@ -91,9 +91,9 @@ def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
     np.testing.assert_allclose(new, [unknown, unknown], rtol=1e-6)
 
 
-# `pytest.warns` lets all warnings through, and Keras warns each time that it reads a weight.
+# `pytest.warns` also shows unrelated warnings, and Keras issues one whenever it reads a weight.
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-def test_new_tokens_that_are_never_produced_are_warned_about(tokenizer):
+def test_new_tokens_that_are_never_produced_cause_a_warning(tokenizer):
     with pytest.warns(UserWarning, match=r"never produces the new tokens Cat, cat-play: .*splits"):
         larger, _ = add_tokens(random_model(UNTIED), tokenizer, ["cat-play", "Cat", "cats"])
     pieces = VOCAB[["cat", "-", "play"]]
@@ -110,7 +110,7 @@ def test_new_tokens_that_are_never_produced_are_warned_about(tokenizer):
         ("dog", "Received one string: 'dog'"),
     ],
 )
-def test_invalid_new_tokens_are_refused(tokenizer, tokens, message):
+def test_invalid_new_tokens_are_rejected(tokenizer, tokens, message):
     with pytest.raises(ValueError, match=message):
         add_tokens(random_model(UNTIED), tokenizer, tokens)
 
@@ -151,7 +151,7 @@ def test_only_tokens_of_the_vocabulary_can_be_dropped(tokenizer):
 
 
 @pytest.mark.parametrize("change", [add_tokens, drop_tokens])
-def test_the_vocabulary_must_have_the_size_of_the_model(change):
+def test_the_vocabulary_size_must_match_the_model(change):
     with pytest.raises(ValueError, match="must have the 12 tokens"):
         change(random_model(UNTIED), Tokenizer(Vocab([*SPECIALS, "cat"])), ["cat"])
 
@@ -167,7 +167,7 @@ def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
         np.testing.assert_array_equal(new, old)
 
 
-def test_new_positions_repeat_the_old_ones_from_the_first():
+def test_new_positions_repeat_the_old_ones_in_order():
     model = random_model(UNTIED)
     old = array(model, "encoder/pos_embedding")
     new = array(extend_positions(model, 15), "encoder/pos_embedding")
@@ -182,8 +182,8 @@ def test_sinusoidal_positions_are_computed_for_the_new_length(tokenizer):
         np.testing.assert_array_equal(new, old)
 
 
-def test_fewer_positions_are_refused():
-    with pytest.raises(ValueError, match="`max_len` must be at least that of the model, 7.*=5"):
+def test_fewer_positions_are_rejected():
+    with pytest.raises(ValueError, match="`max_len` must be at least the model's current value, 7"):
         extend_positions(random_model(UNTIED), 5)
 
 

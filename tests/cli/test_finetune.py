@@ -77,7 +77,7 @@ def test_finetune_reports_its_data_and_writes_model_metrics_and_curves(reviews):
     run, out = reviews
     assert "are held out as development data, selected by a hash of their text" in out
     assert "1 dropped: empty text (first: line 50)" in out
-    assert "New head: SequenceClassifier of bad, good" in out
+    assert "New head: SequenceClassifier (labels: bad, good)" in out
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["monitor"] == "val_accuracy"
     assert metrics["best"]["val_accuracy"] == 1.0

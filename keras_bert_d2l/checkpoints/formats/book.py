@@ -1,11 +1,11 @@
-"""The parameters of *Dive into Deep Learning* (d2l.ai, sections 15.8 and 16.7), read and written.
+"""Read and write the parameters of *Dive into Deep Learning* (d2l.ai, sections 15.8 and 16.7).
 
 The names are those of the PyTorch edition's state dict. A folder has the layout of the book's
 `bert.small` and `bert.base`: `vocab.json` is the list of tokens, and the parameters are in
 `pretrained.safetensors` or `pretrained.npz`. (The book's own `pretrained.params` is a pickle.) A
-single npz or safetensors file of parameters can be read too, without a vocabulary.
+single npz or safetensors file of parameters, without a vocabulary, can also be read.
 
-Some options of our model are fixed in the book's: two segments, ReLU, an epsilon of 1e-5.
+Some options of our model are fixed in the book's model: two segments, ReLU, an epsilon of 1e-5.
 """
 
 import json
@@ -29,10 +29,10 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"  # the latter with one of `SUFFIXES`
+VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"  # followed by one of `SUFFIXES`
 PICKLE = "pretrained.params"
 _PRESET = "d2l-torch"
-# The arguments that the book's model has, and `initializer`, which does not affect trained weights.
+# The arguments of the book's model, and `initializer`, which does not affect trained weights.
 _FREE = """
     vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
 """.split()
@@ -58,7 +58,7 @@ _SIGNATURE = "encoder.blks.0.addnorm1.ln.weight"  # no other known state dict ha
 
 
 def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a folder has the book's layout, or a file the book's names."""
+    """Return whether a folder has the book's layout, or a file has the book's weight names."""
     if path.is_dir():
         names = (PICKLE, *(PARAMETERS + suffix for suffix in SUFFIXES))
         return any((path / name).is_file() for name in names)
@@ -71,16 +71,16 @@ def recognizes(path: pathlib.Path) -> bool:
 
 
 def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
-    """Read everything but the weights.
+    """Read everything except the weights.
 
     Args:
         path: A folder or a file.
         num_heads: Number of attention heads per block, if the file does not store it.
 
     Raises:
-        FileNotFoundError: The file of the parameters is missing.
-        ValueError: A file is damaged, is a pickle or contradicts the other one, or the number of
-            heads is unknown or does not fit.
+        FileNotFoundError: The parameter file is missing.
+        ValueError: A file is damaged, is a pickle or contradicts the other file, or the number of
+            heads is unknown or does not match the sizes.
     """
     state = StateDict(_parameters(path))
     checkpoint = state.describe("the parameters of d2l.ai", _PRESET, num_heads, _NAMES)
@@ -100,11 +100,11 @@ def write(
     """Write a folder with the book's layout.
 
     The parameters are written to `pretrained.safetensors`, with the number of heads and the
-    dropout rate in the metadata, which PyTorch ignores. A warning is issued if a dropout rate is
-    not kept. The outputs do not depend on it.
+    dropout rate in the metadata, which PyTorch ignores. A warning is issued if a dropout rate
+    cannot be stored. The outputs do not depend on it.
 
     Raises:
-        ValueError: The book has no model like this one. The message names the field.
+        ValueError: The book's format cannot express the model. The message names the field.
     """
     config = model.bert_config
     kept = {name: getattr(config, name) for name in _FREE}
@@ -122,7 +122,7 @@ def write(
 
 
 def _parameters(path: pathlib.Path) -> pathlib.Path:
-    """Return the file of the parameters, which in a folder is rather safetensors than npz."""
+    """Return the parameter file. In a folder, safetensors is preferred to npz."""
     if not path.is_dir():
         if path.suffix in PICKLE_SUFFIXES:
             refuse_pickle(path)
@@ -133,8 +133,8 @@ def _parameters(path: pathlib.Path) -> pathlib.Path:
     if (path / PICKLE).exists():
         refuse_pickle(path / PICKLE)
     raise FileNotFoundError(
-        f"{os.fspath(path)!r} has none of the book's files {PARAMETERS + SUFFIXES[0]!r} and "
-        f"{PARAMETERS + SUFFIXES[1]!r}."
+        f"{os.fspath(path)!r} contains neither of the book's files {PARAMETERS + SUFFIXES[0]!r} "
+        f"and {PARAMETERS + SUFFIXES[1]!r}."
     )
 
 
@@ -144,5 +144,5 @@ def _read_vocab(file: pathlib.Path) -> Vocab:
         if not isinstance(tokens, list):
             raise ValueError(f"it must be a JSON list of tokens. Received: {tokens!r:.80}.")
         return Vocab(tokens)
-    except ValueError as error:  # including those of the JSON and UTF-8 decoders
+    except ValueError as error:  # including errors of the JSON and UTF-8 decoders
         raise ValueError(f"{os.fspath(file)!r} is not a vocabulary of the book: {error}") from error

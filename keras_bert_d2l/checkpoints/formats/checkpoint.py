@@ -1,4 +1,4 @@
-"""What every format finds in a folder."""
+"""The contents of a checkpoint, in the same form for every format."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,15 +12,15 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 
 class Checkpoint(NamedTuple):
-    """Everything in a checkpoint but the numbers of its weights.
+    """Everything in a checkpoint except the values of its weights.
 
     Attributes:
-        description: The format and the kind of model, as a summary names them.
+        description: The format and the kind of model, for summaries.
         config: The architecture.
         table: A row for every weight of that architecture.
-        arrays: The weights, which are not read yet.
+        arrays: The weights, which are read on demand.
         vocab: The vocabulary, or `None` if the folder has none.
-        tokenizer_options: The tokenizer that goes with the vocabulary.
+        tokenizer_options: The options of the tokenizer that uses the vocabulary.
         task: The task of the model, or `None` for a `BERTModel`.
     """
 

@@ -1,4 +1,4 @@
-"""Configuration files of other programs: their fields to `BERTConfig`'s and back."""
+"""Convert other programs' configuration files to and from `BERTConfig`."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ _TRAINING_FIELDS = """
     dropout attention_dropout embedding_dropout ffn_dropout block_dropout
 """.split()
 
-# A field of the other program, mapped to ours and to the value of a file that omits it.
+# Maps a field of the other program to our field and to the default for files that omit it.
 FieldTable = Mapping[str, tuple[str, object]]
 
 # Google's names and defaults, which Hugging Face has adopted.
@@ -36,19 +36,19 @@ def read_config(
 
     Args:
         path: The JSON file.
-        table: The fields, so that an error about one of ours also names theirs.
-        parse: Function that makes a configuration of the file's fields.
+        table: The fields. An error about one of our fields also names the one in the file.
+        parse: Function that converts the file's fields to a configuration.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not a JSON object, or `parse` refuses it.
+        ValueError: The file is not a JSON object, or `parse` rejects it.
     """
     fields = read_json_object(path)
     try:
         return parse(fields)
     except ValueError as error:
         names = [
-            f"`{ours}` is {theirs!r} there"
+            f"`{ours}` is called {theirs!r} in the file"
             for theirs, (ours, _) in table.items()
             if f"`{ours}`" in str(error) and theirs != ours
         ]
@@ -57,15 +57,15 @@ def read_config(
 
 
 def our_fields(fields: ConfigDict, table: FieldTable) -> ConfigDict:
-    """Return the fields of a `BERTConfig` for those of another program's file."""
+    """Convert the fields of another program's file to the fields of a `BERTConfig`."""
     ours = {ours: fields.get(theirs, default) for theirs, (ours, default) in table.items()}
     if ours["attention_dropout"] == ours["dropout"]:
-        ours["attention_dropout"] = None  # which means the same in a BERTConfig
+        ours["attention_dropout"] = None  # `None` means the same in a BERTConfig
     return {**ours, "embedding_dropout": ours["dropout"]}
 
 
 def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
-    """Return the fields of another program's file for those of a `BERTConfig`."""
+    """Convert the fields of a `BERTConfig` to the fields of another program's file."""
     ours = config.to_dict()
     if config.attention_dropout is None:
         ours["attention_dropout"] = config.dropout
@@ -75,19 +75,19 @@ def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
 def check_kept(
     config: BERTConfig, read_back: BERTConfig, program: str, ignored: Collection[str] = ()
 ) -> None:
-    """Compare a configuration with what is read back from another program's file.
+    """Compare a configuration with the one that is read back from another program's file.
 
     The `initializer` is not compared, because trained weights do not depend on it.
 
     Args:
         config: The configuration.
         read_back: The configuration that is read from the file.
-        program: The program whose file it is, as messages name it.
+        program: The name of the other program, for messages.
         ignored: Fields that are read from the weights instead of the file.
 
     Raises:
-        ValueError: The two differ in more than dropout. Where only dropout differs, which changes
-            no output, a warning is issued instead.
+        ValueError: The two differ in more than dropout. If they differ only in dropout, which does
+            not affect outputs, a warning is issued instead.
     """
     ours, theirs = config.to_dict(), read_back.to_dict()
     if config.attention_dropout == config.dropout:
@@ -102,8 +102,8 @@ def check_kept(
         )
     if lost:
         warnings.warn(
-            f"The format of {program} does not keep {_listed(lost, ours)}: the model that is read "
-            f"back has {_listed(lost, theirs)}. Its outputs are the same until it is trained.",
+            f"The format of {program} cannot store {_listed(lost, ours)}: the loaded model will "
+            f"have {_listed(lost, theirs)}. This affects further training, but not the outputs.",
             stacklevel=4,
         )
 

@@ -1,6 +1,6 @@
 """This package's own format: a folder with the model, its configuration and its vocabulary.
 
-The folder holds
+The folder contains
 
 - `config.json`: the fields of `BERTConfig`; `format` and `format_version`; the options of the
   tokenizer (`lowercase` and the other arguments of `Tokenizer`); and for a task model `task`, an
@@ -10,8 +10,8 @@ The folder holds
 - `model.safetensors`: the weights in float32 under their Keras paths without the model's name, for
   example `encoder/blk_0/attention/W_q/kernel`.
 
-These are JSON with a closed schema, plain text and numbers: reading them runs no code from the
-files. The format is the same for every backend and dtype policy of Keras.
+The files contain JSON with a closed schema, plain text and numbers, so reading them never runs code
+from the files. The format is the same for every Keras backend and dtype policy.
 """
 
 import json
@@ -49,7 +49,7 @@ def recognizes(path: pathlib.Path) -> bool:
 
 
 def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
-    """Read everything but the weights.
+    """Read everything except the weights.
 
     Args:
         path: The folder.
@@ -57,7 +57,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
 
     Raises:
         FileNotFoundError: The weights are missing.
-        ValueError: A file is damaged or has another version.
+        ValueError: A file is damaged or has a different format version.
     """
     file = path / WEIGHTS_FILE
     if not file.is_file():
@@ -69,9 +69,9 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     vocab_file = path / VOCAB_FILE
     if vocab_file.exists() and "lowercase" not in options:
         raise ValueError(
-            f"`lowercase` is null or missing in the {CONFIG_FILE} beside "
-            f"{os.fspath(vocab_file)!r}: set it to true if all words of the vocabulary are in "
-            "lower case, and to false otherwise."
+            f"`lowercase` is null or missing in the {CONFIG_FILE} next to "
+            f"{os.fspath(vocab_file)!r}: set it to true if all words in the vocabulary are "
+            "lowercase, and to false otherwise."
         )
     return Checkpoint(
         description="keras_bert_d2l checkpoint",
@@ -107,7 +107,7 @@ def write(
 
 
 def table(config: BERTConfig, task: TaskFields | None = None) -> list[Row]:
-    """Return a row for every weight of an architecture. The names are the same on both sides."""
+    """Return a row for every weight of an architecture. Files use the same names as models."""
     return [Row(name, name) for name in weight_names(config, parts_of(task))]
 
 

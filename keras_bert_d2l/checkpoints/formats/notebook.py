@@ -1,11 +1,11 @@
 """State dicts of two PyTorch tutorials: the codertimo notebook and the iks-ran blog.
 
-The notebook's model is that of github.com/codertimo/BERT-pytorch, with sinusoidal positions and
-normalization first, by the unbiased standard deviation. The repository's spelling of the names and
-the notebook's are both read. The blog's model is that of blog.iks-ran.com, 2023-07-26, with the
-encoder block of 2023-07-19. In both models, token 0 is padding, the segments are 1 and 2 with 0 for
-padding, and column 1 of the next-sentence logits is "is next". The files, npz or safetensors, hold
-no vocabulary. These formats are read only.
+The notebook's model is the one from github.com/codertimo/BERT-pytorch. It has sinusoidal positions
+and pre-normalization with the unbiased standard deviation. The weight names of the repository and
+of the notebook are both supported. The blog's model is the one from blog.iks-ran.com, 2023-07-26,
+with the encoder block from 2023-07-19. In both models, token 0 is padding, the segments are 1 and
+2 with 0 for padding, and column 1 of the next-sentence logits means "is next". The files (npz or
+safetensors) contain no vocabulary. These formats can be read but not written.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ from keras_bert_d2l.checkpoints.weights import tables
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 
-# PyTorch's sines of large angles in float32 deviate by a rounding of the angle.
+# PyTorch's float32 sines of large angles are inexact because the angles themselves are rounded.
 _POSITIONS_TOLERANCE = 1e-3
 
 _BLOG_SIGNATURE = "ebd.t.weight"
@@ -69,7 +69,7 @@ def _notebook_names(
 
 
 def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a file holds a state dict of one of the two programs."""
+    """Return whether a file contains a state dict of one of the two programs."""
     if path.suffix not in SUFFIXES or not path.is_file():
         return False
     names = StateDict(path).arrays.shapes.keys()
@@ -77,7 +77,7 @@ def recognizes(path: pathlib.Path) -> bool:
 
 
 def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
-    """Read everything but the weights.
+    """Read everything except the weights.
 
     Args:
         path: The file.
@@ -85,8 +85,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is damaged or from another program, its positions are not sinusoidal,
-            or the number of heads is unknown or does not fit.
+        ValueError: The file is damaged or from a different program, its positions are not
+            sinusoidal, or the number of heads is unknown or does not match the sizes.
     """
     state = StateDict(path)
     stored = state.arrays.shapes
@@ -95,7 +95,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     signature = next((name for name in _NOTEBOOK_SIGNATURES if name in stored), None)
     if signature is None:
         raise ValueError(
-            f"{state.arrays.source!r} holds no model of the notebook or the blog: it has neither "
+            f"{state.arrays.source!r} is not a model of the notebook or the blog: it has neither "
             f"{_NOTEBOOK_SIGNATURES[1]!r} nor {_BLOG_SIGNATURE!r}."
         )
     prefix = signature.removesuffix(_NOTEBOOK_SIGNATURES[1])
@@ -115,14 +115,14 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
 
 
 def _check_positions(arrays: NamedArrays, name: str) -> None:
-    """Raise a `ValueError` unless the positions are those that the model computes."""
+    """Raise a `ValueError` if the positions differ from the ones that the model computes."""
     stored = arrays.read(name)
     expected = sinusoidal_positions(*stored.shape[1:])
     if stored.shape != expected.shape or not np.allclose(
         stored, expected, atol=_POSITIONS_TOLERANCE
     ):
         raise ValueError(
-            f"{arrays.source!r}: {name!r} must be the sinusoidal positions of shape "
-            f"{expected.shape}, which are not trained. Received: other numbers in the shape "
-            f"{stored.shape}. The file is damaged or belongs to another model."
+            f"{arrays.source!r}: {name!r} must contain sinusoidal positions of shape "
+            f"{expected.shape}, which are not trained. Received: different values of shape "
+            f"{stored.shape}. The file is damaged or belongs to a different model."
         )

@@ -1,10 +1,10 @@
-"""State dicts of PyTorch programs, read from npz and safetensors files.
+"""Read PyTorch state dicts from npz and safetensors files.
 
-A state dict holds the weights of a program by name, and nothing else of the program. The number of
-attention heads, which the shapes do not tell, is stored beside the weights: as the array
-`num_heads` of an npz file or as the entry `num_heads` of a safetensors file's metadata. The rate
-`dropout` may be stored in the same way. PyTorch's own files are pickles, which may run code when
-they are read, and are refused.
+A state dict contains only the named weights of a program. The number of attention heads cannot be
+inferred from their shapes, so it is stored with the weights: as the array `num_heads` of an npz
+file or as the entry `num_heads` of a safetensors file's metadata. The rate `dropout` may be stored
+in the same way. PyTorch's own files are rejected, because they are pickles, which may run code when
+they are read.
 """
 
 import os
@@ -24,7 +24,7 @@ from keras_bert_d2l.config import BERTConfig
 SUFFIXES = (".safetensors", ".npz")
 PICKLE_SUFFIXES = (".params", ".pt", ".pth", ".bin", ".pkl")
 _ARGUMENTS: dict[str, type[int] | type[float]] = {"num_heads": int, "dropout": float}
-# If some names begin like this, the other arrays are not weights but, for example, test inputs.
+# If some names have this prefix, the other arrays are not weights but, for example, test inputs.
 _PREFIX = "w/"
 _HOW_TO_SAVE = (
     "`safetensors.torch.save_file(state, 'pretrained.safetensors', metadata={'num_heads': '4'})`"
@@ -34,7 +34,7 @@ _HOW_TO_SAVE = (
 class StateDict:
     """A state dict in one file.
 
-    If some names begin with `w/`, only these arrays are weights, and the prefix is removed.
+    If some names start with `w/`, only these arrays are weights, and the prefix is removed.
 
     Args:
         file: A file whose suffix is in `SUFFIXES`.
@@ -45,7 +45,7 @@ class StateDict:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, holds pickled objects, or an argument in it is not a
+        ValueError: The file is damaged or contains pickled objects, or an argument in it is not a
             number.
     """
 
@@ -64,26 +64,26 @@ class StateDict:
         names: Names,
         endings: Endings = TORCH_ENDINGS,
     ) -> Checkpoint:
-        """Return the state dict as a checkpoint whose sizes are the shapes of its weights.
+        """Describe the state dict as a checkpoint, and infer the sizes from the weights' shapes.
 
         Args:
-            description: The format, as a summary names it.
-            preset: The program that wrote the file, as a preset of `BERTConfig`.
+            description: The format, for summaries.
+            preset: The `BERTConfig` preset of the program that wrote the file.
             num_heads: Number of attention heads, if the file does not store it.
             names: The program's table of names.
-            endings: The endings that go with the table.
+            endings: The name endings that the table uses.
 
         Raises:
-            ValueError: A weight is missing or has another number of axes, or the number of heads
-                is unknown or does not fit the sizes.
+            ValueError: A weight is missing or has the wrong number of axes, or the number of heads
+                is unknown or does not match the sizes.
         """
         arguments = {"num_heads": num_heads, **self.arguments}
         if arguments["num_heads"] is None:
             raise ValueError(
-                f"{self.arrays.source!r} does not say how many attention heads the model has, and "
-                "its weights do not tell. Pass `num_heads`, or store it beside the weights: in an "
-                "npz file as the array 'num_heads', in a safetensors file as metadata, "
-                f"{_HOW_TO_SAVE}."
+                f"{self.arrays.source!r} does not record how many attention heads the model has, "
+                "and this cannot be inferred from its weights. Pass `num_heads`, or store it with "
+                "the weights: in an npz file as the array 'num_heads', in a safetensors file as "
+                f"metadata, {_HOW_TO_SAVE}."
             )
         sizes = self._sizes(names)
         try:
@@ -97,7 +97,7 @@ class StateDict:
         ffn, positions = names["encoder/blk_{}/ffn/dense1"], names["encoder/pos_embedding"]
         blocks = str(ffn).partition("{}")[0]
         in_blocks = [n.removeprefix(blocks) for n in self.arrays.shapes if n.startswith(blocks)]
-        # A table whose positions have a layout lacks the first of the three axes.
+        # If the table gives the positions a layout, they are stored without the first of 3 axes.
         pe, num_axes = (positions, 3) if isinstance(positions, str) else (positions[0], 2)
         vocab_size, num_hiddens = self._shape(f"{names['encoder/token_embedding']}.weight", 2)
         return {
@@ -113,8 +113,8 @@ class StateDict:
         shape = self.arrays.shapes.get(name)
         if shape is None:
             raise ValueError(
-                f"{self.arrays.source!r} lacks the weight {name!r}. The file belongs to another "
-                "model or is incomplete: copy it again."
+                f"{self.arrays.source!r} lacks the weight {name!r}. The file belongs to a "
+                "different model or is incomplete: copy it again."
             )
         if len(shape) != num_axes:
             raise ValueError(
@@ -125,12 +125,12 @@ class StateDict:
 
 
 def refuse_pickle(file: pathlib.Path) -> None:
-    """Raise the `ValueError` for PyTorch's own files."""
+    """Raise the `ValueError` that rejects PyTorch's own files."""
     raise ValueError(
-        f"{os.fspath(file)!r} is a pickle of PyTorch or MXNet, which may run code when it is read, "
-        "so it is not read here. Convert it to safetensors where PyTorch is installed, with the "
-        f"model's number of heads: `state = torch.load({file.name!r}, weights_only=True)`, then "
-        f"{_HOW_TO_SAVE}."
+        f"{os.fspath(file)!r} is a PyTorch or MXNet pickle, which may run code when it is read, so "
+        "this package does not read it. Convert it to safetensors in an environment with PyTorch, "
+        f"with the model's number of heads: `state = torch.load({file.name!r}, weights_only=True)`"
+        f", then {_HOW_TO_SAVE}."
     )
 
 
@@ -140,7 +140,7 @@ def _read_npz(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, str | np.nd
 
 
 def _read_safetensors(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, str | np.ndarray]]:
-    arrays = open_safetensors([file])  # which checks the header
+    arrays = open_safetensors([file])  # this checks the header
     with safetensors.safe_open(file, framework="numpy") as opened:
         metadata = opened.metadata() or {}
     return arrays, {name: metadata[name] for name in _ARGUMENTS if name in metadata}

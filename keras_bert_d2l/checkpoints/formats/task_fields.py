@@ -1,4 +1,4 @@
-"""The task of a model as plain fields, which a checkpoint stores."""
+"""The task of a model as plain fields that a checkpoint can store."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict, cast
@@ -10,7 +10,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 
 class TaskArguments(TypedDict, total=False):
-    """The arguments of the task classes other than `bert`. Each class takes some of them."""
+    """The arguments of the task classes other than `bert`. Each class accepts some of them."""
 
     labels: Sequence[str]
     multi_label: bool
@@ -42,9 +42,9 @@ def task_fields(model: BERTModel | TaskModel) -> TaskFields | None:
 
 
 def check_task_fields(fields: object) -> TaskFields:
-    """Return the fields of a file, or raise a `ValueError` if they are not those of a task.
+    """Validate the task fields of a file and return them; raise `ValueError` if they are invalid.
 
-    Only their names and types are checked. The task class checks their values.
+    Only the names and types are checked here. The task class checks the values.
     """
     kind = fields.get("kind") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(kind, str) or kind not in TASKS:
@@ -68,17 +68,17 @@ def check_task_fields(fields: object) -> TaskFields:
 
 
 def make_task(bert: BERTModel, fields: TaskFields) -> TaskModel:
-    """Return a task model on a BERT.
+    """Create a task model on top of a BERT.
 
     Raises:
-        ValueError: A field is out of its range, or the BERT does not suit the task.
+        ValueError: A field is out of range, or the BERT does not support the task.
     """
     options: Any = {name: value for name, value in fields.items() if name != "kind"}
     return TASKS[fields["kind"]](bert, **options)
 
 
 def parts_of(task: TaskFields | None) -> tuple[str, ...]:
-    """Return the parts, from `PARTS`, that a task model may have, or a `BERTModel` for `None`."""
+    """Return the possible parts (from `PARTS`) of a task model, or of a `BERTModel` for `None`."""
     if task is None:
         return BERT_PARTS
     kind = TASKS[task["kind"]]
@@ -87,10 +87,10 @@ def parts_of(task: TaskFields | None) -> tuple[str, ...]:
 
 
 def describe_task(task: TaskFields) -> str:
-    """Return a task in a few words, for messages."""
+    """Return a short description of a task, for messages."""
     if "labels" in task:
-        several = " (any number of them)" if task.get("multi_label") else ""
-        return f"{task['kind']} of {', '.join(task['labels'])}{several}"
+        several = "; any number per text" if task.get("multi_label") else ""
+        return f"{task['kind']} (labels: {', '.join(task['labels'])}{several})"
     if "pooling" in task:
-        return f"{task['kind']} by {task['pooling']}"
+        return f"{task['kind']} (pooling: {task['pooling']})"
     return task["kind"]

@@ -1,1 +1,1 @@
-"""Files of named arrays, and the loop that copies them into models and back."""
+"""Read and write files of named arrays, and copy weights between files and models."""

@@ -1,4 +1,4 @@
-"""The arrays of a checkpoint: their names, shapes and dtypes, and a function that reads one."""
+"""The arrays of a checkpoint: names, shapes, dtypes, and a function to read one array."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,10 +11,10 @@ class NamedArrays:
     """The arrays of a checkpoint, read one at a time.
 
     Args:
-        source: The file or folder, as error messages name it.
+        source: The file or folder, for error messages.
         shapes: Shapes by name.
-        dtypes: Dtypes by name, as the file spells them.
-        read: Function that returns the array of a name as float32.
+        dtypes: Dtypes by name, as spelled in the file.
+        read: Function that takes a name and returns the array as float32.
     """
 
     source: str
@@ -23,7 +23,7 @@ class NamedArrays:
     read: Callable[[str], np.ndarray]
 
     def select(self, names: Mapping[str, str]) -> "NamedArrays":
-        """Return some of the arrays, renamed. `names` maps new names to present ones."""
+        """Return a renamed subset of the arrays. `names` maps new names to existing names."""
         return NamedArrays(
             self.source,
             {new: self.shapes[old] for new, old in names.items()},

@@ -1,4 +1,4 @@
-"""NumPy's npz files, zip archives of arrays, read one array at a time."""
+"""Read NumPy npz files (zip archives of arrays), one array at a time."""
 
 import contextlib
 import os
@@ -31,8 +31,8 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
         if dtype.kind != "f":
             raise ValueError(
                 f"{os.fspath(file)!r}: weights must be floating-point numbers. Received: {name!r} "
-                f"in {dtype}. If the file holds other arrays too, begin the names of its weights "
-                "with 'w/'."
+                f"in {dtype}. If the file also contains other arrays, prefix the names of its "
+                "weights with 'w/'."
             )
         return read_npz_array(file, name).astype(np.float32, copy=False)
 
@@ -45,10 +45,10 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
 
 
 def read_npz_array(file: pathlib.Path, name: str) -> np.ndarray:
-    """Return an array as it is stored. Arrays of Python objects, which may run code, are refused.
+    """Return an array in its stored dtype. Reject Python objects, which may run code.
 
     Raises:
-        ValueError: The file is damaged or the array holds Python objects.
+        ValueError: The file is damaged or the array contains Python objects.
     """
     with _refusing_damage(file), np.load(file, allow_pickle=False) as stored:
         return stored[name]
@@ -68,7 +68,7 @@ def _refusing_damage(file: pathlib.Path) -> Iterator[None]:
 def _header(archive: zipfile.ZipFile, entry: str) -> tuple[tuple[int, ...], np.dtype]:
     with archive.open(entry) as file:
         version = np.lib.format.read_magic(file)
-        # Version 3 differs from 2 only in the encoding of field names, which plain numbers lack.
+        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays lack.
         read = (
             np.lib.format.read_array_header_1_0
             if version == (1, 0)

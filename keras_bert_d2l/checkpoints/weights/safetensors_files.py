@@ -1,9 +1,9 @@
-"""Safetensors files, read one array at a time and written as a whole.
+"""Read safetensors files one array at a time, and write them.
 
-A file holds the length of its header, a JSON header with the name, dtype, shape and offsets of
-each array, and the numbers (github.com/huggingface/safetensors, README). The safetensors library
-checks the header. The numbers are read by their offsets instead of being memory-mapped, so that
-only one array is in memory at a time.
+A file contains the length of its header, a JSON header with the name, dtype, shape and offsets of
+each array, and the values (github.com/huggingface/safetensors, README). The safetensors library
+checks the header. The values are read at their offsets instead of being memory-mapped, so only one
+array is in memory at a time.
 """
 
 import json
@@ -18,12 +18,12 @@ import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 
-_LENGTH_BYTES = 8  # size of the integer in front of the header
+_LENGTH_BYTES = 8  # size of the integer before the header
 _STORED_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has no bfloat16
 
 
 class _Entry(NamedTuple):
-    """Where an array is stored."""
+    """The location, dtype and shape of a stored array."""
 
     file: pathlib.Path
     offset: int
@@ -32,12 +32,12 @@ class _Entry(NamedTuple):
 
 
 def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
-    """Open one safetensors file, or the several files of a sharded model, in any order.
+    """Open one safetensors file, or all files of a sharded model, in any order.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file is damaged (truncated, or with a header that points outside the file or
-            twice at the same numbers), or two files hold the same name.
+        ValueError: A file is damaged (truncated, or with offsets that overlap or lie outside the
+            file), or two files contain the same name.
     """
     entries: dict[str, _Entry] = {}
     for file in files:
@@ -45,7 +45,7 @@ def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
             other = entries.setdefault(name, entry)
             if other is not entry:
                 raise ValueError(
-                    f"{os.fspath(other.file)!r} and {os.fspath(file)!r} both hold {name!r}, "
+                    f"{os.fspath(other.file)!r} and {os.fspath(file)!r} both contain {name!r}, "
                     "which must be in one file only: the files belong to two different models."
                 )
     return NamedArrays(
@@ -59,12 +59,12 @@ def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
 def write_safetensors(
     file: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]
 ) -> None:
-    """Write a safetensors file into a folder that nobody reads yet.
+    """Write a safetensors file to a folder that is not yet visible to readers.
 
     Args:
         file: The file.
         arrays: Arrays by name.
-        metadata: Entries for the header. More than one are written in no particular order.
+        metadata: Entries for the header. The order of multiple entries is unspecified.
     """
     file.write_bytes(safetensors.numpy.save(dict(arrays), metadata=dict(metadata)))
 
@@ -101,8 +101,8 @@ def _read(name: str, entry: _Entry) -> np.ndarray:
     stored = np.fromfile(entry.file, _STORED_AS[entry.dtype], count, offset=entry.offset)
     if stored.size != count:
         raise ValueError(
-            f"{os.fspath(entry.file)!r} became shorter while it was read: {name!r} has "
-            f"{stored.size} of {count} numbers. Load it again when no program writes to it."
+            f"{os.fspath(entry.file)!r} was truncated while it was being read: {name!r} has "
+            f"{stored.size} of {count} values. Load it again when no program is writing to it."
         )
     if entry.dtype == "BF16":  # the upper half of a float32
         stored = (stored.astype(np.uint32) << 16).view(np.float32)

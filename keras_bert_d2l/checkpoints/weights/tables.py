@@ -1,6 +1,6 @@
-"""Tables of names: what another program calls each weight, and how it stores the weight.
+"""Tables that map this package's weights to the names and layouts of other programs.
 
-The name of a weight here is its Keras path without the name of the model.
+This package names a weight by its Keras path without the name of the model.
 """
 
 import re
@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_bert_d2l.config import BERTConfig
 
-# The first word of a weight's name. A task model has "head" instead of "mlm" and "nsp".
+# The first component of a weight's name. A task model has "head" instead of "mlm" and "nsp".
 BERT_PARTS = ("encoder", "hidden", "mlm", "nsp")
 PARTS = (*BERT_PARTS, "head")
 
@@ -27,7 +27,7 @@ _NUM_NAMED = 3
 
 
 class Layout(NamedTuple):
-    """How another program arranges the numbers of a weight."""
+    """The layout of a weight in another program, as conversions to and from our layout."""
 
     to_ours: Callable[[np.ndarray], np.ndarray]
     to_theirs: Callable[[np.ndarray], np.ndarray]
@@ -39,20 +39,20 @@ def _same(x: np.ndarray) -> np.ndarray:
 
 SAME = Layout(_same, _same)
 TRANSPOSED = Layout(np.transpose, np.transpose)  # dense kernels of shape (out, in)
-# Position embeddings without the leading axis of length 1 that the book gives them.
+# Position embeddings without the leading axis of length 1 that they have in the book and here.
 POSITIONS = Layout(lambda x: x[None], lambda x: x[0])
-# Next-sentence logits with "is next" in column 0. Here it is column 1.
+# Next-sentence logits with "is next" in column 0. In this package, it is column 1.
 SWAPPED = Layout(lambda x: x[..., ::-1], lambda x: x[..., ::-1])
 SWAPPED_TRANSPOSED = Layout(lambda x: x[::-1].T, lambda x: x.T[::-1])
 
 
 class Row(NamedTuple):
-    """One weight.
+    """The names and the layout of one weight.
 
     Attributes:
-        ours: Name of the weight here, for example `encoder/blk_0/attention/W_q/kernel`.
-        theirs: Name of the weight in the other program.
-        layout: How the other program arranges it.
+        ours: This package's name, for example `encoder/blk_0/attention/W_q/kernel`.
+        theirs: The other program's name.
+        layout: The other program's layout.
     """
 
     ours: str
@@ -60,7 +60,7 @@ class Row(NamedTuple):
     layout: Layout = SAME
 
 
-# The end of a weight's name here, mapped to the end of its name there and its layout.
+# Maps the last component of our name to the other program's name ending and layout.
 Endings = Mapping[str, tuple[str, Layout]]
 
 TENSORFLOW_ENDINGS: Endings = {
@@ -78,8 +78,8 @@ TORCH_ENDINGS: Endings = {
     "embeddings": (".weight", SAME),
 }
 
-# Layers or single weights here, mapped to those of another program. A weight may have a layout.
-# `{}` stands for the number of a block.
+# Maps our layers or single weights to those of another program. A single weight may have a layout.
+# `{}` stands for the index of a block.
 Names = Mapping[str, str | tuple[str, Layout]]
 
 
@@ -90,9 +90,9 @@ def expand(
 
     Args:
         config: The architecture of the model.
-        names: The other program's names, of layers or of single weights.
-        endings: How the names of the weights of a layer end in the other program.
-        parts: The parts, from `PARTS`, that the model has.
+        names: The other program's names of layers or single weights.
+        endings: The other program's name endings for the weights of a layer.
+        parts: The parts of the model, from `PARTS`.
     """
     rows = []
     for ours in weight_names(config, parts):
@@ -116,7 +116,7 @@ def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
 
     Args:
         config: The architecture.
-        parts: The parts, from `PARTS`, that the model has.
+        parts: The parts of the model, from `PARTS`.
     """
     layers: dict[str, tuple[str, ...]] = {
         "encoder/token_embedding": ("embeddings",),
@@ -146,12 +146,12 @@ def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
 
 
 def part_of(name: str) -> str:
-    """Return the part of the model, from `PARTS`, that a weight belongs to."""
+    """Return the part of the model (from `PARTS`) that contains a weight."""
     return name.partition("/")[0]
 
 
 def first_few(names: Iterable[str]) -> str:
-    """Return the first names in alphabetical order and the number of the others, for messages."""
+    """Return the first names in alphabetical order and the number omitted, for messages."""
     names = sorted(names)
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
     return ", ".join(names[:_NUM_NAMED]) + more

@@ -1,4 +1,4 @@
-"""TF1 checkpoints, read one variable at a time and written as a whole."""
+"""Read TF1 checkpoints one variable at a time, and write them."""
 
 import os
 import pathlib
@@ -49,12 +49,12 @@ def open_tf1(prefix: pathlib.Path) -> NamedArrays:
 
 
 def write_tf1(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a TF1 checkpoint. The same arrays give the same bytes."""
+    """Write a TF1 checkpoint. The same arrays always produce the same bytes."""
     names = sorted(arrays)
     with tf.device("CPU"):
         tf.raw_ops.SaveV2(
             prefix=os.fspath(prefix),
             tensor_names=names,
-            shape_and_slices=[""] * len(names),  # whole arrays
+            shape_and_slices=[""] * len(names),  # complete arrays, not slices
             tensors=[arrays[name] for name in names],
         )

@@ -1,7 +1,7 @@
-"""Copying weights between a file and a model, by a table of names.
+"""Copy weights between a file and a model, using a table of names.
 
 `load_weights` copies from a file into a model, `stored_weights` from a model to the arrays of a
-file. Both refuse to leave anything out on either side.
+file. Both raise an error instead of silently omitting weights on either side.
 """
 
 import math
@@ -16,17 +16,17 @@ from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
-_REQUIRED = ("encoder", "head")  # a file that lacks one of these belongs to another model
+_REQUIRED = ("encoder", "head")  # a file that lacks one of these belongs to a different model
 
 
 def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
     """Return the weights of a model by their Keras paths without the model's name.
 
-    A tied token embedding is listed once. The states of random generators and the additions of
-    LoRA are not listed.
+    A tied token embedding is listed once. The states of random generators and the LoRA matrices
+    are not listed.
     """
-    # A path may begin with the name of a model or with a name scope, so that it is compared with
-    # the path of the layer.
+    # A path may start with a model name or a name scope, so it is compared with the path of the
+    # layer.
     layers = {part: getattr(model, part, None) for part in PARTS}
     paths = {part: layer.path for part, layer in layers.items() if layer is not None}
     return {
@@ -40,10 +40,10 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
 def load_weights(
     model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays
 ) -> list[str]:
-    """Set the weights of a model to those of a file.
+    """Load the weights of a file into a model.
 
-    A pretraining head may be missing as a whole, and is then initialized at random. The encoder
-    and the head of a task must be there.
+    A pretraining head that is completely missing is initialized at random. The encoder and the
+    head of a task are required.
 
     Args:
         model: The model.
@@ -54,7 +54,7 @@ def load_weights(
         The parts of the model, from `PARTS`, that the file lacks.
 
     Raises:
-        ValueError: Weights are missing or left over, a shape differs, or a number is not finite.
+        ValueError: Weights are missing or unused, a shape differs, or a value is not finite.
     """
     weights = named_weights(model)
     rows = {row.ours: row for row in table}
@@ -64,21 +64,21 @@ def load_weights(
     left_over = arrays.shapes.keys() - {row.theirs for row in rows.values()}
     if left_over:
         raise ValueError(
-            f"{arrays.source!r} holds weights that the model of its configuration does not have: "
-            f"{first_few(left_over)}. The file or the configuration belongs to another model."
+            f"{arrays.source!r} contains weights that the configured model does not have: "
+            f"{first_few(left_over)}. The file or the configuration belongs to a different model."
         )
     _check_shapes(weights, present, arrays)
-    # The largest weight first: it is in memory twice while it is converted, and the memory of the
-    # other weights is not yet in use.
+    # Load the largest weight first: it is in memory twice while it is converted, when the memory of
+    # the other weights is not yet in use.
     for ours, row in sorted(present.items(), key=lambda item: -math.prod(weights[item[0]].shape)):
         value = arrays.read(row.theirs)
         if not np.isfinite(value).all():
             raise ValueError(
-                f"{arrays.source!r} holds numbers that are not finite in {row.theirs!r}: the "
-                "training that wrote it diverged, or the file is damaged. Use an earlier file."
+                f"{arrays.source!r} contains values that are not finite in {row.theirs!r}: the "
+                "training run diverged, or the file is damaged. Use an earlier checkpoint."
             )
         weights[ours].assign(row.layout.to_ours(value))
-    for layer in _lora_layers(model).values():  # the kernels of the file include the additions
+    for layer in _lora_layers(model).values():  # stored kernels include the LoRA update
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
         initialize(getattr(model, part))
@@ -88,7 +88,7 @@ def load_weights(
 def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[str, np.ndarray]:
     """Return the weights of a model in float32, with another program's names and layouts.
 
-    The kernels include what LoRA adds to them.
+    LoRA updates are merged into the kernels.
 
     Raises:
         ValueError: The table lacks a row for a weight, so the format cannot express the model.
@@ -112,16 +112,16 @@ def _lora_layers(model: BERTModel | TaskModel) -> dict[int, keras.layers.Dense]:
 
 
 def _lora_addition(layer: keras.layers.Dense) -> np.ndarray:
-    """Return what LoRA adds to a kernel, in float32 (`layer.kernel` has the policy's dtype)."""
+    """Return the LoRA update of a kernel in float32 (`layer.kernel` has the policy's dtype)."""
     a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
     return (layer.lora_alpha / layer.lora_rank) * (a @ b)
 
 
 def _check_names(weights: Mapping[str, keras.Variable], rows: Mapping[str, Row]) -> None:
-    """Refuse a model unless the table has exactly one row for each of its weights."""
+    """Raise `ValueError` unless the table has exactly one row for each weight of the model."""
     if weights.keys() != rows.keys():
         raise ValueError(
-            "The format cannot express this model: the two differ in "
+            "The format cannot express this model. Weights that only one of them has: "
             f"{first_few(weights.keys() ^ rows.keys())}."
         )
 
@@ -136,7 +136,7 @@ def _missing_parts(rows: Mapping[str, Row], arrays: NamedArrays) -> list[str]:
         elif absent:
             raise ValueError(
                 f"{arrays.source!r} lacks weights of the model: {first_few(absent)}. The file "
-                "belongs to another model or is incomplete. Copy it again."
+                "belongs to a different model or is incomplete. Copy it again."
             )
     return missing
 
@@ -152,4 +152,4 @@ def _check_shapes(
         if found != expected:
             wrong.append(f"{row.theirs} is {found} instead of {expected}")
     if wrong:
-        raise ValueError(f"{arrays.source!r} does not fit its configuration: {first_few(wrong)}.")
+        raise ValueError(f"{arrays.source!r} does not match its configuration: {first_few(wrong)}.")

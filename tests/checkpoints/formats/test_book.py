@@ -27,7 +27,7 @@ CONFIG = BERTConfig.preset(
 )
 WEIGHTS_FILE = "pretrained.safetensors"
 
-# The classes of section 15.8, by the names that PyTorch gives their weights.
+# The weight names in PyTorch of the classes in section 15.8.
 IN_BLOCK_0 = {
     *(f"attention.W_{letter}.{part}" for letter in "qkvo" for part in ("weight", "bias")),
     "addnorm1.ln.weight",
@@ -57,7 +57,7 @@ AROUND_THE_BLOCKS = {
 
 
 def random_model(config=CONFIG):
-    """Return a model with random weights, so that each weight affects the outputs."""
+    """Return a model with random weights, so that every weight affects the outputs."""
     model, rng = BERTModel.from_bert_config(config), np.random.default_rng(0)
     for weight in named_weights(model).values():
         weight.assign(rng.normal(size=weight.shape))
@@ -106,13 +106,13 @@ def as_npz(folder, **arrays):
 # Writing
 
 
-def test_the_names_are_those_of_the_books_state_dict(folder):
+def test_the_weight_names_match_the_books_state_dict(folder):
     weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
     blocks = {f"encoder.blks.{index}.{name}" for index in range(2) for name in IN_BLOCK_0}
     assert set(weights) == blocks | AROUND_THE_BLOCKS
 
 
-def test_the_layout_is_that_of_pytorch(folder):
+def test_the_layout_matches_pytorch(folder):
     weights, ours = (
         safetensors.numpy.load_file(folder / WEIGHTS_FILE),
         named_weights(random_model()),
@@ -122,7 +122,7 @@ def test_the_layout_is_that_of_pytorch(folder):
     np.testing.assert_array_equal(
         weights["encoder.pos_embedding"], ours["encoder/pos_embedding"].numpy()
     )
-    # Column 1 is "is next" in the book as well.
+    # Column 1 means "is next" in the book, too.
     np.testing.assert_array_equal(
         weights["nsp.output.weight"][1], ours["nsp/dense/kernel"].numpy()[:, 1]
     )
@@ -132,7 +132,7 @@ def test_the_vocabulary_is_the_list_of_tokens(folder):
     assert json.loads((folder / "vocab.json").read_text(encoding="utf-8")) == list(VOCAB.tokens)
 
 
-def test_what_is_written_is_read_back_bit_for_bit(folder):
+def test_a_saved_model_is_loaded_bitwise_identically(folder):
     assert book.recognizes(folder)
     checkpoint = book.describe(folder)
     assert checkpoint.config == CONFIG
@@ -141,7 +141,7 @@ def test_what_is_written_is_read_back_bit_for_bit(folder):
     assert_same_weights(loaded(folder), random_model())
 
 
-def test_a_model_without_a_vocabulary_has_none_in_its_folder(tmp_path):
+def test_a_model_saved_without_a_vocabulary_is_loaded_without_one(tmp_path):
     book.write(random_model(), tmp_path, None, {})
     assert [file.name for file in tmp_path.iterdir()] == [WEIGHTS_FILE]
     assert book.describe(tmp_path).vocab is None
@@ -150,7 +150,7 @@ def test_a_model_without_a_vocabulary_has_none_in_its_folder(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("layer_norm_epsilon", 1e-3),  # of the book in TensorFlow, which PyTorch would forget
+        ("layer_norm_epsilon", 1e-3),  # the value in the book's TensorFlow edition
         ("activation", "gelu"),
         ("tie_embeddings", True),
         ("embedding_norm", True),
@@ -169,15 +169,15 @@ def test_the_field_that_the_book_cannot_express_is_named(field, value, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["attention_dropout", "embedding_dropout"])
-def test_a_dropout_rate_that_is_not_kept_is_warned_about(name, tmp_path, monkeypatch):
+def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(name, tmp_path, monkeypatch):
     model = BERTModel.from_bert_config(BERTConfig(**{**CONFIG.to_dict(), name: 0.5}))
     told = []
     monkeypatch.setattr(warnings, "warn", lambda message, **_: told.append(message))
     book.write(model, tmp_path, None, {})
-    assert any(f"does not keep {name}=0.5" in message for message in told)
+    assert any(f"cannot store {name}=0.5" in message for message in told)
 
 
-def test_a_case_sensitive_tokenizer_is_refused(tmp_path):
+def test_a_case_sensitive_tokenizer_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="lowercase=False"):
         book.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
 
@@ -208,7 +208,7 @@ def test_safetensors_are_preferred_to_npz_and_pickles_are_ignored(folder):
     assert_same_weights(loaded(folder), random_model())
 
 
-def test_other_folders_and_files_are_not_recognized_as_the_books(tmp_path):
+def test_other_folders_and_files_are_not_detected_as_the_books(tmp_path):
     np.savez(tmp_path / "net.npz", weights=np.ones(3, "float32"))
     (tmp_path / "vocab.json").write_text("[]")
     assert not book.recognizes(tmp_path)
@@ -217,12 +217,12 @@ def test_other_folders_and_files_are_not_recognized_as_the_books(tmp_path):
 
 
 @pytest.mark.parametrize(("metadata", "num_heads"), [({}, 3), ({"num_heads": "3"}, None)])
-def test_the_number_of_heads_comes_from_the_file_or_the_call(folder, metadata, num_heads):
+def test_the_number_of_heads_comes_from_the_file_or_the_argument(folder, metadata, num_heads):
     checkpoint = book.describe(rewritten(folder, metadata), num_heads)
     assert checkpoint.config.num_heads == 3
 
 
-def test_a_missing_number_of_heads_is_reported_with_the_ways_to_give_it(folder):
+def test_the_error_for_a_missing_number_of_heads_explains_how_to_specify_it(folder):
     with pytest.raises(ValueError, match=r"how many attention heads.*Pass `num_heads`.*metadata="):
         book.describe(rewritten(folder, metadata={}))
 
@@ -236,27 +236,27 @@ def test_a_missing_number_of_heads_is_reported_with_the_ways_to_give_it(folder):
         ({}, 0, "`num_heads` must be a positive integer"),
     ],
 )
-def test_an_impossible_number_of_heads_is_refused(folder, metadata, num_heads, message):
+def test_an_impossible_number_of_heads_is_rejected(folder, metadata, num_heads, message):
     with pytest.raises(ValueError, match=message):
         book.describe(rewritten(folder, metadata), num_heads)
 
 
-# Bad input
+# Invalid input
 
 
 @pytest.mark.parametrize("path", ["pretrained.params", "."])
-def test_a_pickle_is_refused_with_instructions_for_safetensors(tmp_path, path):
+def test_a_pickle_is_rejected_with_instructions_for_safetensors(tmp_path, path):
     (tmp_path / "pretrained.params").write_bytes(b"\x80\x02}q\x00.")
     assert book.recognizes(tmp_path / path)
     with pytest.raises(
-        ValueError, match=r"is a pickle.*may run code.*safetensors\.torch\.save_file.*num_heads"
+        ValueError, match=r"MXNet pickle.*may run code.*safetensors\.torch\.save_file.*num_heads"
     ):
         book.describe(tmp_path / path)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(
-        FileNotFoundError, match="none of the book's files 'pretrained.safetensors'"
+        FileNotFoundError, match="neither of the book's files 'pretrained.safetensors'"
     ):
         book.describe(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"net\.npz"):
@@ -273,7 +273,7 @@ def test_a_truncated_file_is_named(folder, tmp_path, kept):
             book.describe(file.parent)
 
 
-def test_damaged_numbers_inside_an_npz_file_are_detected(folder):
+def test_damaged_values_inside_an_npz_file_are_detected(folder):
     file = as_npz(folder, num_heads=3)
     number = named_weights(random_model())["hidden/kernel"].numpy().tobytes()[:4]
     content = file.read_bytes()
@@ -290,7 +290,7 @@ def test_arrays_of_python_objects_are_not_unpickled(folder):
         loaded(folder)
 
 
-def test_a_number_of_heads_of_python_objects_is_not_unpickled(folder):
+def test_a_number_of_heads_stored_as_a_python_object_is_not_unpickled(folder):
     as_npz(folder, num_heads={})
     with pytest.raises(
         ValueError, match="not a complete npz file of numeric arrays.*allow_pickle=False"
@@ -309,7 +309,7 @@ def test_a_number_of_heads_of_python_objects_is_not_unpickled(folder):
         ("mlm.mlp.3.bias", np.full(8, np.nan, "float32"), "not finite in 'mlm.mlp.3.bias'"),
     ],
 )
-def test_weights_that_do_not_fit_are_named(folder, name, array, message):
+def test_weights_that_do_not_match_are_named(folder, name, array, message):
     with pytest.raises(ValueError, match=rf"pretrained.safetensors'.*{message}"):
         loaded(rewritten(folder, **{name: array}))
 
@@ -331,7 +331,7 @@ def test_a_missing_head_is_reported(folder):
         (b'["the"]', "Missing"),
     ],
 )
-def test_an_invalid_vocabulary_file_is_refused(folder, content, message):
+def test_an_invalid_vocabulary_file_is_rejected(folder, content, message):
     (folder / "vocab.json").write_bytes(content)
     with pytest.raises(
         ValueError, match=f"vocab.json' is not a vocabulary of the book: .*{message}"
@@ -342,7 +342,7 @@ def test_an_invalid_vocabulary_file_is_refused(folder, content, message):
 # The book's own code
 
 
-def test_outputs_and_losses_are_those_of_the_book(data_dir):
+def test_outputs_and_losses_match_the_book(data_dir):
     path = data_dir / "golden/variants/d2l.npz"
     golden, model = dict(np.load(path)), loaded(path)
     features = [golden[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")]
@@ -371,7 +371,7 @@ def test_outputs_and_losses_are_those_of_the_book(data_dir):
 
 
 @pytest.mark.slow
-def test_evaluate_gives_the_weighted_loss_of_the_books_model(data_dir):
+def test_evaluate_returns_the_weighted_loss_of_the_books_model(data_dir):
     path = data_dir / "golden/variants/d2l.npz"
     golden, model = dict(np.load(path)), loaded(path)
     model.compile()

@@ -63,7 +63,7 @@ def save_arrays(prefix, tensors):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a checkpoint, which a test may change."""
+    """A folder with a checkpoint, which tests may modify."""
     folder = tmp_path / "google"
     folder.mkdir()
     google.write(random_model(), folder, VOCAB, LOWERED)
@@ -97,13 +97,13 @@ def example_losses(log_probs, labels):
 
 
 @pytest.mark.slow
-def test_every_output_is_googles(data_dir, golden):
+def test_every_output_matches_googles(data_dir, golden):
     model = load(data_dir / "golden/google_tf1")
     features, labels, weights = batch(golden, 0)
     encoded, mlm, nsp = model(*features.values())
     states = model.encoder(*list(features.values())[:3], return_hidden_states=True)["hidden_states"]
     mlm_log_probs = tf.nn.log_softmax(tf.reshape(mlm, (-1, mlm.shape[-1])))
-    nsp_log_probs = tf.nn.log_softmax(nsp[:, ::-1])  # google's column 0 is "is next"
+    nsp_log_probs = tf.nn.log_softmax(nsp[:, ::-1])  # google's column 0 means "is next"
     mlm_losses = example_losses(mlm_log_probs, labels["mlm"])
     nsp_losses = example_losses(nsp_log_probs, 1 - labels["nsp"])
     model.compile()
@@ -132,7 +132,7 @@ def test_every_output_is_googles(data_dir, golden):
         np.testing.assert_allclose(output, golden[name], rtol=0, atol=2e-5, err_msg=name)
 
 
-def test_every_gradient_is_googles(data_dir, golden):
+def test_every_gradient_matches_googles(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     expected = dict(np.load(folder / "grads.npz"))
     model = load(folder)
@@ -162,7 +162,7 @@ def train(model, golden, indices):
     losses = []
     for index in indices:
         features, labels, weights = batch(golden, index)
-        model.reset_metrics()  # else the log holds the mean since the first batch
+        model.reset_metrics()  # otherwise the loss is the mean since the first batch
         losses.append(
             model.train_on_batch(features, labels, sample_weight=weights, return_dict=True)["loss"]
         )
@@ -170,7 +170,7 @@ def train(model, golden, indices):
 
 
 def assert_weights(model, checkpoint, expected, atol):
-    # The gradient of a key's bias is rounding noise, which Adam divides by its own size.
+    # The gradient of the key bias is rounding noise, which Adam scales to the size of a step.
     for ours, theirs, layout in checkpoint.table:
         if not theirs.endswith("key/bias"):
             value = layout.to_theirs(named_weights(model)[ours].numpy())
@@ -178,7 +178,7 @@ def assert_weights(model, checkpoint, expected, atol):
 
 
 @pytest.mark.slow
-def test_five_training_steps_are_those_of_googles_optimizer(data_dir, golden):
+def test_five_training_steps_match_googles_optimizer(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     steps = dict(np.load(folder / "adamwd5.npz"))
     model = load(folder)
@@ -191,7 +191,7 @@ def test_five_training_steps_are_those_of_googles_optimizer(data_dir, golden):
 
 
 @pytest.mark.slow
-def test_training_resumes_from_googles_step_5_exactly(data_dir, golden):
+def test_training_resumes_exactly_from_googles_step_5(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     unbroken = load(folder)
     unbroken.compile(google_optimizer())
@@ -209,7 +209,7 @@ def test_training_resumes_from_googles_step_5_exactly(data_dir, golden):
     assert_weights(resumed, checkpoint, expected, atol=1e-5)
 
 
-def test_a_checkpoint_of_google_is_written_back_bit_for_bit(data_dir, tmp_path):
+def test_a_checkpoint_of_google_is_saved_bitwise_identically(data_dir, tmp_path):
     folder = data_dir / "golden/google_tf1"
     checkpoint = google.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
@@ -224,7 +224,7 @@ def test_a_checkpoint_of_google_is_written_back_bit_for_bit(data_dir, tmp_path):
         assert (tmp_path / name).read_text().split() == (folder / name).read_text().split()
 
 
-def test_a_file_of_googles_own_code_loads(data_dir):
+def test_a_file_written_by_googles_own_code_can_be_loaded(data_dir):
     folder = data_dir / "checkpoints/keras_bert_tf1_tiny"
     checkpoint = google.describe(folder)
     assert checkpoint.vocab == Vocab.from_file(folder / "vocab.txt")
@@ -285,7 +285,7 @@ def google_in_numpy(weights, config, tokens, segments, valid_lens, positions):
     return x, log_softmax(mlm), log_softmax(nsp)
 
 
-def test_what_is_written_gives_the_same_outputs_in_googles_code(folder):
+def test_a_saved_model_gives_the_same_outputs_in_googles_code(folder):
     rng = np.random.default_rng(0)
     inputs = [
         rng.integers(0, CONFIG.vocab_size, (3, 6)),
@@ -300,7 +300,7 @@ def test_what_is_written_gives_the_same_outputs_in_googles_code(folder):
     np.testing.assert_allclose(tf.nn.log_softmax(nsp)[:, ::-1], expected[2], atol=1e-5)
 
 
-def test_a_model_is_read_back_bit_for_bit_with_config_and_vocabulary(folder):
+def test_a_saved_model_is_loaded_bitwise_identically_with_config_and_vocabulary(folder):
     checkpoint = google.describe(folder)
     assert checkpoint.config == CONFIG
     assert checkpoint.vocab == VOCAB
@@ -311,7 +311,7 @@ def test_a_model_is_read_back_bit_for_bit_with_config_and_vocabulary(folder):
         np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
 
 
-def test_tensorflow_finds_what_is_written_as_the_latest_checkpoint(folder):
+def test_tensorflow_finds_the_saved_model_as_the_latest_checkpoint(folder):
     assert tf.train.latest_checkpoint(str(folder)) == str(folder / "bert_model.ckpt")
 
 
@@ -365,13 +365,13 @@ def test_the_field_that_google_cannot_express_is_named(tmp_path, field, value):
 
 
 @pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
-def test_a_dropout_rate_that_is_not_kept_is_warned_about(tmp_path, name):
+def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(tmp_path, name):
     config = dataclasses.replace(CONFIG, **{name: 0.3})
-    with pytest.warns(UserWarning, match=f"does not keep {name}=0.3"):
+    with pytest.warns(UserWarning, match=f"cannot store {name}=0.3"):
         config_to_json(config, tmp_path / "bert_config.json")
 
 
-def test_a_case_that_the_vocabulary_does_not_show_is_warned_about(tmp_path):
+def test_a_lowercase_option_that_cannot_be_inferred_causes_a_warning(tmp_path):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         google.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
@@ -393,7 +393,7 @@ def test_a_configuration_is_read_back(tmp_path, name):
     assert config_from_json(tmp_path / "bert_config.json") == config
 
 
-def test_the_initializer_need_not_be_kept(tmp_path):
+def test_the_initializer_need_not_be_stored(tmp_path):
     config = dataclasses.replace(CONFIG, initializer="book")
     config_to_json(config, tmp_path / "bert_config.json")
     assert config_from_json(tmp_path / "bert_config.json") == CONFIG
@@ -421,12 +421,12 @@ def test_fields_of_the_multilingual_models_are_accepted(tmp_path):
 @pytest.mark.parametrize(
     ("theirs", "ours"), [("relu", "relu"), ("gelu", "gelu_tanh"), ("GELU", "gelu_tanh")]
 )
-def test_gelu_is_the_tanh_form(tmp_path, theirs, ours):
+def test_gelu_means_the_tanh_approximation(tmp_path, theirs, ours):
     path = write_config(tmp_path / "c.json", vocab_size=9, hidden_act=theirs)
     assert config_from_json(path).activation == ours
 
 
-def test_another_initializer_range_is_warned_about(tmp_path):
+def test_a_different_initializer_range_causes_a_warning(tmp_path):
     path = write_config(tmp_path / "c.json", vocab_size=9, initializer_range=0.01)
     with pytest.warns(UserWarning, match="initializer_range=0.01"):
         config_from_json(path)
@@ -439,7 +439,7 @@ def test_another_initializer_range_is_warned_about(tmp_path):
         ('{"vocab_size": 9, "hidden_act": "tanh"}', "`hidden_act`.*'tanh'"),
         ('{"vocab_size": 9, "hidden_act": "linear"}', "`hidden_act`.*'linear'"),
         ('{"vocab_size": 9, "hidden_act": null}', "`hidden_act`.*None"),
-        ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' there"),
+        ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' in the file"),
         ('{"vocab_size": "9"}', "vocab_size='9'"),
         ('{"hidden_size": 768}', "'vocab_size' is missing"),
         ("[1, 2]", "JSON object"),
@@ -470,7 +470,7 @@ def test_the_checkpoint_at_the_top_level_of_a_folder_is_used(folder):
     assert google.describe(folder).arrays.source == str(folder / "bert_model.ckpt")
 
 
-def test_the_file_checkpoint_names_the_one_of_several_that_is_used(folder):
+def test_the_file_checkpoint_selects_one_of_several_checkpoints(folder):
     for file in folder.glob("bert_model.ckpt.*"):
         shutil.copy(file, folder / file.name.replace("bert_model.ckpt", "model.ckpt-20"))
     state = folder / "checkpoint"
@@ -501,7 +501,7 @@ def test_a_folder_may_have_no_vocabulary(folder):
     assert checkpoint.tokenizer_options == {}
 
 
-def test_heads_may_be_missing_as_a_whole(folder):
+def test_heads_may_be_missing_completely(folder):
     kept = {k: v for k, v in arrays(folder / "bert_model.ckpt").items() if "encoder" in k}
     kept |= {k: v for k, v in arrays(folder / "bert_model.ckpt").items() if "embeddings" in k}
     save_arrays(folder / "bert_model.ckpt", kept)
@@ -531,7 +531,7 @@ def test_the_case_of_googles_vocabularies_is_inferred_correctly(data_dir, folder
         assert google.describe(folder).tokenizer_options == {"lowercase": lowercase}
 
 
-# Bad input
+# Invalid input
 
 
 def read_all(path):
@@ -576,25 +576,25 @@ def test_a_damaged_file_is_reported(folder, name, damage):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_hiddens": 10}, r"does not fit.* is \(.*8.*\) instead of \(.*10.*\)"),
+        ({"num_hiddens": 10}, r"does not match.* is \(.*8.*\) instead of \(.*10.*\)"),
         ({"max_len": 9}, r"position_embeddings is \(7, 8\) instead of \(9, 8\)"),
         ({"num_blks": 3}, "lacks weights.*bert/encoder/layer_2"),
-        ({"num_blks": 1}, "the model of its configuration does not have: bert/encoder/layer_1"),
+        ({"num_blks": 1}, "the configured model does not have: bert/encoder/layer_1"),
     ],
 )
-def test_weights_that_do_not_fit_the_configuration_are_named(folder, change, message):
+def test_weights_that_do_not_match_the_configuration_are_named(folder, change, message):
     config_to_json(dataclasses.replace(CONFIG, **change), folder / "bert_config.json")
     with pytest.raises(ValueError, match=message):
         read_all(folder)
 
 
-def test_a_vocabulary_of_another_size_is_refused(folder):
+def test_a_vocabulary_of_the_wrong_size_is_rejected(folder):
     Vocab(VOCAB.tokens[:-1]).to_file(folder / "vocab.txt")
     with pytest.raises(ValueError, match="google.*10 tokens.*vocab_size=11"):
         load_pretrained(folder)
 
 
-def test_weights_that_are_nan_are_refused(folder):
+def test_weights_that_are_nan_are_rejected(folder):
     weights = arrays(folder / "bert_model.ckpt")
     weights[WORDS][3, 2] = np.nan
     save_arrays(folder / "bert_model.ckpt", weights)
@@ -602,7 +602,7 @@ def test_weights_that_are_nan_are_refused(folder):
         read_all(folder)
 
 
-def test_a_checkpoint_of_tensorflow_2_is_refused(folder):
+def test_a_checkpoint_of_tensorflow_2_is_rejected(folder):
     tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(folder / "bert_model.ckpt"))
     with pytest.raises(ValueError, match="object-based checkpoint of TensorFlow 2"):
         google.describe(folder)
@@ -624,7 +624,9 @@ def training_data():
 
 def trained_model(steps):
     model = random_model(without_dropout(CONFIG))
-    model.compile(BERTAdamW(1e-2, bias_correction=False), run_eagerly=True)  # not worth a graph
+    model.compile(
+        BERTAdamW(1e-2, bias_correction=False), run_eagerly=True
+    )  # building a graph would take longer
     for _ in range(steps):
         model.train_on_batch(*training_data())
     return model
@@ -632,7 +634,7 @@ def trained_model(steps):
 
 @pytest.fixture(scope="module")
 def training_folder(tmp_path_factory):
-    """A checkpoint after two steps, with the optimizer state under google's names."""
+    """A checkpoint after two steps, with the optimizer state stored under google's names."""
     folder = tmp_path_factory.mktemp("trained")
     model = trained_model(steps=2)
     config_to_json(model.bert_config, folder / "bert_config.json")
@@ -667,24 +669,24 @@ def test_training_resumes_exactly(training_folder):
         np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
 
 
-def test_frozen_weights_need_no_optimizer_state(training_folder):
+def test_frozen_weights_do_not_require_optimizer_state(training_folder):
     model = load(training_folder)
     model.encoder.token_embedding.trainable = False
     model.compile(BERTAdamW(bias_correction=False))
     google.restore_optimizer(training_folder, model)
 
 
-def test_a_missing_or_foreign_optimizer_state_is_refused(training_folder, folder):
+def test_a_missing_or_foreign_optimizer_state_is_rejected(training_folder, folder):
     wide = BERTModel.from_bert_config(dataclasses.replace(CONFIG, ffn_num_hiddens=16))
     wide.compile(BERTAdamW(bias_correction=False))
     with pytest.raises(ValueError, match=r"slot '.*intermediate.*' must have the shape.*Found"):
         google.restore_optimizer(training_folder, wide)
     assert int(wide.optimizer.iterations) == 0
-    with pytest.raises(ValueError, match="no state of an optimizer"):
+    with pytest.raises(ValueError, match="contains no optimizer state"):
         google.restore_optimizer(folder, trained_model(steps=0))
 
 
-def test_a_model_without_googles_optimizer_is_refused(training_folder):
+def test_a_model_without_googles_optimizer_is_rejected(training_folder):
     model = random_model()
     with pytest.raises(ValueError, match="model.compile"):
         google.restore_optimizer(training_folder, model)

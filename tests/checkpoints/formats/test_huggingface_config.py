@@ -1,4 +1,4 @@
-"""Hugging Face's `config.json` is read and written, and refused if it is not of a BERT."""
+"""Reading and writing Hugging Face's `config.json`, and rejecting models other than BERT."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ BASE = BERTConfig.preset("huggingface")
 
 
 def config_of(tmp_path, **fields):
-    """Return the configuration of BERT base after a change of Hugging Face's fields."""
+    """Return the configuration of BERT base with changed Hugging Face fields."""
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**config_to_dict(BASE), **fields}))
     return config_from_json(file)
@@ -38,7 +38,7 @@ def test_the_field_that_hugging_face_cannot_express_is_named(fields, named):
 
 
 @pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
-def test_a_dropout_rate_that_is_not_kept_is_warned_about(name):
+def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(name):
     with pytest.warns(UserWarning, match=f"{name}=0.25"):
         config_to_dict(dataclasses.replace(BASE, **{name: 0.25}))
 
@@ -52,7 +52,7 @@ def test_a_dropout_rate_that_is_not_kept_is_warned_about(name):
         ("relu", "relu"),
     ],
 )
-def test_gelu_is_the_exact_form(tmp_path, theirs, ours):
+def test_gelu_means_the_exact_gelu(tmp_path, theirs, ours):
     assert config_of(tmp_path, hidden_act=theirs).activation == ours
 
 
@@ -74,7 +74,7 @@ def test_fields_without_effect_are_accepted(tmp_path):
     assert config == BASE
 
 
-def test_omitted_fields_have_the_values_of_bert_base(tmp_path):
+def test_omitted_fields_default_to_bert_base(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert config_from_json(tmp_path / "config.json") == BASE
 

@@ -1,6 +1,6 @@
-"""Weights of transformers give its outputs, its gradients and its training steps.
+"""With weights from transformers, outputs, gradients and training steps match transformers.
 
-The golden files are those of `BertForPreTraining`; the real weights those of all-MiniLM-L6-v2.
+The golden files come from `BertForPreTraining`, the real weights from all-MiniLM-L6-v2.
 """
 
 import json
@@ -60,7 +60,7 @@ def all_positions(tokens):
     return np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
 
 
-def test_hidden_states_attentions_pooler_and_logits_are_those_of_transformers(model, golden):
+def test_hidden_states_attentions_pooler_and_logits_match_transformers(model, golden):
     features, _, _ = next(batches(golden))
     tokens, segments = features["tokens"], features["segments"]
     mask = golden["batch0/attention_mask"]
@@ -77,14 +77,14 @@ def test_hidden_states_attentions_pooler_and_logits_are_those_of_transformers(mo
         close(nsp.numpy()[:, ::-1], golden["nsp_logits"], 2e-5)
 
 
-def test_outputs_without_a_mask_are_those_of_transformers(model, golden):
+def test_outputs_without_a_mask_match_transformers(model, golden):
     tokens = golden["batch0/input_ids"]
     encoded = model.encoder(tokens, np.zeros_like(tokens))
     close(encoded, golden["nomask_last_hidden_state"], 2e-5)
     close(model.hidden(encoded[:, 0]), golden["nomask_pooler_output"], 2e-5)
 
 
-def test_loss_and_gradients_are_those_of_transformers(model, golden, data_dir):
+def test_loss_and_gradients_match_transformers(model, golden, data_dir):
     gradients = dict(np.load(data_dir / "golden/hf/grads.npz"))
     batch = next(batches(golden))
     model.compile()
@@ -106,12 +106,12 @@ def test_loss_and_gradients_are_those_of_transformers(model, golden, data_dir):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "clip_norm"), [("adamw5.npz", None), ("adamw5_clip1.npz", 1.0)])
-def test_five_steps_give_the_weights_of_torchs_adamw(model, golden, data_dir, file, clip_norm):
+def test_weights_after_five_steps_match_torchs_adamw(model, golden, data_dir, file, clip_norm):
     steps = dict(np.load(data_dir / "golden/hf" / file))
     model.compile(BERTAdamW(1e-3, clip_norm=clip_norm))
     seen = []
     for features, labels, weights in batches(golden):
-        model.reset_metrics()  # else the log holds the mean since the first batch
+        model.reset_metrics()  # otherwise the loss is the mean since the first batch
         log = model.train_on_batch(features, labels, sample_weight=weights, return_dict=True)
         seen.append(log["loss"])
     np.testing.assert_allclose(seen, steps["losses"], rtol=1e-5)
@@ -125,7 +125,7 @@ def test_five_steps_give_the_weights_of_torchs_adamw(model, golden, data_dir, fi
 
 
 @pytest.mark.slow
-def test_real_weights_give_the_real_outputs(minilm_dir, data_dir):
+def test_outputs_with_real_weights_match_transformers(minilm_dir, data_dir):
     golden = dict(np.load(data_dir / "golden/minilm/io.npz"))
     sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
     model, tokenizer, _ = load_pretrained(minilm_dir)

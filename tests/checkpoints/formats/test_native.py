@@ -74,7 +74,7 @@ def rewrite_weights(folder, change):
 @pytest.mark.parametrize(
     ("config", "names"), [(BOOK, OF_THE_BOOK), (GOOGLE, OF_GOOGLE)], ids=["book", "google"]
 )
-def test_weights_are_stored_in_float32_by_readable_names(config, names, tmp_path):
+def test_weights_are_stored_in_float32_under_readable_names(config, names, tmp_path):
     save_pretrained(BERTModel.from_bert_config(config), tmp_path / "checkpoint")
     weights = stored_weights(tmp_path / "checkpoint")
     assert set(weights) == names
@@ -98,7 +98,7 @@ def test_the_table_has_every_weight_of_every_architecture(options):
     assert names == [row.theirs for row in native.table(config)]
 
 
-def test_the_configuration_file_holds_the_fields_of_model_and_tokenizer(checkpoint):
+def test_the_configuration_file_contains_the_fields_of_model_and_tokenizer(checkpoint):
     fields = json.loads((checkpoint / CONFIG_FILE).read_text())
     tokenizer = Tokenizer(VOCAB)
     options = tokenizer.options
@@ -108,7 +108,7 @@ def test_the_configuration_file_holds_the_fields_of_model_and_tokenizer(checkpoi
     assert fields == extra | options | BOOK.to_dict()
 
 
-def test_an_older_file_without_the_newer_options_of_the_tokenizer_is_read(checkpoint):
+def test_an_older_file_without_newer_tokenizer_options_can_be_loaded(checkpoint):
     fields = json.loads((checkpoint / CONFIG_FILE).read_text())
     for name in TokenizerOptions.__annotations__:
         if name != "lowercase":
@@ -126,7 +126,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
     assert contents[0] == contents[1]
 
 
-def test_the_options_of_a_tokenizer_are_kept(tmp_path):
+def test_the_tokenizer_options_are_saved_and_loaded(tmp_path):
     model = BERTModel.from_bert_config(BOOK)
     for options in ({"lowercase": False}, {"compat": "huggingface"}):
         save_pretrained(model, tmp_path / "checkpoint", Tokenizer(VOCAB, **options))
@@ -144,7 +144,7 @@ def test_weights_in_half_precision_are_read(checkpoint):
         np.testing.assert_array_equal(weight, expected[name].astype("float16"))
 
 
-def test_a_vocabulary_without_lowercase_in_the_config_is_refused(checkpoint):
+def test_a_vocabulary_without_lowercase_in_the_config_is_rejected(checkpoint):
     rewrite_config(checkpoint, lowercase=None)
     with pytest.raises(ValueError, match="`lowercase` is null or missing.*set it to true"):
         load_pretrained(checkpoint)
@@ -156,7 +156,7 @@ def test_an_invalid_tokenizer_option_is_reported_with_its_folder(checkpoint):
         load_pretrained(checkpoint)
 
 
-def test_a_missing_file_of_weights_is_named(checkpoint):
+def test_a_missing_weights_file_is_named(checkpoint):
     (checkpoint / WEIGHTS_FILE).unlink()
     with pytest.raises(
         FileNotFoundError, match="checkpoint' is an incomplete.*no 'model.safetensors'"
@@ -185,7 +185,7 @@ def test_a_wrong_field_of_the_configuration_is_named(changes, message, checkpoin
         load_pretrained(checkpoint)
 
 
-def test_weights_must_fit_the_configuration(checkpoint):
+def test_weights_must_match_the_configuration(checkpoint):
     rewrite_config(checkpoint, max_len=17)
     with pytest.raises(ValueError, match=r"pos_embedding is \(1, 16, 4\) instead of \(1, 17, 4\)"):
         load_pretrained(checkpoint)
@@ -198,7 +198,7 @@ def test_weights_must_fit_the_configuration(checkpoint):
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_file_of_weights_is_refused(kept, checkpoint):
+def test_a_truncated_weights_file_is_rejected(kept, checkpoint):
     file = checkpoint / WEIGHTS_FILE
     content = file.read_bytes()
     file.write_bytes(content[: int(kept * len(content))])
@@ -210,5 +210,5 @@ def test_a_truncated_file_of_weights_is_refused(kept, checkpoint):
 
 def test_unused_weights_are_named(checkpoint):
     rewrite_weights(checkpoint, lambda weights: weights.update(extra=np.zeros(3, "float32")))
-    with pytest.raises(ValueError, match="holds weights that the model of.*does not have: extra"):
+    with pytest.raises(ValueError, match="contains weights.*does not have: extra"):
         load_pretrained(checkpoint)

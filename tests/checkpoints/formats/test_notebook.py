@@ -159,7 +159,7 @@ def run_the_notebook(weights, x, segment_label):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-def test_the_notebooks_model_computes_what_the_notebook_does(of_the_notebook, tmp_path, suffix):
+def test_the_outputs_match_the_notebooks_code(of_the_notebook, tmp_path, suffix):
     model, missing = loaded(saved(of_the_notebook, tmp_path / f"bert{suffix}"))
     assert missing == []
     x = np.array([[3, 5, 10, 4, 7], [3, 6, 4, 0, 0]])
@@ -171,7 +171,7 @@ def test_the_notebooks_model_computes_what_the_notebook_does(of_the_notebook, tm
         np.testing.assert_allclose(received, output, rtol=0, atol=2e-5)
 
 
-def test_the_notebooks_configuration_is_read_off_the_shapes(of_the_notebook, tmp_path):
+def test_the_notebooks_configuration_is_inferred_from_the_shapes(of_the_notebook, tmp_path):
     expected = BERTConfig(
         vocab_size=V,
         num_hiddens=D,
@@ -198,7 +198,7 @@ def test_the_notebooks_configuration_is_read_off_the_shapes(of_the_notebook, tmp
     assert checkpoint.vocab is None
 
 
-def test_the_names_of_the_repository_are_read_too(of_the_notebook, tmp_path):
+def test_the_weight_names_of_the_repository_are_supported(of_the_notebook, tmp_path):
     renamed = {}
     for name, weight in of_the_notebook.items():
         for old, new in TO_THE_REPOSITORYS_SPELLING.items():
@@ -211,7 +211,9 @@ def test_the_names_of_the_repository_are_read_too(of_the_notebook, tmp_path):
         np.testing.assert_array_equal(weight, named_weights(other)[name], err_msg=name)
 
 
-def test_the_encoder_alone_is_read_and_its_heads_are_reported(of_the_notebook, tmp_path):
+def test_an_encoder_without_heads_is_loaded_and_the_missing_heads_are_reported(
+    of_the_notebook, tmp_path
+):
     encoder = {
         name.removeprefix("bert."): weight
         for name, weight in of_the_notebook.items()
@@ -223,15 +225,15 @@ def test_the_encoder_alone_is_read_and_its_heads_are_reported(of_the_notebook, t
     np.testing.assert_array_equal(table, encoder["embedding.token.weight"])
 
 
-def test_positions_that_are_not_sinusoidal_are_refused(of_the_notebook, tmp_path):
+def test_positions_that_are_not_sinusoidal_are_rejected(of_the_notebook, tmp_path):
     of_the_notebook["bert.embedding.position.pe"][0, 3, 1] += 0.1
-    with pytest.raises(ValueError, match=r"position.pe' must be the sinusoidal positions of shape"):
+    with pytest.raises(ValueError, match=r"position.pe' must contain sinusoidal positions"):
         loaded(saved(of_the_notebook, tmp_path / "bert.npz"))
 
 
-def test_positions_of_another_width_are_refused(of_the_notebook, tmp_path):
+def test_positions_of_the_wrong_width_are_rejected(of_the_notebook, tmp_path):
     of_the_notebook["bert.embedding.position.pe"] = np.zeros((1, MAX_LEN, D + 2), "float32")
-    with pytest.raises(ValueError, match=r"Received: other numbers in the shape \(1, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"Received: different values of shape \(1, 8, 8\)"):
         loaded(saved(of_the_notebook, tmp_path / "bert.npz"))
 
 
@@ -262,7 +264,7 @@ def test_the_blogs_weights_are_assigned_to_the_right_layers(of_the_blog, tmp_pat
     assert len(ours) == len(of_the_blog)
 
 
-def test_the_blogs_configuration_is_read_off_the_shapes(of_the_blog, tmp_path):
+def test_the_blogs_configuration_is_inferred_from_the_shapes(of_the_blog, tmp_path):
     expected = BERTConfig(
         vocab_size=V,
         num_hiddens=D,
@@ -281,7 +283,7 @@ def test_the_blogs_configuration_is_read_off_the_shapes(of_the_blog, tmp_path):
     assert notebook.describe(saved(of_the_blog, tmp_path / "bert.npz")).config == expected
 
 
-# Recognition, and bad input
+# Format detection and invalid input
 
 
 def test_each_state_dict_is_recognized_only_by_its_own_module(
@@ -293,11 +295,11 @@ def test_each_state_dict_is_recognized_only_by_its_own_module(
     path = saved({"encoder.blks.0.addnorm1.ln.weight": np.ones(D, "float32")}, path)
     assert (notebook.recognizes(path), book.recognizes(path)) == (False, True)
     assert not notebook.recognizes(tmp_path)
-    with pytest.raises(ValueError, match="no model of the notebook or the blog"):
+    with pytest.raises(ValueError, match="not a model of the notebook or the blog"):
         notebook.describe(path)
 
 
-def test_the_number_of_heads_must_be_known_and_fit(of_the_blog, tmp_path):
+def test_the_number_of_heads_must_be_known_and_divide_the_width(of_the_blog, tmp_path):
     np.savez(tmp_path / "bert.npz", **of_the_blog)
     with pytest.raises(ValueError, match=r"how many attention heads.*Pass `num_heads`"):
         loaded(tmp_path / "bert.npz")
@@ -319,7 +321,7 @@ def test_the_number_of_heads_must_be_known_and_fit(of_the_blog, tmp_path):
         ({"input": np.zeros((2, 3), "int32")}, "does not have: input"),
     ],
 )
-def test_weights_that_do_not_fit_are_named(of_the_blog, tmp_path, change, message):
+def test_weights_that_do_not_match_are_named(of_the_blog, tmp_path, change, message):
     weights = {name: array for name, array in (of_the_blog | change).items() if array is not None}
     with pytest.raises(ValueError, match=rf"bert.npz'.*{message}"):
         loaded(saved(weights, tmp_path / "bert.npz"))
@@ -332,7 +334,7 @@ def test_weights_that_do_not_fit_are_named(of_the_blog, tmp_path, change, messag
     ("name", "tokens", "segments"),
     [("codertimo", "x", "segment_label"), ("iksran", "input", "segment")],
 )
-def test_the_outputs_are_those_of_the_programs(data_dir, name, tokens, segments):
+def test_the_outputs_match_the_original_programs(data_dir, name, tokens, segments):
     path = data_dir / f"golden/variants/{name}.npz"
     golden, (model, missing) = dict(np.load(path)), loaded(path)
     assert missing == []

@@ -23,7 +23,7 @@ def file(tmp_path):
     return file
 
 
-def test_names_and_shapes_are_those_that_were_written(file):
+def test_names_and_shapes_are_read_back_as_written(file):
     tensors = open_safetensors([file])
     assert tensors.source == str(file)
     assert tensors.shapes == {"a": (2, 3), "scalar": ()}
@@ -56,7 +56,7 @@ def test_other_dtypes_are_listed_but_not_read(dtype, file):
         tensors.read("ids")
 
 
-def test_a_model_may_be_split_into_several_files(file):
+def test_a_model_can_be_split_into_several_files(file):
     other = file.with_name("other.safetensors")
     write_safetensors(other, {"b": -ARRAY}, {"format": "keras"})
     tensors = open_safetensors([file, other])
@@ -66,10 +66,10 @@ def test_a_model_may_be_split_into_several_files(file):
     np.testing.assert_array_equal(tensors.read("b"), -ARRAY)
 
 
-def test_the_same_name_in_two_files_is_refused(file):
+def test_the_same_name_in_two_files_is_rejected(file):
     other = file.with_name("other.safetensors")
     write_safetensors(other, {"a": ARRAY}, {"format": "keras"})
-    with pytest.raises(ValueError, match="model.*and.*other.safetensors' both hold 'a'"):
+    with pytest.raises(ValueError, match="model.*and.*other.safetensors' both contain 'a'"):
         open_safetensors([file, other])
 
 
@@ -79,7 +79,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0, 4, 8, 60, -1])
-def test_a_truncated_file_is_refused(kept, file):
+def test_a_truncated_file_is_rejected(kept, file):
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ValueError, match="model.safetensors' is not a complete.*copy it again"):
         open_safetensors([file])
@@ -114,14 +114,14 @@ def test_a_truncated_file_is_refused(kept, file):
         "no object",
     ],
 )
-def test_an_inconsistent_header_is_refused(header, num_bytes, file):
+def test_an_inconsistent_header_is_rejected(header, num_bytes, file):
     write_raw(file, header, bytes(num_bytes))
     with pytest.raises(ValueError, match="model.safetensors' is not a complete safetensors file"):
         open_safetensors([file])
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_refused(file):
+def test_a_file_truncated_while_it_is_being_read_is_rejected(file):
     tensors = open_safetensors([file])
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(ValueError, match="became shorter while it was read"):
+    with pytest.raises(ValueError, match="was truncated while it was being read"):
         [tensors.read(name) for name in tensors.shapes]

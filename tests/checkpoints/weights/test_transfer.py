@@ -22,7 +22,7 @@ from keras_bert_d2l.models.bert import BERTModel
 
 CONFIG = BERTConfig(8, 4, 8, 2, 1, 0.1, 16)
 TOKENS = "encoder/token_embedding/embeddings"
-LAYOUTS = {  # some of a format that lays out everything in its own way
+LAYOUTS = {  # some layouts of a format that stores everything differently
     "encoder/pos_embedding": POSITIONS,
     "hidden/kernel": TRANSPOSED,
     "nsp/dense/kernel": SWAPPED_TRANSPOSED,
@@ -37,13 +37,13 @@ def model():
 
 @pytest.fixture
 def table(model):
-    """The table of a format that writes every name in capital letters."""
+    """The table of a format whose weight names are in uppercase."""
     return [Row(name, name.upper(), LAYOUTS.get(name, SAME)) for name in named_weights(model)]
 
 
 @pytest.fixture
 def arrays(model, table):
-    """Weights in that format that differ from those of the model."""
+    """Weights in that format, with values that differ from the model's."""
     other = BERTModel.from_bert_config(CONFIG)
     for number, weight in enumerate(named_weights(other).values()):
         size = int(np.prod(weight.shape))
@@ -61,13 +61,15 @@ def load(model, table, arrays):
     return load_weights(model, table, file)
 
 
-def test_names_of_weights_do_not_depend_on_the_name_or_scope_of_the_model(model):
+def test_weight_names_do_not_depend_on_the_name_or_scope_of_the_model(model):
     with keras.name_scope("outer"):
         other = BERTModel.from_bert_config(CONFIG, name="encoder")
     assert named_weights(other).keys() == named_weights(model).keys()
 
 
-def test_weights_survive_another_layout_bit_for_bit(model, table, arrays):
+def test_weights_are_bitwise_identical_after_conversion_to_a_different_layout_and_back(
+    model, table, arrays
+):
     assert load(model, table, arrays) == []
     again = stored_weights(model, table)
     assert again.keys() == arrays.keys() == {name.upper() for name in named_weights(model)}
@@ -77,14 +79,14 @@ def test_weights_survive_another_layout_bit_for_bit(model, table, arrays):
         assert again[name].dtype == np.float32
 
 
-def test_each_layout_arranges_the_numbers_as_documented(model, table, arrays):
+def test_each_layout_stores_the_values_as_documented(model, table, arrays):
     load(model, table, arrays)
     weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
     np.testing.assert_array_equal(
         arrays["ENCODER/POS_EMBEDDING"], weights["encoder/pos_embedding"][0]
     )
     np.testing.assert_array_equal(arrays["HIDDEN/KERNEL"], weights["hidden/kernel"].T)
-    is_next = weights["nsp/dense/kernel"][:, 1]  # column 1 here, row 0 there
+    is_next = weights["nsp/dense/kernel"][:, 1]  # column 1 in the model, row 0 in the file
     np.testing.assert_array_equal(arrays["NSP/DENSE/KERNEL"][0], is_next)
     np.testing.assert_array_equal(arrays["NSP/DENSE/BIAS"], weights["nsp/dense/bias"][::-1])
 
@@ -101,7 +103,7 @@ def test_missing_weights_are_named(model, table, arrays):
         load(model, table, arrays)
 
 
-def test_an_incomplete_head_is_refused(model, table, arrays):
+def test_an_incomplete_head_is_rejected(model, table, arrays):
     del arrays["MLM/MLP/LN/BETA"]
     with pytest.raises(ValueError, match="'file' lacks weights of the model: MLM/MLP/LN/BETA"):
         load(model, table, arrays)
@@ -109,27 +111,27 @@ def test_an_incomplete_head_is_refused(model, table, arrays):
 
 def test_the_first_few_unused_weights_are_named(model, table, arrays):
     arrays |= {f"EXTRA/{number}": np.zeros(3, "float32") for number in range(5)}
-    message = "'file' holds weights.*does not have: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more"
+    message = "'file' contains weights.*does not have: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more"
     with pytest.raises(ValueError, match=message):
         load(model, table, arrays)
 
 
-def test_wrong_shapes_are_reported_with_the_expected_ones(model, table, arrays):
+def test_wrong_shapes_are_reported_with_the_expected_shapes(model, table, arrays):
     arrays[TOKENS.upper()] = np.zeros((9, 4), "float32")
     arrays["ENCODER/POS_EMBEDDING"] = np.zeros((1, 16, 4), "float32")
     message = r"POS_EMBEDDING is \(1, 16, 4\) instead of \(16, 4\), .*\(9, 4\) instead of \(8, 4\)"
-    with pytest.raises(ValueError, match=f"'file' does not fit.*{message}"):
+    with pytest.raises(ValueError, match=f"'file' does not match.*{message}"):
         load(model, table, arrays)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_not_finite_are_refused(number, model, table, arrays):
+def test_weights_that_are_not_finite_are_rejected(number, model, table, arrays):
     arrays["HIDDEN/KERNEL"][2, 1] = number
-    with pytest.raises(ValueError, match="'file' holds numbers that are not finite.*HIDDEN/KERNEL"):
+    with pytest.raises(ValueError, match="contains values that are not finite.*HIDDEN/KERNEL"):
         load(model, table, arrays)
 
 
-def test_a_refused_file_changes_no_weight(model, table, arrays):
+def test_a_rejected_file_changes_no_weight(model, table, arrays):
     before = named_weights(model)[TOKENS].numpy()
     with pytest.raises(ValueError, match="EXTRA"):
         load(model, table, {**arrays, "EXTRA": np.zeros(3, "float32")})
@@ -144,7 +146,7 @@ def test_missing_heads_start_as_in_a_new_model(initializer, table, arrays):
         model = BERTModel.from_bert_config(config)
     assert load(model, table, kept) == ["hidden", "mlm", "nsp"]
     weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
-    bounds = {  # Glorot's, and two standard deviations of 0.02
+    bounds = {  # Glorot's bound, and two standard deviations of 0.02
         "hidden/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,
         "mlm/mlp/dense/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,
         "mlm/mlp/logits/kernel": 0.04,
@@ -166,14 +168,14 @@ def test_one_head_may_be_missing(model, table, arrays):
     np.testing.assert_array_equal(named_weights(model)["hidden/kernel"], arrays["HIDDEN/KERNEL"].T)
 
 
-def test_a_format_without_a_name_for_a_weight_cannot_express_the_model(model, table, arrays):
+def test_a_format_that_lacks_a_weight_cannot_express_the_model(model, table, arrays):
     rows = [row for row in table if row.ours != "nsp/dense/bias"]
     for use in (lambda: stored_weights(model, rows), lambda: load(model, rows, arrays)):
         with pytest.raises(ValueError, match="cannot express this model.*nsp/dense/bias"):
             use()
 
 
-def test_a_tied_embedding_is_one_weight():
+def test_a_tied_embedding_is_listed_once():
     tied = BERTModel.from_bert_config(BERTConfig(8, 4, 8, 2, 1, 0.1, 16, tie_embeddings=True))
     names = named_weights(tied).keys()
     assert [name for name in names if "embeddings" in name or "logits" in name] == [

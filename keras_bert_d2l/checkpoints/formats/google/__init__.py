@@ -1,4 +1,4 @@
-"""google-research/bert's checkpoints."""
+"""Read and write google-research/bert checkpoints."""
 
 from keras_bert_d2l.checkpoints.formats.google.folder import describe, recognizes, write
 from keras_bert_d2l.checkpoints.formats.google.optimizer import restore_optimizer

@@ -1,4 +1,4 @@
-"""google-research/bert's `bert_config.json`, read and written.
+"""Read and write google-research/bert's `bert_config.json`.
 
 Source: github.com/google-research/bert, modeling.py, `BertConfig`.
 """
@@ -36,7 +36,7 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of its
+        ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of
             range.
     """
     return foreign_config.read_config(path, _FIELDS, _from_fields)
@@ -45,7 +45,7 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
     """Write a `bert_config.json`.
 
-    A warning is issued if a dropout rate is not kept. The outputs do not depend on it.
+    A warning is issued if a dropout rate cannot be stored. The outputs do not depend on it.
 
     Raises:
         ValueError: The format cannot express the architecture. The message names the field.
@@ -74,8 +74,8 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     spread = fields.get("initializer_range", _INITIALIZER_RANGE)
     if spread != _INITIALIZER_RANGE:
         warnings.warn(
-            f"initializer_range={spread!r} of {CONFIG_FILE} is not kept: weights that the "
-            f"checkpoint lacks are initialized with {_INITIALIZER_RANGE}. Outputs are the same.",
+            f"initializer_range={spread!r} in {CONFIG_FILE} is ignored: weights missing from the "
+            f"checkpoint are initialized with {_INITIALIZER_RANGE}. Loaded weights are unaffected.",
             stacklevel=4,
         )
     return BERTConfig.preset(

@@ -1,12 +1,12 @@
-"""Folders of google-research/bert, read and written.
+"""Read and write the checkpoint folders of google-research/bert.
 
-A folder holds
+A folder contains
 
 - `bert_config.json`: the architecture, in the fields of `modeling.BertConfig`;
 - `vocab.txt`: one token per line;
-- `bert_model.ckpt.index` and `bert_model.ckpt.data-00000-of-00001`, under this prefix or another:
-  the variables by their names in `modeling.py` and `run_pretraining.py`, and in checkpoints of a
-  training run also the state of the optimizer;
+- `bert_model.ckpt.index` and `bert_model.ckpt.data-00000-of-00001`, under this or a different
+  prefix: the variables under their names in `modeling.py` and `run_pretraining.py`, and in
+  checkpoints of a training run also the optimizer state;
 - often `checkpoint`, which names the latest prefix.
 
 The files do not record the graph, the case of the vocabulary or the kind of model.
@@ -38,13 +38,14 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
 
-# Lowercasing changes 29 % of the pieces of google's cased vocabulary and none of the uncased one.
-# Users replace unused pieces by a few words of their own, which may be in upper case.
+# Lowercasing changes 29 % of the pieces in google's cased vocabulary and none in the uncased one.
+# The threshold is above 0 because users replace unused pieces with their own words, which may
+# contain uppercase letters.
 _LEAST_CASED = 0.05
 
 
 def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a folder, or the prefix of a checkpoint, looks like google's."""
+    """Return whether a folder or a checkpoint prefix looks like google's."""
     if path.is_dir():
         return (path / CONFIG_FILE).is_file() or bool(_prefixes(path))
     data_files = (file.name for file in path.parent.glob("*.data-*"))
@@ -54,14 +55,14 @@ def recognizes(path: pathlib.Path) -> bool:
 
 
 def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
-    """Find the parts of a checkpoint and read everything but the weights.
+    """Locate the files of a checkpoint and read everything except the weights.
 
-    No file records whether the vocabulary is in lower case, so this is inferred from the tokens.
+    No file records whether the vocabulary is lowercase, so this is inferred from the tokens.
 
     Args:
         path: The folder, whose top-level checkpoint is used, or a prefix such as
-            `.../bert_model.ckpt`. The configuration and the vocabulary may also lie in the parent
-            folder, as they do for the steps of a training run.
+            `.../bert_model.ckpt`. The configuration and the vocabulary may also be in the parent
+            folder, as they are for the step checkpoints of a training run.
         num_heads: Not used. The configuration records it.
 
     Raises:
@@ -93,10 +94,10 @@ def write(
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
 ) -> None:
-    """Write a model as google's own code would save it, without the state of an optimizer.
+    """Write a model as google's own code would save it, without optimizer state.
 
-    The same model gives the same bytes. The format has no place for the options of a tokenizer.
-    `lowercase` is google's flag `--do_lower_case`.
+    The same model always produces the same bytes. The format cannot store the tokenizer's options.
+    `lowercase` corresponds to google's flag `--do_lower_case`.
 
     Raises:
         ValueError: The format cannot express the model.
@@ -111,25 +112,25 @@ def write(
         if lowercase != _is_lowercase(vocab):
             warnings.warn(
                 f"The tokenizer has lowercase={lowercase}, which this format does not record and "
-                "which cannot be inferred from the vocabulary. Whoever reads the checkpoint needs "
-                f"to set it (google's flag: --do_lower_case={lowercase}).",
+                "which cannot be inferred from the vocabulary. Set it when you load the checkpoint "
+                f"(google's flag: --do_lower_case={lowercase}).",
                 stacklevel=2,
             )
 
 
 def find_prefix(path: pathlib.Path) -> pathlib.Path:
-    """Return the prefix of the checkpoint at a path, in a folder that of the latest one."""
+    """Return the prefix of the checkpoint at a path. In a folder, choose the latest checkpoint."""
     if not path.is_dir():
         if path not in _prefixes(path.parent):
             raise FileNotFoundError(
-                f"There is no checkpoint {os.fspath(path)!r}: {path.name + '.index'!r} is missing "
-                "beside it."
+                f"There is no checkpoint {os.fspath(path)!r}: the file {path.name + '.index'!r} is "
+                "missing."
             )
         return path
     prefixes = _prefixes(path)
     if len(prefixes) == 1:
         return prefixes[0]
-    # Only the name is compared: the path in the file may be one on the machine of the training.
+    # Compare only the name: the file may contain a path on the machine that trained the model.
     state = tf.train.get_checkpoint_state(os.fspath(path))
     latest = None if state is None else pathlib.PurePath(state.model_checkpoint_path).name
     for prefix in prefixes:
@@ -138,11 +139,12 @@ def find_prefix(path: pathlib.Path) -> pathlib.Path:
     if not prefixes:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
-            f"{PREFIX}.data-00000-of-00001 are missing beside it."
+            f"{PREFIX}.data-00000-of-00001 are missing."
         )
     raise ValueError(
-        f"{os.fspath(path)!r} holds {len(prefixes)} checkpoints and no file `checkpoint` that "
-        f"names one of them. Give one: {first_few(os.fspath(prefix) for prefix in prefixes)}."
+        f"{os.fspath(path)!r} contains {len(prefixes)} checkpoints and no file `checkpoint` that "
+        "names one of them. Pass one of their paths: "
+        f"{first_few(os.fspath(prefix) for prefix in prefixes)}."
     )
 
 
@@ -156,8 +158,8 @@ def _find_config(prefix: pathlib.Path) -> pathlib.Path:
         if (folder / CONFIG_FILE).is_file():
             return folder / CONFIG_FILE
     raise FileNotFoundError(
-        f"There is no {CONFIG_FILE} beside the checkpoint {os.fspath(prefix)!r} or in its parent "
-        "folder. It describes the architecture: get it from where the weights come from."
+        f"There is no {CONFIG_FILE} next to the checkpoint {os.fspath(prefix)!r} or in its parent "
+        "folder. It describes the architecture: copy it from the source of the weights."
     )
 
 

@@ -1,4 +1,4 @@
-"""The optimizer state in google-research/bert's training checkpoints.
+"""Restore the optimizer state from google-research/bert's training checkpoints.
 
 Source: github.com/google-research/bert, optimization.py.
 """
@@ -21,36 +21,36 @@ from keras_bert_d2l.types import PathLike
 
 
 def restore_optimizer(path: PathLike, model: BERTModel) -> int:
-    """Set the optimizer state of a compiled model to that of one of google's checkpoints.
+    """Restore the optimizer state of a compiled model from one of google's checkpoints.
 
     The weights are not changed. If they come from the same checkpoint, training continues as if it
     had never stopped. Google's optimizer is `BERTAdamW(..., bias_correction=False)`.
 
     Args:
         path: The folder or the prefix of the checkpoint.
-        model: A model that is compiled with `BERTAdamW`.
+        model: A model compiled with `BERTAdamW`.
 
     Returns:
         The number of steps that the checkpoint was trained for.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The checkpoint holds no optimizer state or that of another model, or the model
-            is not compiled with `BERTAdamW`.
+        ValueError: The checkpoint contains no optimizer state, belongs to a different model, or
+            the model is not compiled with `BERTAdamW`.
     """
     arrays = open_tf1(find_prefix(pathlib.Path(path)))
     has_slots = any(name.endswith(tuple(SLOTS.values())) for name in arrays.shapes)
     if STEP not in arrays.shapes or not has_slots:
         raise ValueError(
-            f"{arrays.source!r} holds no state of an optimizer ({STEP}, and the slots adam_m and "
-            "adam_v for every weight). Use a checkpoint of a training run."
+            f"{arrays.source!r} contains no optimizer state ({STEP}, and the slots adam_m and "
+            "adam_v for every weight). Use a checkpoint from a training run."
         )
     values = []  # everything is read and checked before anything is changed
     for variable, name, row in _moments(model):
         expected = row.layout.to_theirs(np.empty(variable.shape)).shape
         if arrays.shapes.get(name) != expected:
             raise ValueError(
-                f"{arrays.source!r} belongs to another model: the slot {name!r} must have the "
+                f"{arrays.source!r} belongs to a different model: the slot {name!r} must have the "
                 f"shape {expected}. Found: {arrays.shapes.get(name, 'none')}."
             )
         values.append((variable, row.layout.to_ours(arrays.read(name))))
@@ -62,7 +62,7 @@ def restore_optimizer(path: PathLike, model: BERTModel) -> int:
 
 
 def _moments(model: BERTModel) -> Iterator[tuple[keras.Variable, str, Row]]:
-    """Yield each moment of a model's optimizer, its name in a checkpoint and its weight's row."""
+    """Yield each optimizer moment, its name in a checkpoint and the table row of its weight."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Google's weights: their names in TF1 checkpoints.
+"""Names and layouts of google's weights in TF1 checkpoints.
 
 Source: github.com/google-research/bert, modeling.py and run_pretraining.py.
 """
@@ -6,8 +6,8 @@ Source: github.com/google-research/bert, modeling.py and run_pretraining.py.
 from keras_bert_d2l.checkpoints.weights import tables
 from keras_bert_d2l.config import BERTConfig
 
-# Dense kernels have the shape (in, out), as here, except the kernel of the next-sentence head. Its
-# column 0 is "is next".
+# Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.
+# Column 0 of its logits means "is next".
 _NAMES: tables.Names = {
     "encoder/token_embedding": "bert/embeddings/word_embeddings",
     "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
@@ -29,12 +29,12 @@ _NAMES: tables.Names = {
     "nsp/dense/bias": ("cls/seq_relationship/output_bias", tables.SWAPPED),
 }
 
-# The optimizer state: two slots for every variable, by the names that `BERTAdamW` gives them, and
-# the number of steps.
+# The optimizer state: two slots for every variable, keyed by their names in `BERTAdamW`, and the
+# number of steps.
 SLOTS = {"first_moment": "adam_m", "second_moment": "adam_v"}
 STEP = "global_step"
 
 
 def table(config: BERTConfig) -> list[tables.Row]:
-    """Return google's name and layout of every weight."""
+    """Return a row with google's name and layout for every weight."""
     return tables.expand(config, _NAMES, tables.TENSORFLOW_ENDINGS)

@@ -1,4 +1,4 @@
-"""Hugging Face's checkpoints, with or without the head of a task."""
+"""Read and write Hugging Face checkpoints, with or without a task head."""
 
 from keras_bert_d2l.checkpoints.formats.huggingface.folder import describe, recognizes, write
 

@@ -1,4 +1,4 @@
-"""Hugging Face's `config.json`, read and written: the architecture and the task.
+"""Read and write Hugging Face's `config.json`: the architecture and the task.
 
 Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `models/bert`
 `configuration_bert.py` and `modeling_bert.py`.
@@ -14,7 +14,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "config.json"
-ARCHITECTURES = {  # by whether there is an MLM head and a next-sentence head
+ARCHITECTURES = {  # keys: whether the model has an MLM head, and a next-sentence head
     (True, True): "BertForPreTraining",
     (True, False): "BertForMaskedLM",
     (False, True): "BertForNextSentencePrediction",
@@ -36,8 +36,8 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _FIXED = {"model_type": "bert", "position_embedding_type": "absolute"}
-# These fields describe where the file comes from, how to initialize, train or generate, how the
-# labels of a task are called, or what to return. None changes what the model computes.
+# These fields describe the origin of the file, initialization, training, generation, label names or
+# the format of the outputs. None of them affects what the model computes.
 _WITHOUT_EFFECT = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures
@@ -54,7 +54,7 @@ _WITHOUT_EFFECT = frozenset(
     top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache
     """.split()
 )
-_HEADS = {  # the name of the head in each architecture
+_HEADS = {  # name of the head in each architecture
     "BertForSequenceClassification": "classifier",
     "BertForTokenClassification": "classifier",
     "BertForQuestionAnswering": "qa_outputs",
@@ -73,13 +73,13 @@ _DEFAULT_NUM_LABELS = 2
 def config_from_json(path: pathlib.Path) -> BERTConfig:
     """Read Hugging Face's `config.json`.
 
-    A missing field gets the default of transformers. The file does not record whether there is a
-    pooler and a next-sentence head. Both are assumed here; the weights tell.
+    Missing fields have the defaults of transformers. The file does not record whether the model has
+    a pooler and a next-sentence head. Both are assumed here; the weights show if they exist.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not JSON, or a field is unknown, is out of its range, or asks for
-            something that BERT does not have.
+        ValueError: The file is not JSON, or a field is unknown, out of range, or requests a feature
+            that BERT does not have.
     """
     return foreign_config.read_config(path, _FIELDS, _from_fields)
 
@@ -87,8 +87,8 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
 def config_to_dict(config: BERTConfig) -> ConfigDict:
     """Return the fields of Hugging Face's `config.json`.
 
-    A warning is issued if a dropout rate is not kept. The outputs do not depend on it, and trained
-    weights do not depend on the `initializer`.
+    A warning is issued if a dropout rate cannot be stored. The outputs do not depend on it, and
+    trained weights do not depend on the `initializer`.
 
     Raises:
         ValueError: Hugging Face's BERT cannot express the architecture. The message names the
@@ -122,8 +122,8 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     for name, expected in _FIXED.items():
         if fields.get(name) not in (None, expected):
             raise ValueError(
-                f'`{name}` must be "{expected}". Received: {fields[name]!r}, which is another '
-                "architecture than BERT."
+                f'`{name}` must be "{expected}". Received: {fields[name]!r}. Only BERT '
+                "can be loaded."
             )
     # A field that is null, false, zero or empty has no effect.
     unknown = {name for name, value in fields.items() if value}
@@ -131,8 +131,8 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     if unknown:
         name = min(unknown)
         raise ValueError(
-            f"`{name}` is not supported and may change what the model computes. Received: "
-            f"{fields[name]!r:.80}. If it does not change that, remove it from the file."
+            f"`{name}` is not supported and may change the outputs of the model. Received: "
+            f"{fields[name]!r:.80}. If it does not affect the outputs, remove it from the file."
         )
     values = foreign_config.our_fields(fields, _FIELDS)
     activation = values["activation"]
@@ -145,12 +145,12 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
 
 
 def task_of(fields: ConfigDict, names: Iterable[str], source: str) -> TaskFields | None:
-    """Return the task of a folder, or `None` for a BERT without one.
+    """Return the task of a checkpoint, or `None` for a BERT without a task.
 
     Args:
         fields: The fields of `config.json`.
         names: The names of the weights.
-        source: The file of the weights, as messages name it.
+        source: The file of the weights, for messages.
 
     Raises:
         ValueError: The task of the head is not supported, or a field is damaged.
@@ -161,8 +161,8 @@ def task_of(fields: ConfigDict, names: Iterable[str], source: str) -> TaskFields
     architecture = next(iter(fields.get("architectures") or []), "")
     if {name.partition(".")[0] for name in heads} != {_HEADS.get(architecture)}:
         raise ValueError(
-            f"{source!r} is a BERT with the head of a task, {first_few(heads)}, which cannot be "
-            f"read for architectures={fields.get('architectures')!r}. Supported: {tuple(_HEADS)}. "
+            f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
+            f"architectures={fields.get('architectures')!r}. Supported: {tuple(_HEADS)}. "
             "To load the encoder alone, save it with transformers: "
             "`BertModel.from_pretrained(folder).save_pretrained(other_folder)`."
         )
@@ -194,8 +194,9 @@ def config_fields(task: TaskFields) -> ConfigDict:
     kind = task["kind"]
     if kind not in _ARCHITECTURES:
         raise ValueError(
-            f"Hugging Face's BERT has no model that is a {kind}, only {tuple(_ARCHITECTURES)}. "
-            'Save it with format="native", or save the BERT that it was fine-tuned from.'
+            f"Hugging Face's BERT has no architecture for a {kind}, only for "
+            f'{tuple(_ARCHITECTURES)}. Save it with format="native", or save the BERT that it was '
+            "fine-tuned from."
         )
     fields: ConfigDict = {"architectures": [_ARCHITECTURES[kind]]}
     if "labels" in task:
@@ -210,13 +211,13 @@ def config_fields(task: TaskFields) -> ConfigDict:
 
 
 def head_name(task: TaskFields) -> str:
-    """Return Hugging Face's name of the head of a task."""
+    """Return Hugging Face's name for the head of a task."""
     return _HEADS[_ARCHITECTURES[task["kind"]]]
 
 
 def _problem_type(fields: ConfigDict, num_labels: int) -> str:
     problem = fields.get("problem_type")
-    if problem is None:  # decided as transformers does at the first batch of integer labels
+    if problem is None:  # same rule as transformers for a first batch of integer labels
         return _REGRESSION if num_labels == 1 else _SINGLE
     if problem not in (_SINGLE, _MULTI, _REGRESSION):
         raise ValueError(
@@ -227,7 +228,7 @@ def _problem_type(fields: ConfigDict, num_labels: int) -> str:
 
 
 def _labels(fields: ConfigDict) -> list[str]:
-    """Return the names of the labels in the order of their ids."""
+    """Return the label names in the order of their ids."""
     id2label = fields.get("id2label")
     if id2label is None:
         number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
@@ -240,5 +241,5 @@ def _labels(fields: ConfigDict) -> list[str]:
             f"Received: {id2label!r:.120}."
         ) from error
     if not all(isinstance(label, str) for label in labels):
-        raise ValueError(f"`id2label` must hold names. Received: {id2label!r:.120}.")
+        raise ValueError(f"`id2label` must contain strings. Received: {id2label!r:.120}.")
     return labels

@@ -1,9 +1,9 @@
-"""Hugging Face's folders of `config.json`, safetensors and `vocab.txt`, read and written.
+"""Read and write Hugging Face checkpoint folders (`config.json`, safetensors, `vocab.txt`).
 
-The architectures that are read are `BertModel`, `BertForMaskedLM`,
-`BertForNextSentencePrediction`, `BertForPreTraining`, and those with the head of a task. A task
-model is written as its architecture there. A `BERTModel` is written as a `BertForPreTraining`, or
-as a `BertForMaskedLM` if it has neither a pooler nor a next-sentence head.
+Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
+`BertForPreTraining`, and the architectures with a task head. A task model is written as the
+corresponding architecture. A `BERTModel` is written as a `BertForPreTraining`, or as a
+`BertForMaskedLM` if it has neither a pooler nor a next-sentence head.
 
 Source: github.com/huggingface/transformers, `models/bert`.
 """
@@ -52,10 +52,10 @@ _TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a folder looks like one of Hugging Face's, of BERT or another model."""
+    """Return whether a folder looks like a Hugging Face checkpoint of BERT or any other model."""
     has_safetensors = (path / WEIGHTS_FILE).is_file() or (path / INDEX_FILE).is_file()
     if not has_safetensors and any(path.glob("*.ckpt.index")):
-        return False  # a TF1 checkpoint beside pickles: the checkpoint can be read
+        return False  # a TF1 checkpoint next to pickles: only the checkpoint can be read
     if any((path / name).is_file() for name in (INDEX_FILE, *_TORCH_FILES)):
         return True
     try:
@@ -66,20 +66,20 @@ def recognizes(path: pathlib.Path) -> bool:
 
 
 def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
-    """Read everything in a folder but its weights.
+    """Read everything in a folder except its weights.
 
-    A file with an MLM head but neither a pooler nor a next-sentence head (`BertForMaskedLM`) gives
-    a model without these two. Everything else that a file lacks is initialized at random.
+    A file with an MLM head but neither a pooler nor a next-sentence head (`BertForMaskedLM`) yields
+    a model without these two. All other heads that a file lacks are initialized at random.
 
     Args:
         path: The folder. Weights are read from `model.safetensors`, or from the files that
-            `model.safetensors.index.json` names. PyTorch's pickles beside them are ignored.
+            `model.safetensors.index.json` names. PyTorch's pickles next to them are ignored.
         num_heads: Not used. The configuration records it.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file is damaged, all weights are pickled, or the folder holds another model
-            than a BERT or a BERT with the head of an unknown task.
+        ValueError: A file is damaged, all weights are pickled, the model is not a BERT, or its
+            task head is unknown.
     """
     weights = Weights(open_weights(path))
     file = path / CONFIG_FILE
@@ -96,7 +96,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         (architecture,) = config_fields(task)["architectures"]
     vocab, tokenizer_options = read_tokenizer(path)
     only_json = vocab is None and (path / _TOKENIZER_JSON).is_file()
-    note = f" ({_TOKENIZER_JSON} cannot be read, only a {VOCAB_FILE})" if only_json else ""
+    note = f" ({_TOKENIZER_JSON} is not supported, only {VOCAB_FILE})" if only_json else ""
     return Checkpoint(
         description=f"Hugging Face {architecture}{note}",
         config=config,
@@ -116,16 +116,16 @@ def write(
 ) -> None:
     """Write a folder that transformers loads without missing or unexpected weights.
 
-    KerasHub's `BertBackbone.from_preset` reads it too, but takes only the sizes from the
-    configuration: its outputs are equal for `activation="gelu_tanh"`, `layer_norm_epsilon=1e-12`
-    and two segments, and it needs a pooler.
+    KerasHub's `BertBackbone.from_preset` can also load it, but uses only the sizes in the
+    configuration: its outputs are the same for `activation="gelu_tanh"`,
+    `layer_norm_epsilon=1e-12` and two segments, and it requires a pooler.
 
-    The tokenizer's option `compat` is not kept: programs that read the folder tokenize like
+    The tokenizer's option `compat` is not stored: programs that read the folder tokenize like
     Hugging Face, which differs from google on rare characters (see `Tokenizer`).
 
     Args:
         model: The model.
-        folder: A folder that nobody reads yet.
+        folder: A new folder, not yet visible to readers.
         vocab: The vocabulary, or `None`.
         tokenizer_options: The options of the tokenizer.
 
@@ -135,7 +135,7 @@ def write(
     config, task = model.bert_config, task_fields(model)
     if task is None:
         fields = config_to_dict(config)
-    else:  # a task model has no pretraining heads, so any choice for them can be expressed
+    else:  # a task model has no pretraining heads, so their options do not matter
         config = dataclasses.replace(
             config, pooler=True, next_sentence=True, mlm_head="mlp", tie_embeddings=True
         )
@@ -159,9 +159,9 @@ def _task(file: pathlib.Path, weights: Weights) -> TaskFields | None:
 
 def _untied(config: BERTConfig, file: pathlib.Path) -> BERTConfig:
     warnings.warn(
-        f"{os.fspath(file)!r} says that the MLM head shares the token embedding, but the weights "
-        "hold different numbers in 'cls.predictions.decoder.weight'. These are used, as in "
-        "transformers 5. Version 4 used the token embedding.",
+        f"{os.fspath(file)!r} ties the MLM head to the token embedding, but the weights contain a "
+        "different 'cls.predictions.decoder.weight'. The latter is used, as in transformers 5. "
+        "Version 4 used the token embedding.",
         stacklevel=3,
     )
     return dataclasses.replace(config, tie_embeddings=False)

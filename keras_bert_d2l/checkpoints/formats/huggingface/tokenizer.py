@@ -1,4 +1,4 @@
-"""Hugging Face's `vocab.txt` and `tokenizer_config.json`, read and written.
+"""Read and write Hugging Face's `vocab.txt` and `tokenizer_config.json`.
 
 Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`.
 """
@@ -20,10 +20,10 @@ _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_tok
 
 
 def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
-    """Return the vocabulary and the options of the tokenizer in a folder.
+    """Read the vocabulary and the tokenizer options of a folder.
 
-    The vocabulary is `None` if there is none, or, with a warning, if our `Tokenizer` would give
-    other ids.
+    The vocabulary is `None` if the folder has none. If our `Tokenizer` would produce different ids,
+    a warning is issued and the vocabulary is also `None`.
     """
     file = path / VOCAB_FILE
     if not file.is_file():
@@ -65,7 +65,7 @@ def write_tokenizer(
 
 
 def _unsupported(options: ConfigDict, vocab: Vocab, lowercase: object) -> Iterator[str]:
-    """Yield the options with which Hugging Face's ids differ from those of our tokenizer."""
+    """Yield the options for which Hugging Face's token ids differ from our tokenizer's."""
     supported: dict[str, Sequence[object]] = {
         "do_lower_case": (True, False),
         "split_special_tokens": (True, False),

@@ -1,7 +1,7 @@
-"""Hugging Face's weights: their names, and the spellings and copies that old files have.
+"""Names of Hugging Face's weights, including old spellings and duplicates in old files.
 
 Source: github.com/huggingface/transformers, `models/bert/modeling_bert.py`. Dense kernels have the
-shape `(out, in)`, and column 0 of the next-sentence logits is "is next".
+shape `(out, in)`, and column 0 of the next-sentence logits means "is next".
 """
 
 import os
@@ -44,12 +44,12 @@ _NAMES: tables.Names = {
     "nsp/dense/kernel": ("cls.seq_relationship.weight", tables.SWAPPED_TRANSPOSED),
     "nsp/dense/bias": ("cls.seq_relationship.bias", tables.SWAPPED),
 }
-# Consecutive numbers from 0, which old versions stored like weights.
+# Constant buffers that old versions stored like weights.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
 
 def table(config: BERTConfig, task: TaskFields | None) -> list[tables.Row]:
-    """Return a row for every weight, with the names that transformers writes."""
+    """Return a row for every weight, with the name that transformers writes."""
     names = _NAMES if task is None else {**_NAMES, "head": head_name(task)}
     return tables.expand(config, names, tables.TORCH_ENDINGS, parts_of(task))
 
@@ -64,14 +64,14 @@ class Weights:
         stored: The arrays of the files.
 
     Attributes:
-        arrays: Those arrays that are weights of the model, without buffers and copies.
+        arrays: The arrays that are weights of the model, without buffers and duplicates.
     """
 
     def __init__(self, stored: NamedArrays) -> None:
         self._names = stored.shapes
         self._prefix = "bert." if any(n.startswith("bert.") for n in self._names) else ""
-        # The two biases are equal in transformers unless the head is untied. Then only the bias of
-        # the decoder takes effect.
+        # The two biases are equal in transformers unless the head is untied. In that case, only the
+        # decoder bias takes effect.
         self._bias = DECODER_BIAS if DECODER_BIAS in self._names else MLM_BIAS
         copies = {self.spelled(name) for name in _BUFFERS}
         copies |= {MLM_BIAS, DECODER_BIAS} - {self._bias}
@@ -88,14 +88,14 @@ class Weights:
         return old if old in self._names else name
 
     def has(self, beginning: str) -> bool:
-        """Return whether there is a weight whose name begins like this."""
+        """Return whether there is a weight whose name starts with this prefix."""
         return any(name.startswith(self.spelled(beginning)) for name in self._names)
 
     def discard_tied_copy(self) -> bool:
         """Discard the kernel of the MLM head if it is a copy of the token embedding.
 
         Returns:
-            Whether it is a copy, or is absent.
+            Whether the kernel is a copy or absent.
         """
         if _DECODER not in self._names:
             return True
@@ -109,10 +109,10 @@ class Weights:
 
 
 def open_weights(path: pathlib.Path) -> NamedArrays:
-    """Open the weights of a folder: one safetensors file, or several with an index.
+    """Open the weights of a folder: one safetensors file, or several files with an index.
 
     Raises:
-        FileNotFoundError: The folder holds no weights, or a file is missing.
+        FileNotFoundError: The folder contains no weights, or a file is missing.
         ValueError: A file is damaged, or all weights are pickled.
     """
     if (path / WEIGHTS_FILE).is_file():
@@ -123,9 +123,9 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
     if pickles:
         raise ValueError(
             f"{os.fspath(path)!r} has its weights in {first_few(pickles)}. These are Python "
-            "pickles, which can run any code when they are read, so they are not read here. If you "
-            "trust their source, convert them to safetensors where PyTorch and transformers are "
-            "installed, with the class that has their heads: "
+            "pickles, which can run arbitrary code when they are read, so this package does not "
+            "read them. If you trust their source, convert them to safetensors in an environment "
+            "with PyTorch and transformers, with the class that has the same heads: "
             "`BertForPreTraining.from_pretrained(folder).save_pretrained(other_folder)`."
         )
     raise FileNotFoundError(
@@ -142,15 +142,15 @@ def _open_shards(index: pathlib.Path) -> NamedArrays:
         )
     names = sorted(set(map(str, weight_map.values())))
     for name in names:
-        if pathlib.PurePath(name).name != name:  # a path could lead out of the folder
+        if pathlib.PurePath(name).name != name:  # a path could point outside the folder
             raise ValueError(
-                f"{os.fspath(index)!r} must name files beside it. Received: {name!r:.80}."
+                f"{os.fspath(index)!r} must name files in its own folder. Received: {name!r:.80}."
             )
     stored = open_safetensors([index.parent / name for name in names])
     absent = weight_map.keys() - stored.shapes.keys()
     if absent:
         raise ValueError(
-            f"{os.fspath(index)!r} names weights that its files do not hold: {first_few(absent)}. "
-            "The files belong to another model: copy all of them again."
+            f"{os.fspath(index)!r} lists weights that its files do not contain: "
+            f"{first_few(absent)}. The files belong to a different model: copy all of them again."
         )
     return stored
