@@ -1,1 +1,1 @@
-"""What models answer: masked tokens, labels, tags, answers, embeddings, and how good they are."""
+"""Predict masked tokens, labels, tags, answers and embeddings, and evaluate models."""

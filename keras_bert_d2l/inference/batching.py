@@ -1,6 +1,6 @@
-"""Running a model on many rows: batches of similar length, outputs in the original order.
+"""Run a model on many rows: in batches of similar length, with outputs in the original order.
 
-N rows, B of them in a batch, T tokens in a row.
+N: number of rows, B: rows per batch, T: tokens per row.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,20 +12,20 @@ import numpy as np
 from keras_bert_d2l.types import Tensor
 
 Outputs: TypeAlias = Any
-"""What a model returns, as NumPy: an array or a dictionary of arrays."""
+"""The outputs of a model in NumPy: an array or a dictionary of arrays."""
 
-_BATCHES_SORTED = 64  # batches whose texts are sorted by length together: it bounds the memory
-_LENGTH_STEP = 8  # JAX compiles anew for each length, so there must not be many
+_BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the memory use
+_LENGTH_STEP = 8  # JAX recompiles for each length, so keep the number of lengths small
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Raise `ValueError` if a batch would have no rows."""
+    """Raise `ValueError` if `batch_size` is less than 1."""
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size!r}.")
 
 
 def check_lengths(valid_lens: Tensor, texts: Sequence[str], max_len: int) -> None:
-    """Raise `ValueError` if a text, or the pair it begins, is longer than the model can read."""
+    """Raise `ValueError` if a text, or the pair that it starts, is too long for the model."""
     longest = int(np.argmax(valid_lens)) if len(valid_lens) else 0
     if len(valid_lens) and valid_lens[longest] > max_len:
         raise ValueError(
@@ -35,13 +35,13 @@ def check_lengths(valid_lens: Tensor, texts: Sequence[str], max_len: int) -> Non
 
 
 def length_batches(lengths: Tensor, batch_size: int) -> Iterator[np.ndarray]:
-    """Yield the indices of the rows of each batch `(B,)`, with the longest rows first.
+    """Yield the row indices of each batch `(B,)`, with the longest rows first.
 
-    The largest batch comes first so that a lack of memory shows at once.
+    The largest batch comes first so that an out-of-memory error occurs immediately.
 
     Args:
         lengths: Number of tokens in each row, int `(N,)`.
-        batch_size: Rows in a batch, B.
+        batch_size: Rows per batch, B.
     """
     order = np.argsort(-np.asarray(lengths), kind="stable")
     for start in range(0, len(order), batch_size):
@@ -49,17 +49,18 @@ def length_batches(lengths: Tensor, batch_size: int) -> Iterator[np.ndarray]:
 
 
 def padded_length(valid_lens: Tensor) -> int:
-    """Return the length to pad rows to: that of the longest row, rounded up to a multiple of 8."""
+    """Return the padded length: the length of the longest row, rounded up to a multiple of 8."""
     return -(-int(np.max(valid_lens)) // _LENGTH_STEP) * _LENGTH_STEP
 
 
 def predict_batch(model: keras.Model, batch: Mapping[str, Tensor]) -> Outputs:
-    """Return a model's outputs for one batch, of any length, as NumPy arrays.
+    """Return a model's outputs for one batch of any length as NumPy arrays.
 
-    The model runs as a graph, several times faster than op by op, which is built once per model.
+    The model runs as a graph, which is built once per model and is several times faster than eager
+    execution.
     """
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        model.jit_compile = False  # XLA would compile anew for every length of a batch
+        model.jit_compile = False  # XLA would recompile for every batch length
     return model.predict_on_batch(dict(batch))
 
 
@@ -69,12 +70,12 @@ def predict_rows(
     """Run a model on rows in batches of similar length.
 
     Args:
-        model: A `BERTModel` or the model of a task.
+        model: A `BERTModel` or a task model.
         rows: `tokens` and `segments` int `(N, T)`, `valid_lens` int `(N,)`, and any other inputs
-            of the model with N rows. Surplus padding is removed.
-        batch_size: Rows in a batch, B.
+            of the model with N rows. Unnecessary padding is removed.
+        batch_size: Rows per batch, B.
 
-    Yields: the indices of the rows in a batch, int `(B,)`, and the model's outputs for them: an
+    Yields: the row indices of a batch, int `(B,)`, and the model's outputs for these rows: an
         array or a dictionary of arrays with B rows.
     """
     arrays = {name: np.asarray(values) for name, values in rows.items()}
@@ -96,13 +97,13 @@ def predict_texts(
 
     Args:
         model: The model.
-        tokenize: Takes the indices of the first text and past the last one, and returns one row
-            per text, as `predict_rows` takes them.
+        tokenize: Function `tokenize(start, stop)` that returns one row per text in
+            `range(start, stop)`, in the format of the argument `rows` of `predict_rows`.
         num_texts: Number of texts.
         batch_size: Texts per batch.
 
     Yields: the outputs for one text: an array or a dictionary of arrays without the dimension B.
-        Outputs per token are as long as the batch was.
+        Per-token outputs have the padded length of the batch.
     """
     check_batch_size(batch_size)
     step = batch_size * _BATCHES_SORTED

@@ -18,7 +18,7 @@ def words_tokenizer():
 
 @pytest.fixture(scope="session")
 def words_bert(words_tokenizer):
-    """A model with weights so large that its answers differ. Tests must not train it."""
+    """A model with weights so large that its predictions differ. Tests must not train it."""
     bert = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 2, 0.1, 16)
     rng = np.random.default_rng(0)
     for weight in bert.weights:
@@ -28,7 +28,7 @@ def words_bert(words_tokenizer):
 
 @pytest.fixture(scope="session")
 def open_bert(words_tokenizer):
-    """A model whose outputs can be predicted: unit i of the encoding counts token i.
+    """A model with predictable outputs: unit i of the encoding counts token i.
 
     Every token attends weakly and equally to all tokens. The pooler copies the encoding of `[CLS]`.
     """
@@ -45,7 +45,7 @@ def open_bert(words_tokenizer):
 
 @pytest.fixture(scope="session")
 def open_task(open_bert, words_tokenizer):
-    """A function that creates the model of a task whose outputs depend on single words.
+    """A function that creates a task model whose outputs depend on single words.
 
     `open_task(kind, {(word, column): weight}, **options)`: a word adds its weight to a column of
     the head's outputs; the word `None` sets the bias. The model runs eagerly, because building a

@@ -1,4 +1,4 @@
-"""Labels, tags and answers under the JAX backend, in a separate process."""
+"""Predictions of labels, tags and answers with the JAX backend, in a separate process."""
 
 import dataclasses
 import importlib.util
@@ -35,7 +35,9 @@ print(json.dumps([dataclasses.asdict(one) for one in found]))
 """
 
 
-def test_jax_finds_what_tensorflow_finds(tmp_path, words_bert, words_tokenizer, fresh_process):
+def test_predictions_with_jax_match_tensorflow(
+    tmp_path, words_bert, words_tokenizer, fresh_process
+):
     options = {"tokenizer": words_tokenizer}
     models = {
         "classify": SequenceClassifier(words_bert, ["a", "b"], **options),

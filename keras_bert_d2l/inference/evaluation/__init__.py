@@ -1,1 +1,1 @@
-"""How well a model does its task: metrics, confusions and the worst mistakes."""
+"""Evaluate task models: metrics, confusion matrix and most confident errors."""

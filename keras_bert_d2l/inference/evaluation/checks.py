@@ -1,4 +1,4 @@
-"""Checks that a model and the examples of a task belong together."""
+"""Check that a model and the examples of a task are compatible."""
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.data.tasks.examples import (
@@ -30,16 +30,17 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
     """Check that a model can be trained on the examples and evaluated with them.
 
     Args:
-        model: The model of a task.
+        model: The task model.
         examples: The examples that `read_examples` returns.
 
     Raises:
         ImportError: A library that the task's metrics need is not installed.
-        ValueError: The model and the examples do not belong together.
+        ValueError: The model and the examples are not compatible.
     """
     if not isinstance(examples, TextExamples | WordExamples | QuestionExamples):
         raise ValueError(
-            f"Examples must be what `read_examples` returns. Received: {type(examples).__name__}."
+            "`examples` must be TextExamples, WordExamples or QuestionExamples, for example from "
+            f"`read_examples`. Received: {type(examples).__name__}."
         )
     kind, where = TASK_MODELS[examples.task], examples.source or "The examples"
     if not isinstance(model, kind):
@@ -51,7 +52,7 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
         dropped = "; ".join(examples.dropped_in_words()) or "It is empty."
         raise ValueError(f"{where}: there are no examples. {dropped}")
     if not examples.has_labels:
-        raise ValueError(f"{where}: the examples have no labels; name the column of the labels.")
+        raise ValueError(f"{where}: the examples have no labels. Specify the label column.")
     _check_labels(model, examples, where)
     check_vocabulary(model, model.tokenizer)
     check_libraries(examples.task)
@@ -78,7 +79,7 @@ def _check_labels(model: TaskModel, examples: TaskExamples, where: str) -> None:
         )
         remedy = "use a model with all labels, or remove these examples"
         if differ_in_capitals(unknown, known):
-            remedy = "they differ only in case, so spell them alike in all files"
+            remedy = "they differ only in case, so use the same spelling in all files"
         raise ValueError(
             f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; "
             f"{remedy}."

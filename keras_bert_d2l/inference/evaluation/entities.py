@@ -1,36 +1,37 @@
-"""Entities: the spans of words that tags such as `B-PER` and `I-PER` mark, and their F1."""
+"""Entity spans: the words marked by tags such as `B-PER` and `I-PER`, and their F1."""
 
 import re
 from collections.abc import Iterable, Sequence
 
-# The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same.
+# The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same letters.
 _TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
-_SAME = {"L": "E", "U": "S"}  # last is end, unit is single
+_SAME = {"L": "E", "U": "S"}  # L (last) equals E (end), and U (unit) equals S (single)
 
 Span = tuple[str, int, int]
 
 
 def has_scheme(labels: Iterable[str]) -> bool:
-    """Return whether the labels mark spans: `B-PER`, `I-PER`, `O` and the like."""
+    """Return whether the labels mark spans, for example `B-PER`, `I-PER` and `O`."""
     labels = set(labels)
     return bool(labels - {"O"}) and all(_TAG.fullmatch(label) for label in labels)
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Return the spans that the tags of a text mark, in any of the schemes.
+    """Return the spans that are marked by the tags of a text, in any of the schemes.
 
-    A word continues the span of the previous word if that one is tagged B or I, this one is tagged
-    I or E, and both have the same type. Any other word, except O, begins a new span. So an I
-    without a B begins a span, as in IOB1, and an unfinished span ends with its last word. seqeval
-    (by default) and the CoNLL-2000 script read tags in the same way.
+    A word continues the span of the previous word if the previous word is tagged B or I, the word
+    itself is tagged I or E, and both have the same type. Any other word, except O, starts a new
+    span. So an I without a B starts a span, as in IOB1, and an unfinished span ends with its last
+    word. seqeval (by default) and the CoNLL-2000 script interpret tags in the same way.
 
     Args:
-        tags: A tag for each word.
+        tags: One tag per word.
 
-    Returns: the type, the first word, and the index past the last word of each span, in order.
+    Returns: the type, the index of the first word, and the index after the last word of each span,
+        in order.
 
     Raises:
-        ValueError: A tag belongs to no scheme.
+        ValueError: A tag does not belong to any scheme.
     """
     found: list[Span] = []
     before, type_before = "O", ""
@@ -55,12 +56,12 @@ def span_scores(
 ) -> dict[str, float]:
     """Return precision, recall and F1 over the spans of all texts.
 
-    A predicted span is right if a gold span has the same type and the same words. A division by
+    A predicted span is correct if a gold span has the same type and the same words. A division by
     zero gives 0.
 
     Args:
-        gold: The tags of each text's words.
-        predicted: The predicted tags, of the same lengths.
+        gold: The correct tags of each text's words.
+        predicted: The predicted tags, with the same lengths.
 
     Returns: `precision`, `recall` and `f1`.
     """

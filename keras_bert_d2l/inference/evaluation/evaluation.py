@@ -1,4 +1,4 @@
-"""`evaluate`: the metrics, predictions and worst mistakes of a model on labeled examples."""
+"""`evaluate`: metrics, predictions and most confident errors of a model on labeled examples."""
 
 import dataclasses
 import itertools
@@ -43,7 +43,7 @@ Predictions: TypeAlias = (
 )
 
 NUM_MISTAKES = 20
-_WORDS_AROUND = 8  # words of context on each side of a wrongly tagged word
+_WORDS_AROUND = 8  # words of context on each side of an incorrectly tagged word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Mistake:
     """A wrong prediction.
 
     Attributes:
-        id: The name of the example.
-        text: Its text: both texts of a pair, a wrongly tagged `[word]` with its context, or the
-            question.
-        gold: What is correct.
-        predicted: What was predicted.
-        score: The confidence: the probability of the prediction. For a regressor, the size of the
+        id: The id of the example.
+        text: The text of the example: both texts of a pair, an incorrectly tagged `[word]` with its
+            context, or the question.
+        gold: The correct label, score, tag or answer.
+        predicted: The predicted label, score, tag or answer.
+        score: The confidence: the probability of the prediction. For a regressor, the absolute
             error.
     """
 
@@ -69,7 +69,7 @@ class Mistake:
 
 @dataclasses.dataclass(frozen=True)
 class Confusion:
-    """How often each label was predicted for each gold label.
+    """Confusion matrix: how often each label was predicted for each gold label.
 
     Attributes:
         labels: The names of the C labels.
@@ -102,18 +102,18 @@ class Confusion:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How well a model does its task.
+    """The results of an evaluation.
 
     Attributes:
         task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
-        metrics: The metrics of the task, by name. If some questions have no answer, also the
-            `null_threshold`. If some questions are too long to be read, also their number,
-            `unread_questions`; they count as unanswered.
-        predictions: What `classify`, `regress` or `tag` returns for the examples, or the best
+        metrics: The metrics of the task, by name. If some questions have no answer, this includes
+            `null_threshold`. If some questions are too long for the model, this includes their
+            number, `unread_questions`; they count as unanswered.
+        predictions: The results of `classify`, `regress` or `tag` for the examples, or the best
             `FoundAnswer` to each question.
-        errors: The 20 mistakes with the highest confidence, in descending order; for a regressor,
+        errors: The 20 most confident errors, in descending order of confidence; for a regressor,
             the 20 largest errors.
-        confusion: The confusions of classes or tags. `None` if there are none, or if a text can
+        confusion: The confusion matrix of classes or tags. `None` for other tasks, or if a text can
             have several labels.
         num_examples: Number of examples.
 
@@ -145,7 +145,7 @@ def evaluate(
     max_answer_len: int = 30,
     null_threshold: float | None = None,
 ) -> Evaluation:
-    """Compare a model's predictions with the labels of examples.
+    """Evaluate a model on labeled examples.
 
     Args:
         model: The model for the task of the examples, with its tokenizer.
@@ -156,12 +156,12 @@ def evaluate(
         overlap: Overlap of the windows of long contexts, as for `answer`.
         max_answer_len: As for `answer`.
         null_threshold: As for `answer`, if some questions have no answer. `None` means the best
-            threshold for these examples, which is right for development data.
+            threshold for these examples, which is appropriate for development data.
 
     Raises:
         ImportError: scikit-learn or scipy is not installed.
-        ValueError: There are no examples, they have no labels or belong to another task, or the
-            model does not know one of their labels.
+        ValueError: There are no examples, they have no labels or belong to a different task, or
+            the model lacks one of their labels.
 
     Example:
 

@@ -1,7 +1,7 @@
-"""Metrics of tasks: gold and predicted labels, scores, tags or answers as numbers.
+"""Task metrics, which compare predicted labels, scores, tags or answers with gold values.
 
-All are fractions from 0 to 1 (other programs print percentages), except for the squared error, and
-for correlations and Matthews's coefficient, which range from -1 to 1.
+All metrics are fractions from 0 to 1 (other programs print percentages), except for the squared
+error, and for correlations and the Matthews coefficient, which range from -1 to 1.
 """
 
 import collections
@@ -26,7 +26,7 @@ _LIBRARIES = {"classify": "sklearn.metrics", "tag": "sklearn.metrics", "regress"
 def classification_scores(
     gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> dict[str, float]:
-    """Return the metrics of texts with one label each.
+    """Return the metrics for texts with one label each.
 
     Args:
         gold: The correct label of each text.
@@ -43,7 +43,7 @@ def classification_scores(
     _check_lengths(gold, predicted)
     metrics = library("classify")
     gold, predicted = list(gold), list(predicted)
-    with warnings.catch_warnings():  # about a single label, whose Matthews's coefficient is 0
+    with warnings.catch_warnings():  # about a single label, whose Matthews coefficient is 0
         warnings.simplefilter("ignore")
         scores = {
             "accuracy": metrics.accuracy_score(gold, predicted),
@@ -60,7 +60,7 @@ def classification_scores(
 def multi_label_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> dict[str, float]:
-    """Return the metrics of texts with any number of labels.
+    """Return the metrics for texts with any number of labels.
 
     Args:
         gold: The correct labels of each text.
@@ -68,7 +68,7 @@ def multi_label_scores(
         labels: The labels of the model.
 
     Returns: `subset_accuracy`, the share of texts whose labels are all correct; `micro_f1`, F1
-        over all decisions; `macro_f1`, the mean F1 of all labels, 0 for one that never occurs.
+        over all decisions; `macro_f1`, the mean F1 of all labels (0 for unused ones).
 
     Raises:
         ImportError: scikit-learn is not installed.
@@ -80,7 +80,7 @@ def multi_label_scores(
         np.array([[label in row for label in labels] for row in map(set, rows)], "int32")
         for rows in (gold, predicted)
     ]
-    # Given a single column, scikit-learn would score "has the label" and "has it not" as 2 classes.
+    # With a single column, scikit-learn would treat the label and its absence as two classes.
     options = {"labels": [1] if len(labels) == 1 else None, "zero_division": 0.0}
     scores = {
         "subset_accuracy": (decisions[0] == decisions[1]).all(axis=1).mean(),
@@ -91,7 +91,7 @@ def multi_label_scores(
 
 
 def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
-    """Return the metrics of scores of texts.
+    """Return the metrics for texts with scores.
 
     Args:
         gold: The correct score of each text.
@@ -119,13 +119,13 @@ def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict
 def tagging_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> dict[str, float]:
-    """Return the metrics of texts with tagged words.
+    """Return the metrics for texts with tagged words.
 
     Args:
         gold: The correct tags of each text's words.
-        predicted: The predicted tags, of the same lengths.
-        labels: The labels of the model. They show whether tags mark spans (`B-PER`, `I-PER`, `O`)
-            or single words (`NOUN`).
+        predicted: The predicted tags, with the same lengths.
+        labels: The labels of the model. They determine whether tags mark spans (`B-PER`, `I-PER`,
+            `O`) or single words (`NOUN`).
 
     Returns: `accuracy` over all words; if tags mark spans, also `precision`, `recall` and `f1` of
         the spans, as seqeval computes them by default.
@@ -149,17 +149,17 @@ def tagging_scores(
 
 
 def answer_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """Return the metrics of answers, as the official script of SQuAD 2.0 computes them.
+    """Return the metrics for answers, as computed by the official script of SQuAD 2.0.
 
     Source: Rajpurkar et al. 2016 and 2018 (SQuAD). The script of SQuAD 1.1 differs only for gold
     answers that normalization leaves empty, such as ".".
 
     Args:
-        gold: The correct answers to each question, any of which counts. An empty list means that
-            the context has no answer.
-        predicted: The answer to each question, `""` for none.
+        gold: The correct answers to each question, any of which is accepted. An empty list means
+            that the context has no answer.
+        predicted: The answer to each question, or `""` for no answer.
 
-    Returns: `exact_match` and `f1` (of the words, for the closest gold answer). If some questions
+    Returns: `exact_match` and `f1` (the word F1 with the closest gold answer). If some questions
         have no answer, also `has_answer_exact_match`, `has_answer_f1` and `no_answer_accuracy` for
         the two kinds of questions.
 
@@ -186,13 +186,13 @@ def exact_match(gold: Sequence[str], predicted: str) -> float:
 
 
 def answer_f1(gold: Sequence[str], predicted: str) -> float:
-    """Return the F1 of the words of an answer, for the closest gold answer."""
+    """Return the word F1 of an answer with the closest gold answer."""
     words = normalized_answer(predicted).split()
     return max(_word_f1(answer.split(), words) for answer in _normalized_gold(gold))
 
 
 def normalized_answer(text: str) -> str:
-    """Return an answer in lower case, without ASCII punctuation, articles and extra spaces."""
+    """Return an answer in lowercase, without ASCII punctuation, articles and extra spaces."""
     without_punctuation = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
 
@@ -203,15 +203,15 @@ def best_null_threshold(
     """Return the no-answer threshold with the best F1.
 
     Source: the official script of SQuAD 2.0, which calls it `best_f1_thresh`. That script may
-    treat questions with equal margins differently; here they are all answered, or none is.
+    treat questions with equal margins differently; here either all or none of them are answered.
 
     Args:
         gold: The correct answers to each question; an empty list if the context has no answer.
-        predicted: The best answer to each question, apart from `""`.
-        null_margins: The logit of no answer minus that of the best answer.
+        predicted: The best answer to each question, excluding `""`.
+        null_margins: For each question, the no-answer logit minus the logit of the best answer.
 
-    Returns: one of the margins. Questions with a larger margin are better left unanswered. If that
-        is true of all, the result is the smallest margin minus 1.
+    Returns: one of the margins. Questions with a larger margin should be left unanswered. If all
+        questions should be left unanswered, the smallest margin minus 1.
 
     Raises:
         ValueError: The sequences are empty or differ in length.
@@ -222,7 +222,7 @@ def best_null_threshold(
     answered = np.array([answer_f1(*pair) for pair in zip(gold, predicted, strict=True)])
     left = np.array([answer_f1(answers, "") for answers in gold])
     order = np.argsort(margins, kind="stable")
-    # gains[i]: what answering the i + 1 questions with the smallest margins adds to the sum of F1.
+    # gains[i]: increase in total F1 from answering the i + 1 questions with the smallest margins.
     gains, ordered = np.cumsum((answered - left)[order]), margins[order]
     is_last_of_equals = np.append(ordered[1:] > ordered[:-1], True)
     gains = np.where(is_last_of_equals, gains, -np.inf)
@@ -231,7 +231,7 @@ def best_null_threshold(
 
 
 def _normalized_gold(gold: Sequence[str]) -> list[str]:
-    """Return the gold answers that normalization does not empty, or `""` if there are none."""
+    """Return the normalized gold answers that are not empty, or `""` if there are none."""
     return [text for text in map(normalized_answer, gold) if text] or [""]
 
 
@@ -245,23 +245,23 @@ def _word_f1(gold: list[str], predicted: list[str]) -> float:
 def _check_lengths(gold: Sequence[object], predicted: Sequence[object]) -> None:
     if not len(gold) or len(gold) != len(predicted):
         raise ValueError(
-            "There must be as many predictions as gold values, and at least one. Received: "
-            f"{len(gold)} gold values and {len(predicted)} predictions."
+            "There must be the same number of predictions and gold values, and at least one. "
+            f"Received: {len(gold)} gold values and {len(predicted)} predictions."
         )
 
 
 def check_libraries(task: str) -> None:
-    """Raise `ImportError` if the library that the metrics of a task need is not installed."""
+    """Raise `ImportError` if the library for the metrics of a task is not installed."""
     if task in _LIBRARIES:
         library(task)
 
 
 def library(task: str) -> types.ModuleType:
-    """Import the library that the metrics of a task need, when they are computed."""
+    """Import the library for the metrics of a task on first use."""
     try:
         return importlib.import_module(_LIBRARIES[task])
     except ImportError as error:
         raise ImportError(
-            "The metrics of tasks need scikit-learn and scipy: "
+            "Task metrics require scikit-learn and scipy: "
             f'`pip install "keras-bert-d2l[tasks]"`. The import failed: {error}'
         ) from error

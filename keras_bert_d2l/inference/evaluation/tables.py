@@ -1,4 +1,4 @@
-"""`print_evaluation`: an evaluation as tables in the terminal."""
+"""`print_evaluation`: print an evaluation as tables in the terminal."""
 
 import textwrap
 
@@ -9,16 +9,16 @@ from rich.text import Text
 from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation
 
-_MAX_CHARACTERS = 300  # of a mistake's text
-_NOTHING = "(none)"  # stands for no label or no answer
-_MAX_COLUMNS = 10  # of a confusion matrix: more do not fit a terminal
+_MAX_CHARACTERS = 300  # maximum number of displayed characters of an error's text
+_NOTHING = "(none)"  # displayed if there is no label or no answer
+_MAX_COLUMNS = 10  # maximum size of a confusion matrix that fits in a terminal
 
 
 def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
-    """Print the metrics, the confusion matrix and the mistakes as tables.
+    """Print the metrics, the confusion matrix and the errors as tables.
 
     Args:
-        evaluation: What `evaluate` returned.
+        evaluation: The result of `evaluate`.
         console: The console to print to. `None` means the terminal.
 
     Example:
@@ -43,21 +43,21 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
 
 
 def _display_name(metric: str, evaluation: Evaluation) -> str:
-    """Return the name of a metric. The F1 of two classes names the class it is for."""
+    """Return the name of a metric. For two classes, the F1 names the class that it measures."""
     if metric == "f1" and evaluation.task == "classify" and evaluation.confusion is not None:
         return f"f1 of {evaluation.confusion.labels[1]}"
     return metric
 
 
 def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:
-    heading, last = "Mistakes with the highest confidence", "score"
+    heading, last = "Most confident errors", "score"
     if evaluation.task == "regress":
         heading, last = "Largest errors", "error"
     columns = [Column(name, overflow="fold") for name in ("id", "text", "gold", "predicted")]
     table = Table(*columns, Column(last, justify="right"), show_lines=True)
     for one in evaluation.errors:
         text = textwrap.shorten(one.text, _MAX_CHARACTERS, placeholder=" ...")
-        # As `Text`, because Rich would read brackets in a string as styles.
+        # Use `Text`, because Rich would interpret brackets in a string as styles.
         cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
         table.add_row(*map(Text, cells))
     return heading, table

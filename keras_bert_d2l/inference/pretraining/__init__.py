@@ -1,1 +1,1 @@
-"""What a pretrained BERT answers: masked tokens, next sentences, perplexity."""
+"""Predict masked tokens, next sentences and perplexity with a pretrained BERT."""

@@ -1,6 +1,7 @@
-"""`fill_mask`: the most likely tokens in the places of masks.
+"""`fill_mask`: predict the most likely tokens for masks.
 
-B texts in a batch, T tokens, P masks in a text at most, V vocabulary size, k predictions each.
+B: texts per batch, T: tokens per text, P: maximum number of masks per text, V: vocabulary size,
+k: predictions per mask.
 """
 
 import dataclasses
@@ -21,9 +22,9 @@ class Prediction:
     """A token predicted for a mask.
 
     Attributes:
-        token: The token as the vocabulary spells it: a word, or `##` and a part of a word.
-        id: Its id.
-        score: Its probability among all V tokens, including the special ones.
+        token: The token as spelled in the vocabulary: a word, or `##` and a part of a word.
+        id: The id of the token.
+        score: The probability of the token among all V tokens, including special tokens.
 
     Example:
 
@@ -40,7 +41,7 @@ class Prediction:
 
 
 Predictions = list[list[Prediction]]
-"""For one text: the k predictions of each mask."""
+"""The predictions for one text: a list of k predictions for each mask."""
 
 
 @overload
@@ -64,10 +65,10 @@ def fill_mask(
     *,
     batch_size: int = 32,
 ) -> Predictions | list[Predictions]:
-    """Predict the tokens behind the masks in texts.
+    """Predict the masked tokens in texts.
 
-    Write a mask as the vocabulary spells it: `[MASK]`, or `<mask>` in the book. A text may have
-    several; each is predicted independently, from the text with all masks in place.
+    Write a mask as the vocabulary's mask token: `[MASK]`, or `<mask>` in the book. A text may have
+    several masks; each is predicted independently, from the text with all masks in place.
 
     Args:
         model: The model.
@@ -120,7 +121,7 @@ def top_predictions(mlm_logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
 
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
-    """Raise `ValueError` if the vocabulary does not have `top_k` tokens."""
+    """Raise `ValueError` if `top_k` is not between 1 and the vocabulary size."""
     if not 1 <= top_k <= vocab_size:
         raise ValueError(
             f"`top_k` must be from 1 to the vocabulary size, {vocab_size}. "
@@ -138,7 +139,7 @@ def _fill_batch(
     if not num_masks.all():
         mask = tokenizer.vocab.to_tokens(tokenizer.vocab.mask_id)
         text = texts[int(num_masks.argmin())]
-        raise ValueError(f"Each text must have a mask, written {mask}. Received: {text!r:.80}.")
+        raise ValueError(f"Each text must contain a mask, {mask}. Received: {text!r:.80}.")
     # A stable sort by "is not a mask" puts the positions of the masks first, in ascending order.
     positions = np.argsort(~is_mask, axis=1, kind="stable")[:, : num_masks.max()]
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)

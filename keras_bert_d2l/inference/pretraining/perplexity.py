@@ -1,6 +1,6 @@
-"""`pseudo_perplexity`: how well a model predicts each token of a text from the others.
+"""`pseudo_perplexity`: measure how well a model predicts each token of a text from the others.
 
-B rows in a batch, T tokens, V vocabulary size.
+B: rows per batch, T: tokens per row, V: vocabulary size.
 """
 
 import dataclasses
@@ -24,11 +24,10 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """How surprising a text is for a model.
+    """The perplexity of a text: how surprising it is for a model.
 
     Attributes:
-        perplexity: The number of equally likely tokens that the model hesitates between, on
-            average.
+        perplexity: The average number of equally likely tokens that the model has to choose from.
         num_tokens: Number of predicted tokens.
 
     Example:
@@ -55,25 +54,25 @@ def pseudo_perplexity(
 def pseudo_perplexity(
     model: BERTModel, tokenizer: Tokenizer, texts: str | list[str], batch_size: int = 32
 ) -> Perplexity | list[Perplexity]:
-    """Measure how well a model predicts each token of a text from all others.
+    """Measure how well a model predicts each token of a text from all other tokens.
 
     Each token is masked once, in its own row, so a text of n tokens costs n rows. The result is
-    `exp(-mean(log p))` over the tokens. Special tokens are not predicted, except the unknown one.
+    `exp(-mean(log p))` over the tokens. Special tokens are not predicted, except the unknown token.
 
     Source: Salazar et al. 2020 (Masked Language Model Scoring), section 2.
 
     Args:
         model: The model.
-        tokenizer: Its tokenizer. Perplexities are only comparable under the same vocabulary.
+        tokenizer: Its tokenizer. Perplexities are comparable only for the same vocabulary.
         texts: A text, or a list of texts.
-        batch_size: Rows per batch, from any texts.
+        batch_size: Rows per batch. A batch may contain rows from several texts.
 
     Returns: the `Perplexity` of the text; for a list of texts, a list. `joint_perplexity` combines
         such a list.
 
     Raises:
-        ValueError: A text has no token or is longer than the model's `max_len`, or the vocabulary
-            does not have the model's size.
+        ValueError: A text has no token to predict or is longer than the model's `max_len`, or the
+            vocabulary does not have the model's size.
 
     Example:
 
@@ -109,7 +108,7 @@ def pseudo_perplexity(
 
 
 def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:
-    """Return the perplexity of several texts together, where each token has the same weight.
+    """Combine the perplexities of several texts into one, weighting all tokens equally.
 
     Raises:
         ValueError: There are no texts.

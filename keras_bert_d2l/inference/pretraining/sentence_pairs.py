@@ -1,6 +1,6 @@
-"""`next_sentence_score`: the probability that one text follows another.
+"""`next_sentence_score`: predict the probability that one text follows another.
 
-B pairs.
+B: number of pairs.
 """
 
 from typing import overload

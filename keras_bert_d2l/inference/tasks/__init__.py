@@ -1,1 +1,1 @@
-"""What the models of tasks answer: labels, scores, tags, answers to questions, embeddings."""
+"""Predict labels, scores, tags, answers to questions, and embeddings with task models."""

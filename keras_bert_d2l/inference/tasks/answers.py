@@ -1,6 +1,7 @@
-"""`answer`: the spans of texts that answer questions.
+"""`answer`: find the spans of texts that answer questions.
 
-W windows of all texts, T tokens of a window, L tokens of the longest answer, k answers.
+W: number of windows of all texts, T: tokens per window, L: maximum number of tokens in an answer,
+k: maximum number of answers per question.
 """
 
 import dataclasses
@@ -23,22 +24,22 @@ from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 
-N_BEST = 20  # answers that share the probability, as in google-research/bert, run_squad.py
-_QUESTIONS_AT_ONCE = 512  # questions whose windows are held in memory
+N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, run_squad.py
+_QUESTIONS_AT_ONCE = 512  # questions whose windows are in memory at the same time
 
 
 @dataclasses.dataclass(frozen=True)
 class FoundAnswer:
-    """A span of a text that answers a question, or the finding that there is no answer.
+    """The answer to a question: a span of the context, or no answer.
 
     Attributes:
         text: `context[start:end]`; `""` for no answer.
-        score: Its probability among the 20 best answers, or the `top_k` best if that is more. With
+        score: The probability among the 20 best answers, or the `top_k` best if that is more. With
             a threshold, these include "no answer".
         start: Index of the answer's first character in the context; 0 for no answer.
-        end: Index past its last character; 0 for no answer.
-        logit: The start logit of its first token plus the end logit of its last token.
-        null_logit: The logit of no answer, that of the `[CLS]` token: the minimum over all windows.
+        end: Index after the answer's last character; 0 for no answer.
+        logit: The start logit of the first token plus the end logit of the last token.
+        null_logit: The no-answer logit, from the `[CLS]` token: the minimum over all windows.
 
     Example:
 
@@ -58,7 +59,7 @@ class FoundAnswer:
 
     @property
     def null_margin(self) -> float:
-        """The logit of no answer minus that of this answer, to compare with `null_threshold`."""
+        """The no-answer logit minus the logit of this answer; compared with `null_threshold`."""
         return self.null_logit - self.logit
 
 
@@ -98,8 +99,8 @@ def answer(
 ) -> list[FoundAnswer] | list[list[FoundAnswer]]:
     """Find the answers to questions in texts.
 
-    A context that is too long is read in overlapping windows. The logit of an answer is the sum of
-    its start and end logits, in the window where that sum is largest. All spans of all windows
+    A context that is too long is split into overlapping windows. The logit of an answer is the sum
+    of its start and end logits, in the window where that sum is largest. All spans of all windows
     compete; the source considers only the 20 best starts and the 20 best ends.
 
     Source: google-research/bert, `run_squad.py`.
@@ -114,18 +115,18 @@ def answer(
             or the model's maximum if that is less.
         overlap: Number of tokens that successive windows share. `None` means a third of `max_len`,
             which is 128 for 384.
-        null_threshold: Answer "none" when the no-answer logit exceeds that of the best answer by
-            more than this. `None` means that there always is an answer. `evaluate` finds the best
-            threshold.
+        null_threshold: Answer "none" when the no-answer logit exceeds the best answer's logit by
+            more than this. `None` means that an answer is always returned. `evaluate` finds the
+            best threshold.
         batch_size: Windows per batch.
 
-    Returns: for each question, a list of at most k `FoundAnswer`s, the best first; for one
-        question, its own list.
+    Returns: for each question, a list of at most k `FoundAnswer`s, best first; for a single
+        question string, only its list.
 
     Raises:
-        ValueError: The model belongs to another task or has no tokenizer, questions and contexts
-            differ in length, one of them is empty, a question leaves no room for its context, or a
-            number is out of range.
+        ValueError: The model belongs to a different task or has no tokenizer, questions and
+            contexts differ in length, one of them is empty, a question leaves no space for its
+            context, or a number is out of range.
 
     Example:
 
@@ -163,7 +164,7 @@ def answer(
 
 
 class _Candidates:
-    """The best spans of each context so far, and its lowest no-answer logit."""
+    """The best spans of each context found so far, and its lowest no-answer logit."""
 
     def __init__(self, contexts: Sequence[str], num_best: int) -> None:
         self._contexts = contexts
@@ -200,7 +201,7 @@ class _Candidates:
             if null - spans[0][1] > null_threshold:
                 candidates.insert(0, nothing)
             else:
-                candidates.append(nothing)  # it shares the probability
+                candidates.append(nothing)  # include it in the softmax
         scores = softmax(np.array([logit for *_, logit in candidates])).tolist()
         found = [
             FoundAnswer(text, score, start, end, logit, null)
@@ -215,7 +216,7 @@ def fitting_questions(
     max_len: int | None = None,
     overlap: int | None = None,
 ) -> np.ndarray:
-    """Return which questions leave room for a context, so that `answer` can read them: bool.
+    """Return a bool mask of the questions that are short enough for `answer`.
 
     Args:
         model: The model, with its tokenizer.
@@ -252,7 +253,7 @@ def _windows(
         question = questions[int(lengths.argmax())]
         raise ValueError(
             f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
-            f"room for more context than the {overlap} tokens it shares with the next window. "
+            f"space for more context than the {overlap} tokens it shares with the next window. "
             f"Received: {lengths.max()} tokens in {question!r:.80}; shorten it, lower `overlap` or "
             "raise `max_len`."
         )
@@ -263,10 +264,12 @@ def _windows(
 def _check_texts(questions: Sequence[str], contexts: Sequence[str]) -> None:
     if len(questions) != len(contexts):
         raise ValueError(
-            "`contexts` must be one text per question, or one text for all. Received: "
+            "`contexts` must be one text per question, or one text for all questions. Received: "
             f"{len(questions)} questions and {len(contexts)} contexts."
         )
     for name, texts in (("question", questions), ("context", contexts)):
         for number, text in enumerate(texts):
             if not text.strip():
-                raise ValueError(f"A {name} must not be empty. Received: {text!r} at {number}.")
+                raise ValueError(
+                    f"A {name} must not be empty. Received: {text!r} at index {number}."
+                )

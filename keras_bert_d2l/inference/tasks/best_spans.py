@@ -1,8 +1,9 @@
-"""The best spans of windows: the tokens with which answers may begin and end.
+"""Select the best answer spans of each window.
 
-In TensorFlow, so that an exported model chooses answers by the same code as `answer`.
+Written in TensorFlow ops so that exported models share this code with `answer`.
 
-W windows, T tokens of a window, L tokens of the longest answer, n best spans of a window, N of all.
+W: number of windows, T: tokens per window, L: maximum number of tokens in an answer,
+n: maximum number of spans per window, N: number of spans of all windows.
 """
 
 from collections.abc import Mapping
@@ -28,12 +29,13 @@ def best_spans(
 
     Args:
         windows: `segments`, `starts` and `ends`, int `(W, T)`, as `Tokenizer.windows` returns them.
-            They may be padded further than the logits.
+            They may have more padding than the logits.
         logits: `start` and `end`, float `(W, T)`.
         max_answer_len: Maximum number of tokens in a span, L.
         num_best: Maximum number of spans per window, n.
 
-    Returns: each `(N,)`: the logits, and int32 the windows, the first tokens and the last tokens.
+    Returns: four tensors `(N,)`: the logits, and as int32 the indices of the windows, of the first
+        tokens and of the last tokens.
     """
     length = tf.shape(logits["start"])[1]
     segments, starts_at, ends_at = (
@@ -42,7 +44,7 @@ def best_spans(
     is_context = (segments == 1) & (ends_at > starts_at)
     never = tf.constant(_NEVER, logits["start"].dtype)
     starts, ends = (tf.where(is_context, logits[side], never) for side in ("start", "end"))
-    # (W, T, L): the spans from each token to itself and to the next ones.
+    # (W, T, L): the spans from each token to itself and to the following tokens.
     ends = tf.pad(ends, [[0, 0], [0, max_answer_len]], constant_values=never)
     to = tf.range(length)[:, tf.newaxis] + tf.range(max_answer_len)
     spans = starts[:, :, tf.newaxis] + tf.gather(ends, to, axis=1)

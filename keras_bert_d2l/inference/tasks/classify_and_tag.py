@@ -1,6 +1,6 @@
-"""`classify`, `regress` and `tag`: labels of texts, scores of texts, labels of words.
+"""`classify`, `regress` and `tag`: predict labels of texts, scores of texts, and labels of words.
 
-B texts, T tokens of a row, C labels.
+B: number of texts, T: tokens per row, C: number of labels.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from keras_bert_d2l.models.tasks import (
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Tensor
 
-# The function that each model is for.
+# The inference function of each task model.
 _FUNCTIONS: dict[type[TaskModel], str] = {
     SequenceClassifier: "classify",
     SequenceRegressor: "regress",
@@ -35,11 +35,11 @@ _FUNCTIONS: dict[type[TaskModel], str] = {
     QuestionAnswerer: "answer",
     TextEmbedder: "embed",
 }
-# Not a Sequence[str]: a string is one as well, and is not a list of texts.
+# Not `Sequence[str]`, because a single string would also match.
 Texts = list[str] | tuple[str, ...]
 ListsOfWords = Sequence[list[str] | tuple[str, ...]]
 
-_TEXTS_AT_ONCE = 2048  # texts whose words are held in memory
+_TEXTS_AT_ONCE = 2048  # texts whose words are in memory at the same time
 
 
 class RowOptions(TypedDict, total=False):
@@ -51,15 +51,15 @@ class RowOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Classification:
-    """The label, or labels, of a text.
+    """The predicted label, or labels, of a text.
 
     Attributes:
         label: The most likely label.
-        score: Its probability.
+        score: The probability of this label.
         scores: The probability of every label. They need not add up to 1 if a text can have any
             number of labels.
         labels: The labels of the text: the most likely one or, if a text can have any number of
-            labels, those with a probability of at least 0.5.
+            labels, all labels with a probability of at least 0.5.
 
     Example:
 
@@ -78,11 +78,11 @@ class Classification:
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """The score of a text, or its scores.
+    """The predicted score, or scores, of a text.
 
     Attributes:
-        score: The score; the first of several.
-        scores: Every score by name.
+        score: The score, or the first one if there are several.
+        scores: All scores by name.
 
     Example:
 
@@ -99,14 +99,14 @@ class Regression:
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """A word and its label.
+    """A word and its predicted label.
 
     Attributes:
         word: The word.
-        label: Its most likely label.
-        score: The probability of that label.
+        label: The most likely label.
+        score: The probability of this label.
         start: Index of the word's first character in the text. `None` if words were passed.
-        end: Index past its last character. `None` if words were passed.
+        end: Index after the word's last character. `None` if words were passed.
 
     Example:
 
@@ -148,7 +148,7 @@ def classify(
 ) -> Classification | list[Classification]:
     """Predict the label, or labels, of texts or pairs of texts.
 
-    As in training, texts that are too long are truncated at the end. Of a pair, the longer text
+    As in training, texts that are too long are truncated at the end. In a pair, the longer text
     is truncated first.
 
     Args:
@@ -158,10 +158,11 @@ def classify(
         batch_size: Texts per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
 
-    Returns: a `Classification` per text, in their order; for one text, its own.
+    Returns: one `Classification` per text, in the order of the texts; for a single text, only its
+        `Classification`.
 
     Raises:
-        ValueError: The model belongs to another task or has no tokenizer, `texts` and `texts_b`
+        ValueError: The model belongs to a different task or has no tokenizer, `texts` and `texts_b`
             differ in length, or a number is out of range.
 
     Example:
@@ -220,7 +221,8 @@ def regress(
         batch_size: As for `classify`.
         max_len: As for `classify`.
 
-    Returns: a `Regression` per text, in their order; for one text, its own.
+    Returns: one `Regression` per text, in the order of the texts; for a single text, only its
+        `Regression`.
 
     Raises:
         ValueError: As for `classify`.
@@ -257,15 +259,15 @@ def tag(
     batch_size: int = 32,
     max_len: int | None = None,
 ) -> list[Tag] | list[list[Tag]]:
-    """Predict the label of every word of texts.
+    """Predict the label of every word in texts.
 
-    The tokenizer splits a text into words at white space and around punctuation. If your data has
-    other words ("do n't"), pass lists of words. As in training, the label of a word is that of its
-    first token.
+    The tokenizer splits a text into words at white space and around punctuation. If your data is
+    split differently ("do n't"), pass lists of words. As in training, the label of a word is
+    predicted at its first token.
 
-    Every word gets a label. A text of more than T tokens is read in parts that overlap by half,
-    and a word takes the label from the part that shows more of its context. A word without tokens,
-    such as a lone control character, is read as the unknown token.
+    Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
+    and each word gets its label from the part with more of its context. A word without tokens, such
+    as a single control character, is replaced by the unknown token.
 
     Args:
         model: The tagger, with its tokenizer.
@@ -273,11 +275,11 @@ def tag(
         batch_size: Rows per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
 
-    Returns: for each text, a list with a `Tag` per word; for one text, its own list.
+    Returns: for each text, a list with one `Tag` per word; for a single text, only its list.
 
     Raises:
-        ValueError: The model belongs to another task or has no tokenizer, or a number is out of
-            range.
+        ValueError: The model belongs to a different task or has no tokenizer, or a number is out
+            of range.
 
     Example:
 
@@ -310,7 +312,7 @@ def tag(
 
 
 def check_task(model: object, kind: type[TaskModel]) -> None:
-    """Raise `ValueError` if a model belongs to another task or lacks its tokenizer."""
+    """Raise `ValueError` if a model belongs to a different task or has no tokenizer."""
     if not isinstance(model, kind):
         other = next((name for of, name in _FUNCTIONS.items() if type(model) is of), None)
         hint = f"use `{other}` for that" if other else f"train a {kind.__name__}(bert, ...)"
@@ -325,28 +327,28 @@ def checked_max_len(model: TaskModel, max_len: int | None, at_least: int) -> int
     """Return the maximum number of tokens in a row.
 
     Raises:
-        ValueError: `max_len` is below `at_least` or exceeds what the model can read.
+        ValueError: `max_len` is below `at_least` or exceeds the model's maximum.
     """
     most = model.bert_config.max_len
     if max_len is None:
         return most
     if not at_least <= max_len <= most:
         raise ValueError(
-            f"`max_len` must be in {at_least}..{most}, the lengths that the model can read. "
+            f"`max_len` must be from {at_least} to {most}, the model's maximum. "
             f"Received: max_len={max_len!r}."
         )
     return max_len
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities for logits `(..., C)`, float64."""
+    """Convert logits `(..., C)` to probabilities in float64."""
     logits = logits.astype("float64")
     exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return the probability of each yes-or-no decision, float64."""
+    """Convert logits of independent binary decisions to probabilities in float64."""
     return 0.5 + 0.5 * np.tanh(0.5 * logits.astype("float64"))
 
 
@@ -357,7 +359,7 @@ def _text_outputs(
     batch_size: int,
     max_len: int | None,
 ) -> Iterator[np.ndarray]:
-    """Yield the outputs `(C,)` for each text."""
+    """Yield the outputs `(C,)` of each text."""
     first = [texts] if isinstance(texts, str) else list(texts)
     second = [texts_b] if isinstance(texts_b, str) else texts_b
     is_mixed = texts_b is not None and isinstance(texts, str) != isinstance(texts_b, str)

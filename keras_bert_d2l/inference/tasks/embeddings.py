@@ -1,6 +1,6 @@
-"""`embed` and `similar`: texts as vectors, and the texts closest to a query.
+"""`embed` and `similar`: encode texts as vectors, and find the texts most similar to a query.
 
-B texts, D hidden width, k matches.
+B: number of texts, D: hidden width, k: maximum number of matches per query.
 """
 
 import dataclasses
@@ -52,21 +52,21 @@ def embed(
 
     A `TextEmbedder` uses its own pooling. A `BERTModel` uses the mean of the token vectors,
     normalized to length 1, as `TextEmbedder(model)` does; for repeated calls, create the
-    `TextEmbedder` yourself, as it keeps its graph.
+    `TextEmbedder` yourself, because it reuses its graph.
 
     Args:
         model: The model. Its vectors are meaningful if it was trained to embed texts, like the
             checkpoints of Sentence-BERT.
-        texts: A text, or a list of texts. Empty texts have a vector as well.
-        tokenizer: The model's tokenizer. `None` means that of the `TextEmbedder`.
+        texts: A text, or a list of texts. Empty texts also have a vector.
+        tokenizer: The model's tokenizer. `None` means the tokenizer of the `TextEmbedder`.
         batch_size: Texts per batch.
         truncate: Truncate texts that are too long for the model, instead of raising an error.
 
-    Returns: float32 `(B, D)`; for one text, `(D,)`.
+    Returns: float32 `(B, D)`; for a single text, `(D,)`.
 
     Raises:
-        ValueError: The model belongs to another task, the tokenizer is missing or does not fit the
-            model, a text is too long, or `batch_size` is below 1.
+        ValueError: The model belongs to a different task, the tokenizer is missing or does not
+            match the model, a text is too long, or `batch_size` is below 1.
 
     Example:
 
@@ -86,7 +86,7 @@ def embed(
 
 
 class EmbeddingOptions(TypedDict, total=False):
-    """Keyword arguments of `similar` that `embed` has, too."""
+    """Keyword arguments that `similar` and `embed` share."""
 
     batch_size: int
     truncate: bool
@@ -131,7 +131,7 @@ def similar(
         batch_size: As for `embed`.
         truncate: As for `embed`.
 
-    Returns: the k best `Match`es, the best first; ties keep the order of `texts`. For a list of
+    Returns: the k best `Match`es, best first; ties keep the order of `texts`. For a list of
         queries, a list of such lists.
 
     Raises:
@@ -174,7 +174,7 @@ def _embedder(
     if not isinstance(model, TextEmbedder):
         raise ValueError(
             "Embedding texts needs a TextEmbedder or a BERTModel. Received: a "
-            f"{type(model).__name__}, the model of another task; use the checkpoint it was "
+            f"{type(model).__name__}, which is for a different task; use the checkpoint it was "
             "fine-tuned from."
         )
     tokenizer = tokenizer or model.tokenizer

@@ -1,6 +1,6 @@
-"""Texts as rows for a tagger, and its outputs per token as outputs per word.
+"""Split texts into rows for a tagger, and convert its outputs per token to outputs per word.
 
-T tokens of a row, C labels. A long text is several rows.
+T: tokens per row, C: number of labels. A long text has several rows.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _CONTINUED = "##"
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """A word, and its place in the text if it was found in one."""
+    """A word, and its character range if it was found in a text."""
 
     text: str
     start: int | None = None
@@ -35,7 +35,7 @@ class SplitWords:
     Attributes:
         words: The words of each text.
         tokens: The token ids of each text, int32 `(tokens,)`.
-        firsts: The position of each word's first token, int `(words,)`, for each text.
+        firsts: For each text, the index of each word's first token, int `(words,)`.
     """
 
     words: list[list[Word]]
@@ -44,7 +44,7 @@ class SplitWords:
 
 
 def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
-    """Split texts into words as the tokenizer does, with their places."""
+    """Split texts into words as the tokenizer does, with the character range of each word."""
     pieces = tokenizer.with_offsets(list(texts))
     splits = pieces["tokens"].row_splits.numpy()
     tokens, starts, ends = (
@@ -78,7 +78,7 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
             )
     ids = tokenizer.tokenize([word for row in words for word in row])
     values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
-    # A word without tokens is read as the unknown token.
+    # A word without tokens is replaced by the unknown token.
     values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
     ends = np.cumsum(np.maximum(lengths, 1))
     starts = np.append([0], ends)
@@ -92,9 +92,9 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
 
 
 class TaggingRows:
-    """The rows of texts. A long text has several rows, which overlap by half.
+    """The rows of texts for a tagger. A long text has several rows, which overlap by half.
 
-    Of a token in two rows, the output from the row that shows more of its context is used.
+    If a token is in two rows, the output from the row with more of its context is used.
 
     Args:
         split: The words and tokens of the texts.
@@ -132,16 +132,16 @@ class TaggingRows:
         for parts, firsts in zip(self._parts, self._split.firsts, strict=True):
             kept = []
             for number, (start, end) in enumerate(parts):
-                # Two rows meet in the middle of what they have in common.
+                # Switch to the next row in the middle of the overlap.
                 begin = (start + parts[number - 1][1]) // 2 if number else start
                 stop = (parts[number + 1][0] + end) // 2 if number + 1 < len(parts) else end
-                # + 1: each row begins with [CLS]
+                # + 1: each row starts with [CLS]
                 kept.append(next(of_rows)[begin - start + 1 : stop - start + 1])
             yield np.concatenate(kept)[firsts]
 
 
 def _parts(num_tokens: int, room: int) -> list[tuple[int, int]]:
-    """Return where the rows of a text begin and end."""
+    """Return the start and end indices of the rows of a text."""
     if num_tokens <= room:
         return [(0, num_tokens)]
     step = max(1, room // 2)

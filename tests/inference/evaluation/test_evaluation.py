@@ -48,7 +48,7 @@ def tagger(open_task):
 
 @pytest.fixture(scope="module")
 def reader(open_task):
-    """An answer begins with a cat and ends with a dog."""
+    """A question answerer whose answers start with a cat and end with a dog."""
     return open_task(QuestionAnswerer, {("cat", 0): 1.0, ("dog", 1): 1.0})
 
 
@@ -61,7 +61,7 @@ def questions(contexts, answers):
     return QuestionExamples(questions=asked, contexts=contexts, answers=found)
 
 
-def test_a_classifier_is_evaluated_with_its_mistakes(classifier):
+def test_a_classifier_is_evaluated_with_metrics_and_errors(classifier):
     labels = ("good", "bad", "good", "good")
     examples = TextExamples(texts=tuple(TEXTS), labels=labels, ids=tuple("abcd"))
     evaluation = evaluate(classifier, examples)
@@ -78,7 +78,7 @@ def test_a_classifier_is_evaluated_with_its_mistakes(classifier):
     assert evaluation.confusion.counts.tolist() == [[1, 0], [1, 2]]
 
 
-def test_the_20_most_confident_mistakes_are_listed_in_order(classifier):
+def test_the_20_most_confident_errors_are_listed_in_order(classifier):
     texts = tuple("good " * (1 + number % 3) + "rug" for number in range(30))
     evaluation = evaluate(classifier, TextExamples(texts=texts, labels=("bad",) * 30))
     sure = [mistake.score for mistake in evaluation.errors]
@@ -93,7 +93,7 @@ def test_both_texts_of_a_pair_are_shown(classifier):
     assert mistake.text == "cat | good dog"
 
 
-def test_several_labels_are_evaluated_as_sets(open_task):
+def test_multiple_labels_are_evaluated_as_sets(open_task):
     weights = {("cat", 0): 50.0, ("dog", 1): 50.0, (None, 0): 8.0, (None, 1): 8.0}
     model = open_task(SequenceClassifier, weights, labels=["cat", "dog"], multi_label=True)
     labels = (("dog", "cat"), ("dog",), ("cat",))
@@ -106,7 +106,7 @@ def test_several_labels_are_evaluated_as_sets(open_task):
     assert evaluation.errors == [Mistake("2", "rug", "cat", "", pytest.approx(not_cat))]
 
 
-def test_a_regressor_is_evaluated_by_its_correlation(open_task):
+def test_a_regressor_is_evaluated_with_correlations(open_task):
     model = open_task(SequenceRegressor, {("good", 0): 1.0})
     texts = ("good", "good rug", "good rug rug rug")
     evaluation = evaluate(model, TextExamples(task="regress", texts=texts, labels=(5.0, 3.0, 1.0)))
@@ -118,7 +118,7 @@ def test_a_regressor_is_evaluated_by_its_correlation(open_task):
     assert evaluation.errors[0].gold == "5"
 
 
-def test_a_tagger_of_spans_is_evaluated_by_words_and_by_spans(tagger):
+def test_a_span_tagger_is_evaluated_on_words_and_on_spans(tagger):
     words = (("the", "cat", "dog", "sat"), (), ("a", "dog", "ran"))
     labels = (("O", "B-PET", "I-PET", "O"), (), ("O", "O", "O"))
     evaluation = evaluate(tagger, WordExamples(words=words, labels=labels))
@@ -140,7 +140,7 @@ def test_every_word_of_a_long_text_is_evaluated(tagger):
     assert len(evaluation.predictions[0]) == 40
 
 
-def test_answers_are_evaluated_by_their_words(reader):
+def test_answers_are_scored_with_exact_match_and_f1(reader):
     contexts = ("the cat on dog", "cat sat ran dog")
     evaluation = evaluate(reader, questions(contexts, [["cat on dog"], ["cat", "ran dog"]]))
     assert evaluation.metrics == {"exact_match": 0.5, "f1": pytest.approx((1 + 2 / 3) / 2)}
@@ -151,7 +151,7 @@ def test_answers_are_evaluated_by_their_words(reader):
 
 
 @pytest.mark.slow
-def test_the_null_threshold_is_tuned_unless_it_is_given(reader):
+def test_the_null_threshold_is_tuned_unless_it_is_passed(reader):
     contexts = ("cat dog", "mat ran", "cat on dog", "sat sat on")
     examples = questions(contexts, [["cat dog"], [], ["cat on dog"], []])
     spans = [best for [best] in answer(reader, list(examples.questions), list(contexts))]
@@ -200,10 +200,10 @@ def test_questions_that_are_too_long_count_as_unanswered(reader):
         ),
         (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "needs a SequenceRegressor"),
         (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' needs a TokenClassifier"),
-        ({"texts": ["cat"]}, "must be what `read_examples` returns. Received: dict"),
+        ({"texts": ["cat"]}, "from `read_examples`. Received: dict"),
     ],
 )
-def test_examples_that_do_not_fit_the_model_are_rejected(examples, message, classifier):
+def test_examples_that_do_not_match_the_model_are_rejected(examples, message, classifier):
     with pytest.raises(ValueError, match=message):
         evaluate(classifier, examples)
 
@@ -234,7 +234,7 @@ def printed(evaluation):
     return console.file.getvalue()
 
 
-def test_the_printed_tables_show_metrics_confusions_and_mistakes():
+def test_the_printed_tables_show_metrics_confusions_and_errors():
     mistake = Mistake("7", "a [bold] cat " + "and so on " * 50, "good", "bad", 0.98765)
     confusion = Confusion.of(["bad", "good"], ["bad", "bad"], ["bad", "good"])
     text = printed(Evaluation("classify", {"f1": 0.12345}, [], [mistake], confusion, 1234))
@@ -243,11 +243,11 @@ def test_the_printed_tables_show_metrics_confusions_and_mistakes():
         assert cell in text
     assert "gold labels (rows)" in text
     assert "f1 of good" in text
-    assert "Mistakes with the highest confidence" in text
+    assert "Most confident errors" in text
     assert "score" in text
 
 
-def test_the_errors_of_a_regressor_are_printed_as_errors():
+def test_the_largest_errors_of_a_regressor_are_printed():
     mistake = Mistake("7", "a cat", "2", "0.5", 1.5)
     text = printed(Evaluation("regress", {"pearson": 0.5}, [], [mistake], None, 2))
     assert "Largest errors" in text

@@ -20,9 +20,9 @@ from keras_bert_d2l.inference.evaluation.scores import (
 )
 
 
-def test_metrics_of_two_labels_match_hand_calculation():
+def test_metrics_for_two_labels_match_hand_calculation():
     gold, predicted = list("ppnnp"), list("pnnpp")
-    # label p: 2 found, 1 wrongly predicted, 1 missed; label n: 1, 1, 1
+    # label p: 2 true positives, 1 false positive, 1 false negative; label n: 1, 1, 1
     assert classification_scores(gold, predicted, ["n", "p"]) == {
         "accuracy": pytest.approx(3 / 5),
         "macro_f1": pytest.approx((2 / 3 + 1 / 2) / 2),
@@ -31,7 +31,7 @@ def test_metrics_of_two_labels_match_hand_calculation():
     }
 
 
-def test_f1_of_two_labels_is_that_of_the_second_and_0_if_it_never_occurs():
+def test_f1_measures_the_second_of_two_labels_and_is_0_if_it_never_occurs():
     assert classification_scores(list("nnn"), list("nnn"), ["n", "p"]) == {
         "accuracy": 1,
         "macro_f1": 1,
@@ -41,13 +41,13 @@ def test_f1_of_two_labels_is_that_of_the_second_and_0_if_it_never_occurs():
     assert classification_scores(list("nnn"), list("nnn"), ["p", "n"])["f1"] == 1
 
 
-def test_three_labels_have_no_single_f1_and_labels_that_never_occur_do_not_count():
+def test_three_labels_have_no_single_f1_and_labels_that_never_occur_are_ignored():
     scores = classification_scores(list("aabb"), list("aaba"), ["a", "b", "c"])
     assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
     assert set(scores) == {"accuracy", "macro_f1", "matthews"}
 
 
-def test_metrics_of_several_labels_match_hand_calculation():
+def test_multi_label_metrics_match_hand_calculation():
     scores = multi_label_scores([("a",), ("a", "b"), ()], [("a",), ("b",), ("c",)], list("abc"))
     assert scores == {
         "subset_accuracy": pytest.approx(1 / 3),
@@ -56,9 +56,9 @@ def test_metrics_of_several_labels_match_hand_calculation():
     }
 
 
-def test_f1_of_a_single_optional_label_is_that_of_having_the_label():
+def test_f1_of_a_single_optional_label_measures_its_presence():
     scores = multi_label_scores([("a",), ("a",), (), ()], [("a",), (), ("a",), ()], ["a"])
-    # 1 found, 1 missed, 1 wrongly predicted
+    # 1 true positive, 1 false negative, 1 false positive
     assert scores == {
         "subset_accuracy": pytest.approx(1 / 2),
         "micro_f1": pytest.approx(1 / 2),
@@ -75,7 +75,7 @@ def test_correlations_match_hand_calculation():
     }
 
 
-def test_correlations_ignore_scale_and_shift_and_rank_correlation_ignores_any_curve():
+def test_correlations_ignore_scale_and_shift_and_rank_correlation_any_monotonic_function():
     gold = np.random.default_rng(0).normal(size=50)
     scores = regression_scores(gold, -3 * gold + 7)
     assert scores["pearson"] == pytest.approx(-1)
@@ -85,7 +85,7 @@ def test_correlations_ignore_scale_and_shift_and_rank_correlation_ignores_any_cu
 
 
 @pytest.mark.parametrize(("gold", "predicted"), [([1, 2], [3, 3]), ([3, 3], [1, 2]), ([1], [2])])
-def test_nothing_correlates_with_a_constant(gold, predicted):
+def test_the_correlation_with_a_constant_is_0(gold, predicted):
     scores = regression_scores(gold, predicted)
     assert (scores["pearson"], scores["spearman"]) == (0, 0)
 
@@ -97,7 +97,7 @@ def test_nothing_correlates_with_a_constant(gold, predicted):
         ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),
         ("I-X I-X O I-Y", [("X", 0, 2), ("Y", 3, 4)]),  # IOB1
         ("I-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),
-        ("B-X I-Y I-Y", [("X", 0, 1), ("Y", 1, 3)]),  # another type begins a span
+        ("B-X I-Y I-Y", [("X", 0, 1), ("Y", 1, 3)]),  # a different type starts a new span
         ("B-X I-X E-X S-Y", [("X", 0, 3), ("Y", 3, 4)]),  # BIOES
         ("E-X E-X I-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
         ("S-X I-X S-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
@@ -113,7 +113,7 @@ def test_tags_mark_spans(tags, expected):
     assert spans(tags.split()) == expected
 
 
-def test_tags_of_no_scheme_are_rejected():
+def test_tags_that_belong_to_no_scheme_are_rejected():
     with pytest.raises(ValueError, match="such as 'B-PER'. Received: 'NOUN'"):
         spans(["O", "NOUN"])
 
@@ -135,7 +135,7 @@ def test_a_tagging_scheme_is_recognized_by_its_labels(labels, expected):
     assert has_scheme(labels.split()) == expected
 
 
-def test_metrics_of_spans_match_hand_calculation():
+def test_span_metrics_match_hand_calculation():
     gold = ["O O O B-M I-M I-M O".split(), "B-P I-P O".split()]
     predicted = ["O O B-M I-M I-M I-M O".split(), "B-P I-P O".split()]
     assert tagging_scores(gold, predicted, ["B-M", "I-M", "B-P", "I-P", "O"]) == {
@@ -153,7 +153,7 @@ def test_spans_do_not_cross_texts():
     assert (one["f1"], other["f1"]) == (1, 0)
 
 
-def test_tags_of_single_words_have_only_accuracy():
+def test_tags_without_spans_are_scored_only_with_accuracy():
     scores = tagging_scores([["NOUN", "VERB"], []], [["NOUN", "NOUN"], []], ["NOUN", "VERB"])
     assert scores == {"accuracy": 0.5}
 
@@ -168,11 +168,11 @@ def test_tags_of_single_words_have_only_accuracy():
         ("the-end", "theend"),
     ],
 )
-def test_answers_are_normalized_like_in_the_official_script(text, expected):
+def test_answers_are_normalized_as_in_the_official_script(text, expected):
     assert normalized_answer(text) == expected
 
 
-def test_the_best_gold_answer_counts():
+def test_answers_are_compared_with_the_closest_gold_answer():
     gold = ["the old cat", "a dog"]
     assert exact_match(gold, "Dog.") == 1
     assert exact_match(gold, "cat") == 0
@@ -181,7 +181,7 @@ def test_the_best_gold_answer_counts():
     assert answer_f1(gold, "bird") == 0
 
 
-def test_no_answer_is_only_right_for_unanswerable_questions():
+def test_no_answer_is_correct_only_for_unanswerable_questions():
     assert (exact_match([], ""), answer_f1([], "")) == (1, 1)
     assert (exact_match([], "cat"), answer_f1([], "cat")) == (0, 0)
     assert (exact_match(["cat"], ""), answer_f1(["cat"], "")) == (0, 0)
@@ -219,7 +219,7 @@ def test_the_null_threshold_maximizes_f1():
         assert f1(found) == max(f1(threshold) for threshold in [-99, *margins])
 
 
-def test_if_every_question_is_better_unanswered_the_threshold_is_below_all_margins():
+def test_if_no_question_should_be_answered_the_threshold_is_below_all_margins():
     assert best_null_threshold([[], []], ["cat", "dog"], [2.0, 3.0]) == 1.0
     assert best_null_threshold([["cat"], []], ["cat", "dog"], [2.0, 3.0]) == 2.0
 
@@ -236,11 +236,13 @@ def test_if_every_question_is_better_unanswered_the_threshold_is_below_all_margi
     ],
 )
 def test_empty_sequences_and_unequal_lengths_are_rejected(scores):
-    with pytest.raises(ValueError, match="as many predictions as gold values, and at least one"):
+    with pytest.raises(
+        ValueError, match="same number of predictions and gold values, and at least one"
+    ):
         scores()
 
 
-def test_tags_that_do_not_fit_their_words_are_rejected():
+def test_tags_must_match_the_number_of_words():
     with pytest.raises(ValueError, match="2 gold and 1 predicted tags for text 1"):
         tagging_scores([["O"], ["O", "O"]], [["O"], ["O"]], ["O"])
     with pytest.raises(ValueError, match="texts without words"):
@@ -256,7 +258,7 @@ def test_tags_that_do_not_fit_their_words_are_rejected():
         ("scipy.stats", lambda: regression_scores([1.0], [1.0])),
     ],
 )
-def test_the_error_about_a_missing_library_says_how_to_install_it(module, scores, monkeypatch):
+def test_the_error_for_a_missing_library_explains_how_to_install_it(module, scores, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r'pip install "keras-bert-d2l\[tasks\]"'):
         scores()

@@ -40,13 +40,13 @@ def test_predictions_are_the_most_likely_tokens_with_their_probabilities(model, 
     ]
 
 
-def test_special_tokens_are_candidates_and_all_scores_add_up_to_one(model, tokenizer, guesses):
+def test_special_tokens_are_included_and_all_scores_add_up_to_one(model, tokenizer, guesses):
     [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
     assert {prediction.token for prediction in predictions} == set(tokenizer.vocab.tokens)
     assert sum(prediction.score for prediction in predictions) == pytest.approx(1)
 
 
-def test_each_mask_of_each_text_has_its_own_list(model, tokenizer):
+def test_each_mask_of_each_text_has_its_own_predictions(model, tokenizer):
     texts = ["[MASK] red", "red [MASK] blue [MASK][MASK]", "[MASK]"]
     answers = fill_mask(model, tokenizer, texts, top_k=2)
     assert [[len(predictions) for predictions in masks] for masks in answers] == [
@@ -68,7 +68,7 @@ def test_a_prediction_is_the_softmax_at_the_position_of_its_mask(model, tokenize
             assert prediction.score == pytest.approx(probabilities[prediction.id], rel=1e-5)
 
 
-def test_answers_do_not_depend_on_the_batch(model, tokenizer):
+def test_predictions_do_not_depend_on_the_batch_size(model, tokenizer):
     texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue", "[MASK]"]
     alone = [fill_mask(model, tokenizer, text, top_k=9) for text in texts]
     for batch_size in (1, 3, 32):
@@ -83,13 +83,11 @@ def test_answers_do_not_depend_on_the_batch(model, tokenizer):
 def test_the_mask_can_be_written_as_in_the_book(model):
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *WORDS]))
     assert len(fill_mask(model, tokenizer, "red <mask> blue <mask>")) == 2
-    with pytest.raises(
-        ValueError, match=r"must have a mask, written <mask>. Received: 'red \[MASK"
-    ):
+    with pytest.raises(ValueError, match=r"must contain a mask, <mask>. Received: 'red \[MASK"):
         fill_mask(model, tokenizer, "red [MASK]")
 
 
-def test_half_precision_models_give_float32_probabilities(tokenizer):
+def test_half_precision_models_return_float32_probabilities(tokenizer):
     config = BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.0, MAX_LEN)
     model = BERTModel.from_bert_config(config, dtype="mixed_bfloat16")
     [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
@@ -97,7 +95,7 @@ def test_half_precision_models_give_float32_probabilities(tokenizer):
 
 
 def test_the_error_names_a_text_without_a_mask(model, tokenizer):
-    with pytest.raises(ValueError, match=r"written \[MASK\]. Received: 'all red'"):
+    with pytest.raises(ValueError, match=r"a mask, \[MASK\]. Received: 'all red'"):
         fill_mask(model, tokenizer, ["[MASK]", "all red", "blue [MASK]"])
 
 
@@ -107,7 +105,7 @@ def test_the_error_names_a_text_that_is_too_long(model, tokenizer):
         fill_mask(model, tokenizer, ["[MASK]", "[MASK]" + " red" * (MAX_LEN - 2)])
 
 
-def test_a_vocabulary_of_another_size_is_rejected(model):
+def test_a_vocabulary_of_the_wrong_size_is_rejected(model):
     tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
         fill_mask(model, tokenizer, "[MASK]")

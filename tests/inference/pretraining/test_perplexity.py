@@ -30,7 +30,7 @@ def slow_perplexity(model, tokenizer, text):
 
 
 @pytest.mark.slow
-def test_perplexity_equals_that_of_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
+def test_perplexity_matches_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
     expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
     for batch_size in (1, 3, 32):
         assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS, batch_size) == expected
@@ -47,7 +47,7 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary_size(words_tokeniz
     assert found == [Perplexity(pytest.approx(size, rel=1e-5), count) for count in COUNTS]
 
 
-def test_the_model_gets_at_most_batch_size_rows_at_once(words_bert, words_tokenizer, monkeypatch):
+def test_a_batch_has_at_most_batch_size_rows(words_bert, words_tokenizer, monkeypatch):
     sizes = []
     predict = BERTModel.predict_on_batch
     monkeypatch.setattr(

@@ -15,7 +15,7 @@ CONTEXTS = ["the cat sat on the mat", LONG]
 
 @pytest.fixture(scope="module")
 def reader(open_task):
-    """Answers begin with a cat and end with a dog."""
+    """A question answerer whose answers start with a cat and end with a dog."""
     return open_task(QuestionAnswerer, {("cat", 0): 1.0, ("dog", 1): 1.0})
 
 
@@ -28,7 +28,7 @@ def random_reader(words_bert, words_tokenizer):
 
 
 def all_spans(model, question, context, max_len, overlap, max_answer_len):
-    """Return the logit of every span by its place, and the lowest no-answer logit."""
+    """Return the logit of every span by its character range, and the lowest no-answer logit."""
     windows = {
         name: values.numpy()
         for name, values in model.tokenizer.windows(question, context, max_len, overlap).items()
@@ -93,7 +93,7 @@ def test_a_score_is_the_probability_among_the_20_best_answers(random_reader):
     assert [one.score for one in found] == pytest.approx(best / best.sum(), abs=1e-5)
 
 
-def test_answers_do_not_depend_on_the_batch(random_reader):
+def test_answers_do_not_depend_on_the_batch_size(random_reader):
     alone = [
         answer(random_reader, *pair, top_k=2) for pair in zip(QUESTIONS, CONTEXTS, strict=True)
     ]
@@ -116,7 +116,7 @@ def test_questions_keep_their_order_across_chunks(reader):
     assert [best.text for [best] in found] == ["cat dog", "cat on dog"] * 300
 
 
-def test_above_the_threshold_no_answer_comes_first(random_reader):
+def test_no_answer_is_ranked_first_above_the_threshold(random_reader):
     [best] = answer(random_reader, QUESTIONS[0], LONG)
     margin = best.null_logit - best.logit
     assert best.null_margin == pytest.approx(margin)
@@ -136,7 +136,7 @@ def test_above_the_threshold_no_answer_comes_first(random_reader):
         )
 
 
-def test_a_context_with_fewer_spans_has_fewer_answers(reader):
+def test_a_context_with_fewer_than_top_k_spans_has_fewer_answers(reader):
     assert [one.text for one in answer(reader, "the", "cat", top_k=9)] == ["cat"]
     found = answer(reader, "the", "cat dog", top_k=9)
     assert sorted(one.text for one in found) == ["cat", "cat dog", "dog"]
@@ -145,7 +145,10 @@ def test_a_context_with_fewer_spans_has_fewer_answers(reader):
 
 def test_spans_are_ranked_by_the_sum_of_their_logits():
     logits = {"start": np.array([[1.0, 2.0, 3.0]]), "end": np.array([[10.0, 20.0, 30.0]])}
-    segments, ends = np.array([[0, 1, 1, 1]]), np.array([[1, 2, 3, 0]])  # padded further
+    segments, ends = (
+        np.array([[0, 1, 1, 1]]),
+        np.array([[1, 2, 3, 0]]),
+    )  # more padding than the logits
     windows = {"segments": segments, "starts": np.zeros_like(ends), "ends": ends}
 
     def found(max_answer_len, num_best):
@@ -158,7 +161,7 @@ def test_spans_are_ranked_by_the_sum_of_their_logits():
     assert found(1, 9) == [best[0], best[2]]
 
 
-def test_the_error_names_a_question_that_leaves_no_room_for_its_context(reader):
+def test_the_error_names_a_question_that_leaves_no_space_for_its_context(reader):
     with pytest.raises(ValueError, match="at most 7 tokens.*9 tokens in 'the cat sat.*shorten it"):
         answer(reader, ["dog", "the cat sat on the mat the rug sat"], "cat dog")
     assert answer(reader, "the cat sat on the mat the rug sat", "cat dog", overlap=0)[0].text
@@ -167,7 +170,7 @@ def test_the_error_names_a_question_that_leaves_no_room_for_its_context(reader):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["dog", " "], ["cat", "dog"]), "A question must not be empty. Received: ' ' at 1"),
+        ((["dog", " "], ["cat", "dog"]), "A question must not be empty. Received: ' ' at index 1"),
         (("dog", ""), "A context must not be empty"),
         ((["dog", "cat"], ["rug"]), "2 questions and 1 contexts"),
     ],
@@ -183,7 +186,7 @@ def test_empty_texts_and_unequal_lengths_are_rejected(arguments, message, reader
         ({"top_k": 0}, "`top_k` must be at least 1"),
         ({"max_answer_len": 0}, "`max_answer_len` must be at least 1"),
         ({"batch_size": 0}, "`batch_size` must be at least 1"),
-        ({"max_len": 17}, "`max_len` must be in 6..16"),
+        ({"max_len": 17}, "`max_len` must be from 6 to 16"),
         ({"overlap": -1}, "`overlap` must be an integer of at least 0"),
     ],
 )
@@ -192,7 +195,7 @@ def test_numbers_out_of_range_are_rejected(options, message, reader):
         answer(reader, "dog", "cat", **options)
 
 
-def test_the_model_of_another_task_is_rejected(open_bert, words_tokenizer):
+def test_a_model_for_a_different_task_is_rejected(open_bert, words_tokenizer):
     tagger = TokenClassifier(open_bert, ["a", "b"], tokenizer=words_tokenizer)
     with pytest.raises(ValueError, match="`answer` needs a QuestionAnswerer.*use `tag`"):
         answer(tagger, "cat", "dog")

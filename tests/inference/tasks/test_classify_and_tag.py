@@ -45,13 +45,15 @@ def test_a_text_gets_its_most_likely_label_and_all_probabilities(classifier, wor
         assert one == Classification(one.label, max(one.scores.values()), one.scores, (one.label,))
 
 
-def test_the_second_text_of_a_pair_counts(classifier):
+def test_the_second_text_of_a_pair_affects_the_prediction(classifier):
     found = classify(classifier, ["good cat", "good cat"], ["rug", "bad bad dog"])
     assert [one.label for one in found] == ["good", "bad"]
     assert classify(classifier, "good cat", "bad bad dog").label == "bad"
 
 
-def test_answers_do_not_depend_on_the_batch_and_keep_their_order(words_bert, words_tokenizer):
+def test_predictions_do_not_depend_on_the_batch_size_and_keep_their_order(
+    words_bert, words_tokenizer
+):
     model = SequenceClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
     model.run_eagerly = True
     expected = [classify(model, text).scores for text in TEXTS]
@@ -91,7 +93,7 @@ def test_long_texts_are_truncated_at_the_end(classifier):
     assert classify(classifier, text, max_len=5).label == "good"
 
 
-def test_words_are_returned_with_their_labels_and_places(tagger):
+def test_words_are_returned_with_their_labels_and_character_ranges(tagger):
     text = "The  cat's dogs,\tcatly\nrug"
     found = tag(tagger, text)
     assert [(one.word, one.label) for one in found] == [
@@ -115,7 +117,7 @@ def test_combining_accents_belong_to_their_word(tagger):
     assert [one.label for one in found] == ["cat", "dog", "dog", "thing"]
 
 
-def test_given_words_are_not_split(tagger):
+def test_lists_of_words_are_not_split(tagger):
     words = [["the", "cat,dog", "mat"], [], ["dogs", "\u200b", "cat"], ["\u0301"]]
     found = tag(tagger, words)
     assert [[one.word for one in row] for row in found] == words
@@ -162,7 +164,9 @@ def test_every_word_of_a_long_text_gets_a_label(tagger):
         ]
 
 
-def test_a_word_of_a_long_text_is_read_in_the_row_with_more_context(words_bert, words_tokenizer):
+def test_a_word_of_a_long_text_is_labeled_from_the_row_with_more_context(
+    words_bert, words_tokenizer
+):
     model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
     model.run_eagerly = True
     words = "the cat sat on mat good dog ran".split()  # in rows of 4: 0-3, 2-5, 4-7
@@ -180,7 +184,7 @@ def test_tagged_texts_keep_their_order_across_chunks(tagger):
     assert labels == [["cat"], ["dog", "thing"], []] * 800
 
 
-def test_models_of_other_tasks_are_rejected(classifier, tagger, open_bert, words_tokenizer):
+def test_models_for_other_tasks_are_rejected(classifier, tagger, open_bert, words_tokenizer):
     with pytest.raises(ValueError, match="`classify` needs a SequenceClassifier.*use `tag`"):
         classify(tagger, "cat")
     with pytest.raises(ValueError, match="`tag` needs a TokenClassifier.*use `answer`"):
@@ -201,13 +205,13 @@ def test_a_model_without_a_tokenizer_is_rejected(open_bert, words_tokenizer):
 
 def test_numbers_out_of_range_are_rejected(classifier, tagger):
     for function, model in ((classify, classifier), (tag, tagger)):
-        with pytest.raises(ValueError, match="`max_len` must be in 3..16.*max_len=17"):
+        with pytest.raises(ValueError, match="`max_len` must be from 3 to 16.*max_len=17"):
             function(model, ["cat"], max_len=17)
         with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
             function(model, ["cat"], batch_size=0)
 
 
-def test_texts_of_unequal_number_are_rejected(classifier):
+def test_lists_of_texts_of_unequal_length_are_rejected(classifier):
     with pytest.raises(ValueError, match="must have the same length. Received: 2 and 1"):
         classify(classifier, ["cat", "dog"], ["rug"])
     with pytest.raises(ValueError, match="Received: 2 and 1"):

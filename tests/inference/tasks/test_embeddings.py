@@ -32,14 +32,14 @@ def test_texts_keep_their_order_across_chunks(embedder):
     np.testing.assert_array_equal(vectors, np.tile(vectors[:5], (14, 1)))
 
 
-def test_a_plain_bert_gives_mean_vectors_of_length_1(words_bert, words_tokenizer):
+def test_a_plain_bert_returns_mean_vectors_of_length_1(words_bert, words_tokenizer):
     vectors = embed(words_bert, TEXTS, words_tokenizer)
     expected = embed(TextEmbedder(words_bert, tokenizer=words_tokenizer), TEXTS)
     np.testing.assert_array_equal(vectors, expected)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-def test_similar_texts_are_found_by_their_cosine(embedder):
+def test_similar_texts_are_found_by_cosine_similarity(embedder):
     queries = ["the cat sat", "good"]
     rankings = similar(embedder, TEXTS, queries, top_k=3)
     units = [v / np.linalg.norm(v) for v in embed(embedder, TEXTS)]
@@ -72,7 +72,7 @@ def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
 
 def test_models_that_cannot_embed_are_rejected(words_bert, words_tokenizer, embedder):
     answerer = QuestionAnswerer(words_bert, tokenizer=words_tokenizer)
-    with pytest.raises(ValueError, match="a QuestionAnswerer, the model of another task"):
+    with pytest.raises(ValueError, match="a QuestionAnswerer, which is for a different task"):
         embed(answerer, TEXTS)
     with pytest.raises(ValueError, match="Texts need a tokenizer"):
         embed(words_bert, TEXTS)
@@ -87,7 +87,7 @@ def test_models_that_cannot_embed_are_rejected(words_bert, words_tokenizer, embe
 
 
 @pytest.mark.slow
-def test_real_weights_give_the_sentence_embeddings_of_sentence_transformers(minilm_dir, data_dir):
+def test_embeddings_with_real_weights_match_sentence_transformers(minilm_dir, data_dir):
     golden = np.load(data_dir / "golden/minilm/io.npz")
     sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
     model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
