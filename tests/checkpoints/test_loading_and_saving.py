@@ -72,7 +72,7 @@ def contents(folder):
 
 
 def without(folder, *parts):
-    """Remove the weights of some parts from a file of weights."""
+    """Remove the weights of some parts of the model from a weights file."""
     weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
     kept = {name: array for name, array in weights.items() if not name.startswith(parts)}
     safetensors.numpy.save_file(kept, folder / WEIGHTS_FILE)

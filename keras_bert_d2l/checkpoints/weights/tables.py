@@ -86,7 +86,7 @@ Names = Mapping[str, str | tuple[str, Layout]]
 def expand(
     config: BERTConfig, names: Names, endings: Endings, parts: Collection[str] = BERT_PARTS
 ) -> list[Row]:
-    """Return a row for each weight of a model that another program has a name for.
+    """Return a row for each weight of a model that has a name in another program.
 
     Args:
         config: The architecture of the model.

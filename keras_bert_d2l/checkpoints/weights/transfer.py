@@ -121,7 +121,7 @@ def _check_names(weights: Mapping[str, keras.Variable], rows: Mapping[str, Row])
     """Raise `ValueError` unless the table has exactly one row for each weight of the model."""
     if weights.keys() != rows.keys():
         raise ValueError(
-            "The format cannot express this model. Weights that only one of them has: "
+            "The format cannot express this model. Weights without a counterpart: "
             f"{first_few(weights.keys() ^ rows.keys())}."
         )
 

@@ -267,7 +267,7 @@ def tag(
 
     Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
     and each word gets its label from the part with more of its context. A word without tokens, such
-    as a single control character, is replaced by the unknown token.
+    as an isolated control character, is replaced by the unknown token.
 
     Args:
         model: The tagger, with its tokenizer.

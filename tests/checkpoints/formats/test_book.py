@@ -27,7 +27,7 @@ CONFIG = BERTConfig.preset(
 )
 WEIGHTS_FILE = "pretrained.safetensors"
 
-# The weight names in PyTorch of the classes in section 15.8.
+# The classes of section 15.8, under the names that their weights have in PyTorch.
 IN_BLOCK_0 = {
     *(f"attention.W_{letter}.{part}" for letter in "qkvo" for part in ("weight", "bias")),
     "addnorm1.ln.weight",

@@ -624,9 +624,7 @@ def training_data():
 
 def trained_model(steps):
     model = random_model(without_dropout(CONFIG))
-    model.compile(
-        BERTAdamW(1e-2, bias_correction=False), run_eagerly=True
-    )  # building a graph would take longer
+    model.compile(BERTAdamW(1e-2, bias_correction=False), run_eagerly=True)  # faster here
     for _ in range(steps):
         model.train_on_batch(*training_data())
     return model

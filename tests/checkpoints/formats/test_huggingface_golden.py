@@ -137,7 +137,7 @@ def test_outputs_with_real_weights_match_transformers(minilm_dir, data_dir):
     encoded = states["encoded"].numpy()
     counts = golden["attention_mask"] > 0
     close(encoded[counts], golden["last_hidden_state"][counts], 5e-5)
-    # In float32, PyTorch itself is 5.1e-5 off in the padding of the empty sentence.
+    # PyTorch's own float32 error in the padding of the empty sentence is 5.1e-5.
     close(encoded, golden["last_hidden_state"], 2e-4)
     close(model.hidden(encoded[:, 0]), golden["pooler_output"], 5e-5)
     first_tokens = np.stack(states["hidden_states"])[:, :, 0]

@@ -1,6 +1,6 @@
 """State dicts of the notebook and the blog: names, layouts and outputs.
 
-A small NumPy twin of the notebook's forward pass stands here, after its classes.
+The expected outputs come from a small NumPy version of the notebook's forward pass.
 """
 
 import math
@@ -257,7 +257,7 @@ def test_the_blogs_weights_are_assigned_to_the_right_layers(of_the_blog, tmp_pat
         "encoder/blk_1/ffn/dense1/kernel": of_the_blog["blks.1.sublayer_2.linear_1.weight"].T,
         "encoder/blk_1/ffn/dense2/kernel": of_the_blog["blks.1.sublayer_2.linear_2.weight"].T,
         "mlm/mlp/logits/kernel": of_the_blog["mlm.fc.weight"].T,
-        "nsp/dense/kernel": of_the_blog["nsp.fc.weight"].T,  # column 1 is "is next" in both
+        "nsp/dense/kernel": of_the_blog["nsp.fc.weight"].T,  # column 1 means "is next" in both
     }
     for name, weight in expected.items():
         np.testing.assert_array_equal(ours[name], weight, err_msg=name)

@@ -206,7 +206,7 @@ def test_the_null_threshold_maximizes_f1():
     for size in (1, 2, 5, 30):
         gold = [["cat"] if rng.random() < 0.5 else [] for _ in range(size)]
         predicted = [str(rng.choice(["cat", "old cat", "dog"])) for _ in range(size)]
-        margins = rng.integers(-3, 4, size).tolist()  # some of them equal
+        margins = rng.integers(-3, 4, size).tolist()  # includes equal margins
 
         def f1(threshold, gold=gold, predicted=predicted, margins=margins):
             kept = [

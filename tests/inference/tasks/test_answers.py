@@ -145,10 +145,7 @@ def test_a_context_with_fewer_than_top_k_spans_has_fewer_answers(reader):
 
 def test_spans_are_ranked_by_the_sum_of_their_logits():
     logits = {"start": np.array([[1.0, 2.0, 3.0]]), "end": np.array([[10.0, 20.0, 30.0]])}
-    segments, ends = (
-        np.array([[0, 1, 1, 1]]),
-        np.array([[1, 2, 3, 0]]),
-    )  # more padding than the logits
+    segments, ends = np.array([[0, 1, 1, 1]]), np.array([[1, 2, 3, 0]])  # extra padding
     windows = {"segments": segments, "starts": np.zeros_like(ends), "ends": ends}
 
     def found(max_answer_len, num_best):
