@@ -34,7 +34,7 @@ def make_model(kind=SequenceClassifier, tokenizer=None, **options):
     [
         (SequenceRegressor, {}, TEXTS, "needs a SequenceClassifier. Received: a SequenceRegr"),
         (SequenceClassifier, {"labels": ["x", "z"]}, TEXTS, r"labels x, z. Received: 'y' \(1 t"),
-        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case, so spell them"),
+        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case, so use the same"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "have no labels"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.subset([]), "no examples"),
         (
