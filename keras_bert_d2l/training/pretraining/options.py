@@ -101,7 +101,7 @@ class PretrainingOptions(OptionRecord):
             eighth of `max_len`.
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none, which removes the next-sentence
-            head and the pooler. Defaults to nsp if the architecture has that head.
+            head and the pooler. Defaults to nsp, or to none for a model without that head.
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
@@ -111,7 +111,7 @@ class PretrainingOptions(OptionRecord):
         warmup_steps: Steps during which the learning rate rises from 0. Defaults to a tenth of
             `steps`.
         weight_decay: AdamW weight decay.
-        seed: Random seed for initial weights, dropout, sentence pairs, masks and order.
+        seed: Random seed of everything that is drawn at random.
         precision: Keras dtype policy: use mixed_bfloat16 on recent GPUs, TPUs and CPUs with
             AVX512_BF16 or AMX, and mixed_float16 on older GPUs.
         jit: Compile the training step with XLA.
