@@ -101,7 +101,7 @@ class PretrainingOptions(OptionRecord):
             eighth of `max_len`.
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none, which removes the next-sentence
-            head and the pooler. Defaults to nsp, or to none for a model without that head.
+            head and the pooler. Defaults to nsp, or none for a model without that head.
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
