@@ -30,7 +30,7 @@ def build_store_with_beam(
     deduplicate: bool = False,
     progress: Progress | None = None,
 ) -> TokenStore:
-    """Tokenize a corpus into a folder as `build_store` does, with an Apache Beam pipeline.
+    r"""Tokenize a corpus into a folder as `build_store` does, with an Apache Beam pipeline.
 
     The store has the same bytes as one from `build_store`. An interrupted build resumes with the
     finished shards, no matter which of the two functions made them.
@@ -61,11 +61,17 @@ def build_store_with_beam(
         RuntimeError: The runner failed, or a worker could not read or write.
 
     Example:
-
-    ```python
-    threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
-    store = kb.build_store_with_beam(corpus, tokenizer, "store", pipeline_options=threads)
-    ```
+        >>> import keras_bert_d2l as kb
+        >>> with open("pets.txt", "w") as file:
+        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
+        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
+        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
+        >>> threads = ["--runner=FnApiRunner", "--direct_num_workers=4"]
+        >>> store = kb.build_store_with_beam(
+        ...     corpus, tokenizer, "stores/pets", pipeline_options=threads
+        ... )
+        >>> store.num_documents, store.num_sentences
+        (2, 3)
     """
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
     directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
