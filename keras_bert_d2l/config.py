@@ -56,7 +56,7 @@ _HEAD_WIDTH = 64
 
 
 def _size(num_blks: int, num_hiddens: int) -> dict[str, int]:
-    """Return sizes in google's proportions: heads of width 64, feed-forward layers of width 4 D."""
+    """Return sizes in Google's proportions: heads of width 64, feed-forward layers of width 4 D."""
     return {
         "num_hiddens": num_hiddens,
         "ffn_num_hiddens": 4 * num_hiddens,
@@ -261,7 +261,7 @@ class BERTConfig(_BlockFields):
         layer_norm: `"biased"` adds the epsilon to the variance, as usual; `"unbiased"` adds it to
             the standard deviation, computed over D - 1 (the notebook, with 1e-6).
         activation: Activation of the feed-forward layers and the MLM head: `"relu"` (the book),
-            `"gelu"` (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (google's
+            `"gelu"` (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (Google's
             approximation, also the notebook's).
         mask_from: Which tokens count as padding. `"valid_lens"`: tokens past the valid length;
             `"tokens"`: also every token with id 0 (the blog and the notebook).
@@ -331,7 +331,7 @@ class BERTConfig(_BlockFields):
         Args:
             name: A reference implementation: `"d2l"` (the book's section 15.10 in TensorFlow),
                 `"d2l-torch"`, `"iksran"` (a blog), `"google"`, `"codertimo"` (a notebook),
-                `"huggingface"`; or a size of google's architecture: `"tiny"`, `"mini"`,
+                `"huggingface"`; or a size of Google's architecture: `"tiny"`, `"mini"`,
                 `"small"`, `"medium"`, `"base"`, `"large"`, or `"L-2_H-128"` and so on, with
                 2, 4, 6, 8, 10 or 12 blocks of width 128, 256, 512 or 768.
             **overrides: Fields with other values, for example `vocab_size=8000`.
@@ -374,7 +374,7 @@ class BERTConfig(_BlockFields):
         """Read a file that `to_json` wrote.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
             ValueError: The file is not JSON, or a field is unknown, missing, or out of range.
         """
         fields = read_json_object(path)

@@ -1,7 +1,7 @@
 """The command `keras-bert-d2l`: one module per command, in one folder per group of commands.
 
 A command imports TensorFlow only when it runs, so that `--help`, `--version`, shell completion and
-usage errors are immediate. Each command calls the Python function of the same name.
+usage errors are immediate. The module of each command calls the public Python API.
 """
 
 import importlib

@@ -18,7 +18,7 @@ from keras_bert_d2l.text.unicode_gaps import SIGMA, lookalikes, replacements
 COMPATIBLE = ("google", "huggingface")
 CORPUS_UNKNOWN = "[UNK]"  # spelling in corpora, independent of the vocabulary
 MARK = "\x01"  # a control character, which normalized text does not contain otherwise
-_UNMARKED = "\x02"  # replaces MARK in the original text; removed with other control characters
+_UNMARKED = "\x02"  # stands in for a MARK in the input; later removed as a control character
 _NO_CHARACTER = 0x10FFFF  # replaces bytes that are not UTF-8; no vocabulary contains it
 
 # Unicode categories Cc and Cf and the replacement character, except tab, line ends and MARK.
@@ -150,7 +150,7 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """Split normalized texts at white space and around punctuation and Chinese characters.
 
     Args:
-        texts: Output of a `Normalization` with google's rules, strings `(B,)`.
+        texts: Output of a `Normalization` with Google's rules, strings `(B,)`.
 
     Returns:
         The words, ragged strings `(B, None)`.

@@ -132,8 +132,8 @@ def checkpoint_folder(path: PathLike) -> pathlib.Path:
         return best
     if not (last / CONFIG_FILE).is_file():  # `last/` of a fine-tuning run is not a checkpoint
         raise FileNotFoundError(
-            f"The run {os.fspath(path)!r} was stopped during its first epoch and has no "
-            "checkpoint yet. Resume it first."
+            f"The run {os.fspath(path)!r} has no checkpoint yet, because its first epoch is not "
+            "complete. Resume it first, if it was stopped."
         )
     return last
 

@@ -158,7 +158,7 @@ def test_transformers_tokenizer_finds_the_books_special_tokens(tmp_path):
     ],
 )
 @pytest.mark.parametrize("shard_size", ["50GB", "4KB"])
-def test_we_load_checkpoints_of_transformers(tmp_path, batch, name, fields, shard_size):
+def test_checkpoints_saved_by_transformers_can_be_loaded(tmp_path, batch, name, fields, shard_size):
     torch.manual_seed(0)
     config = transformers.BertConfig(**THEIR_SIZES, **fields)
     theirs = getattr(transformers, name)(config)

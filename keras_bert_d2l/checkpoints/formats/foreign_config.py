@@ -40,7 +40,7 @@ def read_config(
         parse: Function that converts the file's fields to a configuration.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         ValueError: The file is not a JSON object, or `parse` rejects it.
     """
     fields = read_json_object(path)

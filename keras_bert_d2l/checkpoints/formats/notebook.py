@@ -84,7 +84,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         num_heads: Number of attention heads per block, if the file does not store it.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         ValueError: The file is damaged or from a different program, its positions are not
             sinusoidal, or the number of heads is unknown or does not match the sizes.
     """

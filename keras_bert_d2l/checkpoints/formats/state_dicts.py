@@ -44,7 +44,7 @@ class StateDict:
         arguments: `num_heads` and `dropout`, if the file stores them.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         ValueError: The file is damaged or contains pickled objects, or an argument in it is not a
             number.
     """

@@ -16,7 +16,7 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
     """Open an npz file.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         ValueError: The file is damaged.
     """
     if not file.is_file():

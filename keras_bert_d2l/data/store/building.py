@@ -127,7 +127,7 @@ def build_with(
     progress: Progress | None = None,
     wait: bool = False,
 ) -> TokenStore:
-    """Build a store whose shards are made by `make`, in this process or elsewhere.
+    """Build a store. The function `make` creates its shards, here or on other workers.
 
     Args:
         make: Function of the pieces, each with the folder of its shard, and the tokenizer. It makes

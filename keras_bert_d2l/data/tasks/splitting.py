@@ -12,7 +12,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     """Split examples into training and development data.
 
     Texts are chosen by a hash, so the same data always gives the same split, and identical texts
-    are in the same part. Questions about one article stay together.
+    are in the same part. Questions about the same article stay in the same part.
 
     Args:
         examples: The examples.

@@ -150,7 +150,7 @@ def _refuse_existing(folder: pathlib.Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
             f"`path` must be a new or empty folder. Received: {os.fspath(folder)!r}, which "
-            "already exists. Choose a different name, or remove it first."
+            "exists and is not an empty folder. Choose a different path, or remove it first."
         )
 
 

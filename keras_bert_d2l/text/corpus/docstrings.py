@@ -29,7 +29,7 @@ _NUMPY_EXAMPLES = re.compile(
 _UNDERLINE = re.compile(r"([-=~^*])\1{2,}$")
 _SECTION = re.compile(r"[A-Z][\w /-]{0,40}:$")
 _NAME = r"[*`'\"]*[\w.]+[`'\"]*"
-# The label at the start of a list entry: a bullet or a number; a parameter in google's
+# The label at the start of a list entry: a bullet or a number; a parameter in Google's
 # style, `name:` or `name (type):`; or a parameter in NumPy's style, `name : type` on its own line.
 _LABEL = re.compile(
     r"(?:[-*+•] +|\(?\d{1,2}[.)] +|\([a-z]\) +)?"

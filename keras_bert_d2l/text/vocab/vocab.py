@@ -22,7 +22,7 @@ class Vocab:
 
     The five special tokens may have any ids. They are spelled as google does (`[PAD] [UNK] [CLS]
     [SEP] [MASK]`) or as the book does (`<pad> <unk> <cls> <sep> <mask>`). If a vocabulary has
-    both, google's are used.
+    both, Google's are used.
 
     `vocab[token]` returns the id of a token, or the id of the unknown token if the vocabulary does
     not have it. `vocab[["a", "b"]]` returns a list of ids. `token in vocab`, `len(vocab)`,

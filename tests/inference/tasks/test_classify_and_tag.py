@@ -117,7 +117,7 @@ def test_combining_accents_belong_to_their_word(tagger):
     assert [one.label for one in found] == ["cat", "dog", "dog", "thing"]
 
 
-def test_lists_of_words_are_not_split(tagger):
+def test_words_passed_as_lists_are_not_split_further(tagger):
     words = [["the", "cat,dog", "mat"], [], ["dogs", "\u200b", "cat"], ["\u0301"]]
     found = tag(tagger, words)
     assert [[one.word for one in row] for row in found] == words

@@ -188,7 +188,7 @@ def test_a_run_has_no_checkpoint_before_the_end_of_its_first_epoch(tmp_path):
     with pytest.raises(TrainingInterrupted):
         finetune(make_model(), in_small_batches, DEV, run, **options, callbacks=[PressCtrlC(2)])
     (run / "run.yaml").write_text("task: classify\n")
-    with pytest.raises(FileNotFoundError, match=r"during its first epoch.*Resume it first"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint yet.*Resume it first"):
         checkpoint_folder(run)
     (run / "run.yaml").unlink()
     finetune(make_model(), in_small_batches, DEV, run, resume=True, **options)

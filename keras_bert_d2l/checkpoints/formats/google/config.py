@@ -31,11 +31,11 @@ _IGNORED = """
 def config_from_json(path: pathlib.Path) -> BERTConfig:
     """Read a `bert_config.json`.
 
-    A missing field gets the default of google's code. Google's activation `"gelu"` is the tanh
+    A missing field gets the default of Google's code. Google's activation `"gelu"` is the tanh
     approximation.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of
             range.
     """

@@ -38,14 +38,14 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
 
-# Lowercasing changes 29 % of the pieces in google's cased vocabulary and none in the uncased one.
+# Lowercasing changes 29 % of the pieces in Google's cased vocabulary and none in the uncased one.
 # The threshold is above 0 because users replace unused pieces with their own words, which may
 # contain uppercase letters.
 _LEAST_CASED = 0.05
 
 
 def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a folder or a checkpoint prefix looks like google's."""
+    """Return whether a folder or a checkpoint prefix looks like Google's."""
     if path.is_dir():
         return (path / CONFIG_FILE).is_file() or bool(_prefixes(path))
     data_files = (file.name for file in path.parent.glob("*.data-*"))
@@ -94,10 +94,10 @@ def write(
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
 ) -> None:
-    """Write a model as google's own code would save it, without optimizer state.
+    """Write a model as Google's own code would save it, without optimizer state.
 
     The same model always produces the same bytes. The format cannot store the tokenizer's options.
-    `lowercase` corresponds to google's flag `--do_lower_case`.
+    `lowercase` corresponds to Google's flag `--do_lower_case`.
 
     Raises:
         ValueError: The format cannot express the model.
@@ -113,7 +113,7 @@ def write(
             warnings.warn(
                 f"The tokenizer has lowercase={lowercase}, which this format does not record and "
                 "which cannot be inferred from the vocabulary. Set it when you load the checkpoint "
-                f"(google's flag: --do_lower_case={lowercase}).",
+                f"(Google's flag: --do_lower_case={lowercase}).",
                 stacklevel=2,
             )
 

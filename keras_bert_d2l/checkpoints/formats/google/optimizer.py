@@ -21,7 +21,7 @@ from keras_bert_d2l.types import PathLike
 
 
 def restore_optimizer(path: PathLike, model: BERTModel) -> int:
-    """Restore the optimizer state of a compiled model from one of google's checkpoints.
+    """Restore the optimizer state of a compiled model from one of Google's checkpoints.
 
     The weights are not changed. If they come from the same checkpoint, training continues as if it
     had never stopped. Google's optimizer is `BERTAdamW(..., bias_correction=False)`.
@@ -82,7 +82,7 @@ def _moments(model: BERTModel) -> Iterator[tuple[keras.Variable, str, Row]]:
             name = f"{weight.path.replace('/', '_')}_{moment}"
             if name not in states:
                 raise ValueError(
-                    "The model must be compiled with BERTAdamW, whose state matches google's "
+                    "The model must be compiled with BERTAdamW, whose state matches Google's "
                     f"slots. Received: {optimizer.name!r}, which has no {name!r}."
                 )
             yield states[name], f"{rows[ours].theirs}/{slot}", rows[ours]

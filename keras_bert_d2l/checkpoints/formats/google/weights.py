@@ -1,4 +1,4 @@
-"""Names and layouts of google's weights in TF1 checkpoints.
+"""Names and layouts of Google's weights in TF1 checkpoints.
 
 Source: github.com/google-research/bert, modeling.py and run_pretraining.py.
 """
@@ -36,5 +36,5 @@ STEP = "global_step"
 
 
 def table(config: BERTConfig) -> list[tables.Row]:
-    """Return a row with google's name and layout for every weight."""
+    """Return a row with Google's name and layout for every weight."""
     return tables.expand(config, _NAMES, tables.TENSORFLOW_ENDINGS)

@@ -77,7 +77,7 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
     a pooler and a next-sentence head. Both are assumed here; the weights show if they exist.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         ValueError: The file is not JSON, or a field is unknown, out of range, or requests a feature
             that BERT does not have.
     """
@@ -125,7 +125,7 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
                 f'`{name}` must be "{expected}". Received: {fields[name]!r}. Only BERT '
                 "can be loaded."
             )
-    # A field that is null, false, zero or empty has no effect.
+    # An unknown field is ignored if its value is null, false, zero or empty.
     unknown = {name for name, value in fields.items() if value}
     unknown -= _FIELDS.keys() | _FIXED.keys() | _WITHOUT_EFFECT
     if unknown:
