@@ -233,11 +233,11 @@ def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer
 
 def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="Choose a different name"):
+    with pytest.raises(FileExistsError, match="Choose a different path"):
         export_onnx(make_model(), tmp_path)
     (tmp_path / "empty").mkdir()
     export_onnx(make_model(), tmp_path / "empty")
-    with pytest.raises(FileExistsError, match="Choose a different name"):
+    with pytest.raises(FileExistsError, match="Choose a different path"):
         export_onnx(make_model(), tmp_path / "empty")
 
 
