@@ -203,7 +203,7 @@ def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_p
         pretrain(sys.argv[1], sys.argv[2], callbacks=[Kill()], **json.loads(sys.argv[3]))
     """
     files = {"vocab": finished[0] / "vocab.txt", "bert_config": finished[0] / "config.json"}
-    with pytest.raises(pytest.fail.Exception, match=f"ended with -{signal.SIGKILL.value}"):
+    with pytest.raises(pytest.fail.Exception, match=f"exited with -{signal.SIGKILL.value}"):
         fresh_process(code, text, run, json.dumps({**options, **files}, default=str))
     result = pretrain(None, run, resume=True, verbose=0)
     assert digests(run) == digests(finished[0])

@@ -77,7 +77,7 @@ def test_the_recorded_options_of_a_run_on_a_store_reproduce_it(first, store, tmp
         ({"vocab_size": 40}, "vocab_size=40; omit it"),
         ({"layout": "lines"}, "layout='lines'; omit it"),
         ({"lowercase": False}, "lowercase=True.*the tokenizer has lowercase=False"),
-        ({"vocab": Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}, "another vocab"),
+        ({"vocab": Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}, "different vocab"),
     ],
 )
 def test_options_that_contradict_the_store_are_rejected(store, of_store, option, message, tmp_path):
