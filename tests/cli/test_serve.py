@@ -72,4 +72,4 @@ def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
     names = [value.name for value in graph.output]
     assert names == ["encoded", "pooled", "mlm_logits", "nsp_logits"]
     assert (folder / "vocab.txt").read_text() == (trained / "vocab.txt").read_text()
-    assert "Choose a different name" in error("export-onnx", "--model", trained, "--out", folder)
+    assert "Choose a different path" in error("export-onnx", "--model", trained, "--out", folder)
