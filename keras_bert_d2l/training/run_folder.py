@@ -46,6 +46,11 @@ class RunFolder:
         """Whether this is a pretraining run. Fine-tuning does not write `config.json` here."""
         return self.options_file.is_file() and self.config_file.is_file()
 
+    def is_unfinished(self) -> bool:
+        """Whether the creation of a pretraining run was interrupted. It writes `run.yaml` last."""
+        later = (self.options_file, self.metrics_file, self.best)
+        return (self.last / CONFIG_FILE).is_file() and not any(file.exists() for file in later)
+
     def repair(self) -> None:
         """Complete the replacement of a checkpoint if a process was killed during it."""
         for folder in (self.best, self.last):
@@ -69,8 +74,11 @@ class RunFolder:
     def check_new(self) -> None:
         """Raise `FileExistsError` unless the folder can be used for a new run.
 
-        A `run.yaml` alone is allowed, because fine-tuning on files writes it first.
+        A `run.yaml` alone is allowed, because fine-tuning on files writes it first. So is a
+        pretraining run whose creation was interrupted: there is nothing to resume.
         """
+        if self.is_unfinished():
+            return
         name = os.fspath(self.path)
         if self.state_file.is_file():
             step = self.read_state().get("step")

@@ -69,10 +69,17 @@ class Trainer:
         )
 
     def create(self) -> None:
-        """Create the run folder before the first step."""
+        """Create the run folder before the first step.
+
+        Raises:
+            ValueError: The text is too short for one batch.
+        """
+        for phase in self._phases:
+            self._data(phase, "train")  # fails before anything is written
+        # `RunFolder.is_unfinished` relies on this order.
+        self.save_last()
         self.model.bert_config.to_json(self.run.config_file)
         self.tokenizer.vocab.to_file(self.run.vocab_file)
-        self.save_last()
         self.options.to_yaml(self.run.options_file)
 
     def restore(self) -> None:

@@ -283,6 +283,25 @@ def test_a_run_folder_must_be_empty(text, options, tmp_path):
         pretrain(text, tmp_path / "thesis.txt", **options)
 
 
+@pytest.mark.slow
+def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
+    finished, text, options, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainingOptions, "to_yaml", lambda *_: press_ctrl_c())
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(text, tmp_path / "run", **options)
+    assert (tmp_path / "run" / "last").is_dir()
+    pretrain(text, tmp_path / "run", **options)
+    assert digests(tmp_path / "run") == digests(finished[0])
+
+
+def test_a_text_that_is_too_short_for_a_batch_leaves_an_empty_folder(text, options, tmp_path):
+    with pytest.raises(ValueError, match=r"fewer than one batch.*batch_size=1000"):
+        pretrain(text, tmp_path / "run", **{**options, "batch_size": 1000})
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 def test_an_empty_folder_cannot_be_resumed(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"does not contain a run to resume.*run\.yaml"):
         pretrain(None, tmp_path, resume=True)
