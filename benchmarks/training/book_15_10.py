@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import weighted_metrics
+from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
 
 BATCH_SIZE, MAX_LEN = 512, 64
@@ -100,7 +100,7 @@ def main() -> None:
     net.compile(
         BERTAdamW(schedule, beta_2=options.beta_2, epsilon=options.epsilon),
         loss={"mlm": mlm_loss, "nsp": WeightedCrossEntropy()},
-        weighted_metrics={"mlm": weighted_metrics(), "nsp": weighted_metrics()},
+        weighted_metrics={"mlm": label_metrics(), "nsp": label_metrics()},
     )
     step_ends: list[float] = []
     clock = keras.callbacks.LambdaCallback(

@@ -14,7 +14,7 @@ from keras import ops
 from keras_bert_d2l.config import Initializer, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 
 def dot_product_attention(
@@ -56,7 +56,7 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: Dropout rate of the attention weights.
         use_bias: Whether the four projections use a bias.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         queries: `(B, Q, D)`.
@@ -95,14 +95,13 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias: bool = True,
         *,
         initializer: Initializer = "book",
-        **options: Unpack[LayerOptions],
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         # Disable autocast: in bfloat16, a length of 257 would become 256.
-        super().__init__(autocast=False, **options)
+        super().__init__(autocast=False, **kwargs)
         check_heads(num_hiddens, num_heads)
         self.num_hiddens = num_hiddens
         self.num_heads = num_heads
-        self.dropout_rate = dropout
         self.use_bias = use_bias
         self.initializer = initializer
         self.W_q = self._projection("W_q")
@@ -161,13 +160,3 @@ class MultiHeadAttention(keras.layers.Layer):
         self.W_k.build(keys_shape or queries_shape)
         self.W_v.build(values_shape or keys_shape or queries_shape)
         self.W_o.build((*queries_shape[:-1], self.num_hiddens))
-
-    def get_config(self) -> ConfigDict:
-        return {
-            **super().get_config(),
-            "num_hiddens": self.num_hiddens,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout_rate,
-            "use_bias": self.use_bias,
-            "initializer": self.initializer,
-        }

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.config import LayerNorm, check_field
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -20,7 +20,7 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
 
     Args:
         epsilon: Small number added to the standard deviation.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         x: `(..., D)`.
@@ -28,8 +28,8 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
     Output shape: `(..., D)`.
     """
 
-    def __init__(self, epsilon: float = 1e-6, **options: Unpack[LayerOptions]) -> None:
-        super().__init__(**options)
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Unpack[LayerOptions]) -> None:
+        super().__init__(**kwargs)
         self.epsilon = epsilon
 
     def build(self, x_shape: Shape) -> None:
@@ -44,9 +44,6 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
         std = ops.sqrt(ops.maximum(variance, keras.backend.epsilon() ** 2))
         normal = ops.cast(centered / (std + self.epsilon), x.dtype)
         return normal * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
-
-    def get_config(self) -> ConfigDict:
-        return {**super().get_config(), "epsilon": self.epsilon}
 
 
 def layer_normalization(

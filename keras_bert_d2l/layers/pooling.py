@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, Unpack, get_args
 import keras
 from keras import ops
 
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
 POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
@@ -25,7 +25,7 @@ class Pooling(keras.layers.Layer):
         pooling: `"cls"`, the first token; `"mean"` or `"max"`, over all tokens including special
             ones.
         normalize: Whether to scale the vectors to length 1.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
@@ -42,9 +42,9 @@ class Pooling(keras.layers.Layer):
         pooling: PoolingKind = "mean",
         *,
         normalize: bool = True,
-        **options: Unpack[LayerOptions],
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
+        super().__init__(**kwargs)
         if pooling not in POOLINGS:
             raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
         self.pooling = pooling
@@ -52,8 +52,7 @@ class Pooling(keras.layers.Layer):
 
     def call(self, X: Tensor, mask: Tensor | None = None) -> Tensor:
         X = ops.cast(X, self.compute_dtype)
-        if mask is None:
-            mask = ops.ones(ops.shape(X)[:2], "bool")
+        mask = ops.ones(ops.shape(X)[:2], "bool") if mask is None else mask
         if self.pooling == "cls":
             vectors = X[:, 0]
         elif self.pooling == "mean":
@@ -70,6 +69,3 @@ class Pooling(keras.layers.Layer):
 
     def compute_output_shape(self, X_shape: Shape, mask_shape: Shape | None = None) -> Shape:
         return (X_shape[0], X_shape[-1])
-
-    def get_config(self) -> ConfigDict:
-        return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}

@@ -149,7 +149,7 @@ class AddNorm(keras.layers.Layer):
         layer_norm_epsilon: Epsilon of the layer normalization.
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
         norm_first: Whether to normalize the input of the sublayer instead of the sum.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Input of the sublayer, `(B, T, D)`.
@@ -166,12 +166,9 @@ class AddNorm(keras.layers.Layer):
         *,
         layer_norm: LayerNorm = "biased",
         norm_first: bool = False,
-        **options: Unpack[LayerOptions],
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
-        self.dropout_rate = dropout
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.layer_norm = layer_norm
+        super().__init__(**kwargs)
         self.norm_first = norm_first
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.ln = layer_normalization(
@@ -189,15 +186,6 @@ class AddNorm(keras.layers.Layer):
         total = self.dropout(Y, training=training) + X
         return total if self.norm_first else self.ln(total)
 
-    def get_config(self) -> ConfigDict:
-        return {
-            **super().get_config(),
-            "dropout": self.dropout_rate,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "layer_norm": self.layer_norm,
-            "norm_first": self.norm_first,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class PositionWiseFFN(keras.layers.Layer):
@@ -211,7 +199,7 @@ class PositionWiseFFN(keras.layers.Layer):
         activation: Activation of the first layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
         dropout: Dropout rate between the two layers.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Hidden states, `(B, T, D)`.
@@ -228,14 +216,10 @@ class PositionWiseFFN(keras.layers.Layer):
         activation: Activation = "relu",
         dropout: float = 0.0,
         initializer: Initializer = "book",
-        **options: Unpack[LayerOptions],
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
+        super().__init__(**kwargs)
         self.ffn_num_hiddens = ffn_num_hiddens
-        self.ffn_num_outputs = ffn_num_outputs
-        self.activation = activation
-        self.dropout_rate = dropout
-        self.initializer = initializer
         self.dense1 = keras.layers.Dense(
             ffn_num_hiddens,
             activation=activation_function(activation),
@@ -257,13 +241,3 @@ class PositionWiseFFN(keras.layers.Layer):
 
     def call(self, X: Tensor, training: bool | None = None) -> Tensor:
         return self.dense2(self.dropout(self.dense1(X), training=training))
-
-    def get_config(self) -> ConfigDict:
-        return {
-            **super().get_config(),
-            "ffn_num_hiddens": self.ffn_num_hiddens,
-            "ffn_num_outputs": self.ffn_num_outputs,
-            "activation": self.activation,
-            "dropout": self.dropout_rate,
-            "initializer": self.initializer,
-        }

@@ -21,7 +21,7 @@ from keras_bert_d2l.models.keras_options import (
     with_default_metrics,
 )
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import weighted_metrics
+from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
@@ -107,7 +107,15 @@ class BERTModel(BatchModel):
         self.bert_config = config
         policy = self.dtype_policy
         self.encoder = BERTEncoder(**config.to_dict(), dtype=policy, name="encoder")
-        self.hidden = self._pooler() if config.pooler else None
+        self.hidden = None
+        if config.pooler:
+            self.hidden = keras.layers.Dense(
+                num_hiddens,
+                activation="tanh",
+                kernel_initializer=dense_initializer(config.initializer),
+                dtype=policy,
+                name="hidden",
+            )
         self.mlm = MaskLM(
             vocab_size,
             num_hiddens,
@@ -171,15 +179,6 @@ class BERTModel(BatchModel):
             cls = gather_positions(encoded_X, keras.ops.cast(cls_positions, "int32"))  # (B, E, D)
         return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
-    def _pooler(self) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            self.bert_config.num_hiddens,
-            activation="tanh",
-            kernel_initializer=dense_initializer(self.bert_config.initializer),
-            dtype=self.dtype_policy,
-            name="hidden",
-        )
-
     def build(
         self,
         tokens_shape: Shape | dict[str, Shape],
@@ -213,7 +212,7 @@ class BERTModel(BatchModel):
             heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
             # Keras prefixes metric names with the head's name, unless there is only one head.
             prefix = "mlm_" if self.nsp is None else ""
-            metrics = {head: weighted_metrics(prefix) for head in heads}
+            metrics = {head: label_metrics(prefix) for head in heads}
             loss = {head: WeightedCrossEntropy() for head in heads}
             options = with_default_metrics(options, metrics)
         super().compile(optimizer, loss, **options)

@@ -129,33 +129,8 @@ def _check_shapes(labels: Tensor, sample_weight: Tensor) -> None:
         )
 
 
-class _ClassWeightedLoss(keras.losses.Loss):
-    """Base class of losses with class weights, averaged over the weights of the global batch."""
-
-    def __init__(self, name: str, class_weights: Sequence[float] | None) -> None:
-        super().__init__(name=name)
-        self.class_weights = None if class_weights is None else list(class_weights)
-
-    def __call__(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        losses = self.call(y_true, y_pred)
-        labels = labels_of(y_true, losses.shape)
-        weights = label_weights(labels, sample_weight)
-        if self.class_weights is not None:
-            of_classes = ops.convert_to_tensor(self.class_weights, "float32")
-            weights = weights * self._class_weights_of(labels, of_classes)
-        return weighted_mean(losses, weights)
-
-    def _class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
-        return of_classes  # the labels have one column per class
-
-    def get_config(self) -> ConfigDict:
-        return {"name": self.name, "class_weights": self.class_weights}
-
-
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class WeightedCrossEntropy(_ClassWeightedLoss):
+class WeightedCrossEntropy(keras.losses.Loss):
     """Cross entropy from logits, averaged over the weights of the *global* batch.
 
     The loss is `sum(w * l) / sum(w)`, so a padded prediction (weight 0) counts neither in the
@@ -193,17 +168,33 @@ class WeightedCrossEntropy(_ClassWeightedLoss):
         name: str = "weighted_cross_entropy",
         class_weights: Sequence[float] | None = None,
     ) -> None:
-        super().__init__(name, class_weights)
+        super().__init__(name=name)
+        self.class_weights = None if class_weights is None else list(class_weights)
+
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        losses = self.call(y_true, y_pred)
+        labels = labels_of(y_true, losses.shape)
+        weights = label_weights(labels, sample_weight)
+        if self.class_weights is not None:
+            of_classes = ops.convert_to_tensor(self.class_weights, "float32")
+            weights = weights * self.class_weights_of(labels, of_classes)
+        return weighted_mean(losses, weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return cross_entropy(y_true, y_pred)
 
-    def _class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
+    def class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
+        """Return the weight of each label's class, given the weights of all classes."""
         return ops.take(of_classes, ops.maximum(ops.cast(labels, "int32"), 0))
+
+    def get_config(self) -> ConfigDict:
+        return {"name": self.name, "class_weights": self.class_weights}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class WeightedBinaryCrossEntropy(_ClassWeightedLoss):
+class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
     """Binary cross entropy of independent labels, averaged as in `WeightedCrossEntropy`.
 
     Without weights, it equals PyTorch's `BCEWithLogitsLoss`. A negative label is unknown and has
@@ -228,6 +219,9 @@ class WeightedBinaryCrossEntropy(_ClassWeightedLoss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return binary_cross_entropy(y_true, y_pred)
+
+    def class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
+        return of_classes  # the labels have one column per class
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -1,8 +1,5 @@
 """Default metrics of `compile`, computed exactly over the complete dataset."""
 
-from collections.abc import Callable
-from typing import Self
-
 import keras
 from keras import ops
 
@@ -12,37 +9,30 @@ from keras_bert_d2l.models.losses import (
     label_weights,
     labels_of,
 )
-from keras_bert_d2l.types import ConfigDict, Tensor
+from keras_bert_d2l.types import Tensor
 
 
-def weighted_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
-    """Return new cross-entropy and accuracy metrics for one head.
+def label_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
+    """Return new cross-entropy and accuracy metrics for an output with one label per prediction.
 
     Pass them to `compile` as `weighted_metrics`. They sum over all weights, so the batch size does
-    not matter. Keras adds the output's name, as in `mlm_cross_entropy` and `nsp_accuracy`.
+    not matter, and ignore negative labels. Keras adds the output's name, as in
+    `mlm_cross_entropy` and `nsp_accuracy`.
 
     Args:
         prefix: Prefix of both metric names.
     """
     return [
-        # Keras's own metric would compute the softmax in the dtype of the logits.
-        keras.metrics.MeanMetricWrapper(
-            cross_entropy, name=f"{prefix}cross_entropy", dtype="float32"
-        ),
-        keras.metrics.SparseCategoricalAccuracy(name=f"{prefix}accuracy", dtype="float32"),
+        LabelMean(cross_entropy, f"{prefix}cross_entropy", "float32"),
+        LabelMean(accuracy, f"{prefix}accuracy", "float32"),
     ]
-
-
-def label_metrics() -> list[keras.metrics.Metric]:
-    """Return new metrics for one label per prediction; negative labels are ignored."""
-    return [LabelMean(cross_entropy, "cross_entropy"), LabelMean(accuracy, "accuracy")]
 
 
 def binary_metrics() -> list[keras.metrics.Metric]:
     """Return new metrics for multi-label classification."""
     return [
-        LabelMean(binary_cross_entropy, "cross_entropy"),
-        LabelMean(binary_accuracy, "accuracy"),
+        LabelMean(binary_cross_entropy, "cross_entropy", "float32"),
+        LabelMean(binary_accuracy, "accuracy", "float32"),
     ]
 
 
@@ -70,7 +60,7 @@ def binary_accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class LabelMean(keras.metrics.Mean):
+class LabelMean(keras.metrics.MeanMetricWrapper):
     """Mean of a per-label function of labels and logits, ignoring negative labels.
 
     Every label counts equally. Keras's own mean would give every row the same weight, regardless
@@ -82,22 +72,11 @@ class LabelMean(keras.metrics.Mean):
         dtype: Dtype of the mean.
     """
 
-    def __init__(
-        self, fn: Callable[[Tensor, Tensor], Tensor], name: str, dtype: str = "float32"
-    ) -> None:
-        super().__init__(name=name, dtype=dtype)
-        self.fn = fn
-
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        values = self.fn(y_true, y_pred)
+        values = self._fn(y_true, y_pred)
         weights = label_weights(labels_of(y_true, values.shape), sample_weight)
-        super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
-
-    def get_config(self) -> ConfigDict:
-        return {**super().get_config(), "fn": keras.saving.serialize_keras_object(self.fn)}
-
-    @classmethod
-    def from_config(cls, config: ConfigDict) -> Self:
-        return cls(**{**config, "fn": keras.saving.deserialize_keras_object(config["fn"])})
+        keras.metrics.Mean.update_state(
+            self, ops.reshape(values, (-1,)), ops.reshape(weights, (-1,))
+        )

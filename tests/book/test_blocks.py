@@ -36,7 +36,7 @@ def test_both_argument_orders_create_the_same_block(block):
     assert layer(X, np.array([3, 2])).shape == (2, 5, 8)
     config = layer.config
     assert (config.num_hiddens, config.ffn_num_hiddens, config.num_heads) == (8, 16, 2)
-    assert layer.addnorm1.dropout_rate == 0.5
+    assert layer.addnorm1.dropout.rate == 0.5
     assert layer.attention.W_q.use_bias
 
 
