@@ -81,13 +81,7 @@ class BERTEncoder(keras.layers.Layer):
         **options: Unpack[BERTOptions],
     ) -> None:
         config, layer_options = BERTConfig.of_layer(
-            vocab_size,
-            num_hiddens,
-            ffn_num_hiddens,
-            num_heads,
-            num_blks,
-            dropout,
-            max_len,
+            *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),
             **options,
         )
         # Disable autocast: the book's loader yields float lengths, and bfloat16 rounds 257 to 256.

@@ -7,7 +7,7 @@ default of each kind of layer, as in d2l.ai, section 15.8.
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import keras
 from keras import ops
@@ -71,17 +71,17 @@ def _empty(shape: Shape, dtype: str | None) -> Tensor:
 
 def dense_initializer(initializer: Initializer) -> keras.initializers.Initializer:
     """Return the initializer for the kernels of dense layers inside the network."""
-    return _drawn(initializer, keras.initializers.GlorotUniform)
+    return _drawn(initializer, keras.initializers.GlorotUniform())
 
 
 def embedding_initializer(initializer: Initializer) -> keras.initializers.Initializer:
     """Return the initializer for the token and segment embeddings."""
-    return _drawn(initializer, keras.initializers.RandomUniform, -0.05, 0.05)
+    return _drawn(initializer, keras.initializers.RandomUniform(-0.05, 0.05))
 
 
 def position_initializer(initializer: Initializer) -> keras.initializers.Initializer:
     """Return the initializer for the position embedding."""
-    return _drawn(initializer, keras.initializers.RandomNormal, 0.0, 0.05)
+    return _drawn(initializer, keras.initializers.RandomNormal(stddev=0.05))
 
 
 def output_initializer() -> keras.initializers.Initializer:
@@ -93,10 +93,7 @@ def output_initializer() -> keras.initializers.Initializer:
 
 
 def _drawn(
-    initializer: Initializer,
-    of_book: Callable[..., keras.initializers.Initializer],
-    *arguments: float,
+    initializer: Initializer, of_book: keras.initializers.Initializer
 ) -> keras.initializers.Initializer:
-    if check_field("initializer", initializer) == "book":
-        return _Drawn(of_book(*arguments))
-    return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
+    is_book = check_field("initializer", initializer) == "book"
+    return _Drawn(of_book) if is_book else output_initializer()

@@ -13,7 +13,7 @@ from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
-from keras_bert_d2l.models.features import BatchModel, check_keys, feature_shape
+from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.keras_options import (
     CompileOptions,
     Loss,
@@ -22,7 +22,7 @@ from keras_bert_d2l.models.keras_options import (
 )
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
@@ -130,7 +130,12 @@ class BERTModel(BatchModel):
         )
         self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
         # All widths are known, so create the weights now; they can then be counted or loaded.
-        self.build({name: feature_shape(name) for name in FEATURES})
+        self.encoder.build((None, None))
+        self.mlm.build((None, None, num_hiddens), (None, None))
+        for layer in (self.hidden, self.nsp):
+            if layer is not None:
+                layer.build((None, num_hiddens))
+        self.built = True
 
     @classmethod
     def from_bert_config(cls, config: BERTConfig, **options: Unpack[LayerOptions]) -> Self:
@@ -178,23 +183,6 @@ class BERTModel(BatchModel):
         else:
             cls = gather_positions(encoded_X, keras.ops.cast(cls_positions, "int32"))  # (B, E, D)
         return self.nsp(cls if self.hidden is None else self.hidden(cls))
-
-    def build(
-        self,
-        tokens_shape: Shape | dict[str, Shape],
-        segments_shape: Shape | None = None,
-        valid_lens_shape: Shape | None = None,
-        pred_positions_shape: Shape | None = None,
-    ) -> None:
-        if self.built:
-            return
-        width = self.bert_config.num_hiddens
-        self.encoder.build((None, None))
-        self.mlm.build((None, None, width), (None, None))
-        for layer in (self.hidden, self.nsp):
-            if layer is not None:
-                layer.build((None, width))
-        self.built = True
 
     def compile(
         self,

@@ -11,7 +11,7 @@ import keras
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.features import BatchModel, check_keys, feature_shape
+from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.keras_options import (
     CompileOptions,
     EvaluateOptions,
@@ -30,7 +30,7 @@ from keras_bert_d2l.models.tasks.partial_training import (
     num_frozen_blks,
 )
 from keras_bert_d2l.models.tasks.string_inputs import Batch, TextTokenizer
-from keras_bert_d2l.types import ConfigDict, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens")
 _HALF_PRECISION = ("float16", "bfloat16")
@@ -103,7 +103,8 @@ class TaskModel(BatchModel):
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head
         self.tokenizer = tokenizer
-        self.build({name: feature_shape(name) for name in FEATURES})
+        self.head.build((None, bert.bert_config.num_hiddens))
+        self.built = True
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "tokenizer":  # not tracked, so that Keras does not export it
@@ -112,16 +113,6 @@ class TaskModel(BatchModel):
                 self.__dict__["_traced_text_batch"] = string_inputs.traced(self.text_batch)
         else:
             super().__setattr__(name, value)
-
-    def build(
-        self,
-        tokens_shape: Shape | dict[str, Shape],
-        segments_shape: Shape | None = None,
-        valid_lens_shape: Shape | None = None,
-    ) -> None:
-        if not self.built:
-            self.head.build((None, self.bert_config.num_hiddens))
-        self.built = True
 
     def call(
         self,
