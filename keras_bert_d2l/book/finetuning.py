@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.book.pretraining_data import PAD
+from keras_bert_d2l.book.pretraining_data import PAD, padded
 from keras_bert_d2l.book.vocabulary import Vocab, tokenize
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
@@ -190,17 +190,15 @@ class SNLIBERTDataset:
         self.vocab = vocab
         self.max_len = max_len
         self.labels = np.asarray(labels, np.int32)
-        shape = (len(self.labels), max_len)
-        self.all_token_ids = np.full(shape, vocab[PAD], np.int32)  # (examples, T)
-        self.all_segments = np.zeros(shape, np.int32)
-        self.valid_lens = np.zeros(len(self.labels), np.int32)
-        premise_tokens = tokenize([premise.lower() for premise in premises])
-        hypothesis_tokens = tokenize([hypothesis.lower() for hypothesis in hypotheses])
-        for index, pair in enumerate(zip(premise_tokens, hypothesis_tokens, strict=True)):
-            tokens, segments = get_tokens_and_segments(*self._truncate_pair_of_tokens(*pair))
-            self.all_token_ids[index, : len(tokens)] = vocab[tokens]
-            self.all_segments[index, : len(tokens)] = segments
-            self.valid_lens[index] = len(tokens)
+        sides = (tokenize([text.lower() for text in texts]) for texts in (premises, hypotheses))
+        rows = [
+            get_tokens_and_segments(*self._truncate_pair_of_tokens(*pair))
+            for pair in zip(*sides, strict=True)
+        ]
+        ids = [vocab[tokens] for tokens, _ in rows]
+        self.all_token_ids = padded(ids, max_len, vocab[PAD], "tokens", np.int32)  # (examples, T)
+        self.all_segments = padded([row for _, row in rows], max_len, 0, "segments", np.int32)
+        self.valid_lens = np.asarray([len(row) for row in ids], np.int32)
         print(f"read {len(self)} examples")
 
     def _truncate_pair_of_tokens(

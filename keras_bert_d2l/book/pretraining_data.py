@@ -236,17 +236,17 @@ def _pad_bert_inputs(
     num_mlm_preds = round(max_len * PREDICTION_RATE)
     weights = [[1.0] * len(labels) for labels in mlm_labels]
     return (
-        _padded(token_ids, max_len, vocab[PAD], "tokens", np.int32),
-        _padded(segments, max_len, 0, "segments", np.int32),
+        padded(token_ids, max_len, vocab[PAD], "tokens", np.int32),
+        padded(segments, max_len, 0, "segments", np.int32),
         np.asarray([len(ids) for ids in token_ids], np.float32),
-        _padded(pred_positions, num_mlm_preds, 0, "predictions", np.int32),
-        _padded(weights, num_mlm_preds, 0.0, "weights", np.float32),
-        _padded(mlm_labels, num_mlm_preds, 0, "labels", np.int32),
+        padded(pred_positions, num_mlm_preds, 0, "predictions", np.int32),
+        padded(weights, num_mlm_preds, 0.0, "weights", np.float32),
+        padded(mlm_labels, num_mlm_preds, 0, "labels", np.int32),
         np.asarray(is_next, np.int32),
     )
 
 
-def _padded(
+def padded(
     rows: Sequence[Sequence[float]], width: int, fill: float, name: str, dtype: type
 ) -> np.ndarray:
     """Pad rows to `width`; raise `ValueError` if one is too long."""

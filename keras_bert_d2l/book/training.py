@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.book.vocabulary import Vocab
@@ -153,19 +154,17 @@ def train_bert(
     _check_vocab_size(vocab_size, net.bert_config.vocab_size)
     net.compile(optimizer=optimizer or keras.optimizers.Adam(1e-4))
     bar = keras.utils.Progbar(num_steps)  # shows running means
-    mlm_sum = nsp_sum = seconds = 0.0
-    pairs = 0
+    losses, seconds, pairs = [], 0.0, 0
     for step, batch in enumerate(itertools.islice(_epochs(train_iter), num_steps)):
         start = time.perf_counter()
         logs = net.train_on_batch(*to_keras_batch(*batch), return_dict=True)
-        mlm_l, nsp_l = logs["mlm_cross_entropy"], logs["nsp_cross_entropy"]
-        mlm_sum += mlm_l
-        nsp_sum += nsp_l
+        losses.append((logs["mlm_cross_entropy"], logs["nsp_cross_entropy"]))
         if step > 0 or num_steps == 1:
             pairs += int(batch[0].shape[0])
             seconds += time.perf_counter() - start
-        bar.update(step + 1, [("MLM loss", mlm_l), ("NSP loss", nsp_l)])
-    print(f"MLM loss {mlm_sum / num_steps:.3f}, NSP loss {nsp_sum / num_steps:.3f}")
+        bar.update(step + 1, list(zip(("MLM loss", "NSP loss"), losses[-1], strict=True)))
+    mlm_l, nsp_l = np.mean(losses, axis=0)
+    print(f"MLM loss {mlm_l:.3f}, NSP loss {nsp_l:.3f}")
     print(f"{pairs / seconds:.1f} sentence pairs/sec on {devices}")
 
 

@@ -24,10 +24,8 @@ _NAME = "keras-bert-d2l"
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
     "Train": ("quickstart", "pretrain", "finetune"),
-    "Ask": (
-        *("fill-mask", "next-sentence", "perplexity", "embed", "similar"),
-        *("classify", "tag", "answer", "predict", "evaluate"),
-    ),
+    "Ask": ("fill-mask", "next-sentence", "perplexity", "embed", "similar"),
+    "Predict": ("classify", "tag", "answer", "predict", "evaluate"),
     "Checkpoints": ("convert", "inspect"),
     "Serve": ("export", "export-onnx", "audit", "serve"),
 }

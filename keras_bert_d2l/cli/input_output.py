@@ -1,10 +1,11 @@
 """Input and output of the commands: texts, progress bars, readable lines and JSON lines."""
 
 import contextlib
+import dataclasses
 import json as json_format
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 STDIN = "<standard input>"  # replaces the argument "-"
@@ -101,25 +102,30 @@ def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
 
 
 def print_answers(
-    texts: Sequence[str],
+    texts: Mapping[str, Sequence[str]],
     ask: Callable[[slice], Iterable[Any]],
-    record: Callable[[str, Any], dict[str, Any]],
-    lines: Callable[[str, Any], str],
+    lines: Callable[..., str],
+    name: str | None = None,
     *,
     json: bool,
 ) -> None:
     """Run a model on the texts in chunks, and print the results of each chunk immediately.
 
     Args:
-        texts: The texts.
-        ask: Returns the results for a slice of the texts.
-        record: Returns the JSON object for a text and its result.
-        lines: Returns the readable lines for a text and its result.
+        texts: The texts. Maps the name of a JSON field to one text per example.
+        ask: Returns the results for a slice of the examples.
+        lines: Returns the readable lines for the texts of an example and its result.
+        name: JSON field of the result. `None`: the result is a dataclass with its own fields.
         json: Whether to print JSON.
     """
-    for part in in_parts(len(texts)):
-        for text, answer in zip(texts[part], ask(part), strict=True):
-            print(as_json_line(record(text, answer)) if json else lines(text, answer))
+    for part in in_parts(len(next(iter(texts.values())))):
+        sides = (side[part] for side in texts.values())
+        for *example, answer in zip(*sides, ask(part), strict=True):
+            if json:
+                fields = dataclasses.asdict(answer) if name is None else {name: answer}
+                print(as_json_line({**dict(zip(texts, example, strict=True)), **fields}))
+            else:
+                print(lines(*example, answer))
 
 
 @contextlib.contextmanager
@@ -153,17 +159,14 @@ def stage(title: str) -> Iterator[None]:
         yield
 
 
-def as_json_line(record: dict[str, Any], digits: int = 6) -> str:
-    """Return a record as a JSON line, with numbers rounded to `digits` significant digits."""
-    return json_format.dumps(_rounded(record, digits), ensure_ascii=False)
+def as_json_line(record: Any, digits: int = 6) -> str:
+    """Return a record as a JSON line, with numbers rounded to `digits` significant digits.
 
-
-def _rounded(value: Any, digits: int) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(one, digits) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(one, digits) for one in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    The record may be or contain dataclasses.
+    """
+    exact = json_format.dumps(record, default=dataclasses.asdict)
+    rounded = json_format.loads(exact, parse_float=lambda text: float(f"{float(text):.{digits}g}"))
+    return json_format.dumps(rounded, ensure_ascii=False)
 
 
 def _are_arguments(texts: Sequence[str], file: pathlib.Path | None) -> bool:

@@ -31,7 +31,7 @@ def models_are_loaded_once(monkeypatch):
     """Load each model once, because loading and tracing take far longer than predicting."""
     monkeypatch.setattr(loading, "load", _load)
     for command in ("classify", "tag", "answer"):
-        monkeypatch.setattr(f"keras_bert_d2l.cli.ask.{command}.load", _load)
+        monkeypatch.setattr(f"keras_bert_d2l.cli.predict.{command}.load", _load)
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,1 @@
-"""Commands that run a trained model."""
+"""Commands that query any BERT: masked words, sentence pairs and text vectors."""

@@ -1,15 +1,11 @@
 """`keras-bert-d2l embed`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OptionalOut, Texts, Truncate
 from keras_bert_d2l.cli.input_output import as_json_line, in_parts, read_texts
 from keras_bert_d2l.cli.loading import load_with_tokenizer
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _DIGITS = 9  # enough to distinguish any two float32 numbers
 
@@ -40,32 +36,31 @@ def embed(
         raise ValueError(f"--out must end in .npy or .jsonl. Received: {str(out)!r}.")
     found = read_texts(texts, file)
     embedder = load_embedder(model)
-    options: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate}
+    vectors = (
+        vector
+        for part in in_parts(len(found), to_stdout=out is None)
+        for vector in kb.embed(embedder, found[part], batch_size=batch_size, truncate=truncate)
+    )
+    lines = (
+        as_json_line({"text": text, "vector": vector.tolist()}, _DIGITS)
+        for text, vector in zip(found, vectors, strict=True)
+    )
     if out is None:
-        for part in in_parts(len(found)):
-            for text, vector in zip(
-                found[part], kb.embed(embedder, found[part], **options), strict=True
-            ):
-                print(_line(text, vector))
+        for line in lines:
+            print(line)
         return
     import numpy as np
 
     from keras_bert_d2l.data.tasks.examples import how_many
     from keras_bert_d2l.files import replacing_file
 
-    vectors = np.concatenate(
-        [
-            kb.embed(embedder, found[part], **options)
-            for part in in_parts(len(found), to_stdout=False)
-        ]
-    )
     with replacing_file(out) as temporary, open(temporary, "wb") as stream:
         if out.suffix == ".npy":
-            np.save(stream, vectors)
+            np.save(stream, list(vectors))
         else:
-            for text, vector in zip(found, vectors, strict=True):
-                stream.write(f"{_line(text, vector)}\n".encode())
-    print(f"{how_many(len(vectors), 'vector')} with {vectors.shape[1]} dimensions in {out}")
+            stream.writelines(f"{line}\n".encode() for line in lines)
+    width = embedder.bert_config.num_hiddens
+    print(f"{how_many(len(found), 'vector')} with {width} dimensions in {out}")
 
 
 def load_embedder(model: Path | None) -> "kb.TextEmbedder":
@@ -74,7 +69,3 @@ def load_embedder(model: Path | None) -> "kb.TextEmbedder":
     if isinstance(loaded, kb.BERTModel):
         return kb.TextEmbedder(loaded, tokenizer=tokenizer)
     return loaded
-
-
-def _line(text: str, vector: "np.ndarray") -> str:
-    return as_json_line({"text": text, "vector": vector.tolist()}, _DIGITS)

@@ -1,7 +1,5 @@
 """`keras-bert-d2l fill-mask`."""
 
-import dataclasses
-
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
@@ -23,13 +21,10 @@ def fill_mask(
     found = read_texts(texts, file)
     bert, tokenizer = load_with_tokenizer(model)
     print_answers(
-        found,
+        {"text": found},
         lambda part: kb.fill_mask(bert, tokenizer, found[part], top_k, batch_size=batch_size),
-        lambda text, masks: {
-            "text": text,
-            "masks": [[dataclasses.asdict(one) for one in predictions] for predictions in masks],
-        },
         lambda text, masks: "\n    ".join([text, *map(_line, masks)]),
+        "masks",
         json=json,
     )
 

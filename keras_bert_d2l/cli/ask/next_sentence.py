@@ -23,15 +23,14 @@ def next_sentence(
     firsts, seconds = read_pairs(texts, file)
     bert, tokenizer = load_with_tokenizer(model)
 
-    def ask(part: slice) -> list[tuple[str, float]]:
+    def ask(part: slice) -> list[float]:
         pairs = firsts[part], seconds[part]
-        scores = kb.next_sentence_score(bert, tokenizer, *pairs, batch_size).tolist()
-        return list(zip(seconds[part], scores, strict=True))
+        return kb.next_sentence_score(bert, tokenizer, *pairs, batch_size).tolist()
 
     print_answers(
-        firsts,
+        {"text": firsts, "text_b": seconds},
         ask,
-        lambda a, found: {"text": a, "text_b": found[0], "score": found[1]},
-        lambda a, found: f"{found[1]:.3f}  {a} | {found[0]}",
+        lambda a, b, score: f"{score:.3f}  {a} | {b}",
+        "score",
         json=json,
     )

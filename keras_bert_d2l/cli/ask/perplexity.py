@@ -1,7 +1,5 @@
 """`keras-bert-d2l perplexity`."""
 
-import dataclasses
-
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
@@ -32,9 +30,7 @@ def perplexity(
         measured.extend(answers)
         return answers
 
-    print_answers(
-        found, ask, lambda text, one: {"text": text, **dataclasses.asdict(one)}, _line, json=json
-    )
+    print_answers({"text": found}, ask, _line, json=json)
     if not json and len(measured) > 1:
         from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity
 

@@ -1,7 +1,5 @@
 """`keras-bert-d2l similar`."""
 
-import dataclasses
-
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK, Truncate
 from keras_bert_d2l.cli.ask.embed import load_embedder
@@ -35,6 +33,6 @@ def similar(
         embedder, found, query, top_k, batch_size=batch_size, truncate=truncate
     ):
         if json:
-            print(as_json_line(dataclasses.asdict(match)))
+            print(as_json_line(match))
         else:
             print(f"{match.score:6.3f}  {match.index + 1:>{width}}  {match.text}")

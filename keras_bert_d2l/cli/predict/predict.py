@@ -49,8 +49,8 @@ def predict(
         context: File with the text that all questions are about. INPUT then contains the questions.
     """
     trained, task = load_task(model)
-    from keras_bert_d2l.cli.ask.predict_input import read_input, remarks
-    from keras_bert_d2l.cli.ask.predict_output import results
+    from keras_bert_d2l.cli.predict.predict_input import read_input, remarks
+    from keras_bert_d2l.cli.predict.predict_output import results
     from keras_bert_d2l.data.tasks.examples import how_many
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}

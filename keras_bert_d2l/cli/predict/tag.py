@@ -1,7 +1,5 @@
 """`keras-bert-d2l tag`."""
 
-import dataclasses
-
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, TaskModel, Texts
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
@@ -22,10 +20,10 @@ def tag(
     found = read_texts(texts, file)
     task = load(model, heads=False).model
     print_answers(
-        found,
+        {"text": found},
         lambda part: kb.tag(task, found[part], batch_size=batch_size),
-        lambda text, words: {"text": text, "tags": [dataclasses.asdict(one) for one in words]},
         _lines,
+        "tags",
         json=json,
     )
 

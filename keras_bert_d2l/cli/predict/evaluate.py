@@ -54,7 +54,12 @@ def evaluate(
         "data": str(data),
         "sha256": examples.sha256,
         "dropped": dict(examples.dropped),
-        **_as_json(found),
+        "task": found.task,
+        "examples": found.num_examples,
+        "metrics": found.metrics,
+        "confusion": found.confusion
+        and {"labels": found.confusion.labels, "counts": found.confusion.counts.tolist()},
+        "errors": [dataclasses.asdict(mistake) for mistake in found.errors],
     }
     if json:
         print(json_format.dumps(facts))
@@ -65,15 +70,3 @@ def evaluate(
 
         write_text(out, json_format.dumps(facts, indent=2) + "\n")
         print(f"Written to {out}", file=sys.stderr if json else sys.stdout)
-
-
-def _as_json(found: "kb.Evaluation") -> dict[str, Any]:
-    confusion = found.confusion
-    return {
-        "task": found.task,
-        "examples": found.num_examples,
-        "metrics": found.metrics,
-        "confusion": confusion
-        and {"labels": confusion.labels, "counts": confusion.counts.tolist()},
-        "errors": [dataclasses.asdict(mistake) for mistake in found.errors],
-    }

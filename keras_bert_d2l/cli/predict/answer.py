@@ -1,6 +1,5 @@
 """`keras-bert-d2l answer`."""
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,8 +30,7 @@ def answer(
 
     Args:
         texts: Questions, each followed by the text that answers it, or - to read one pair per line,
-            separated by a tab, from standard input. With --context, only
-            questions.
+            separated by a tab, from standard input. With --context, only questions.
         context: File with the text, of any length, that all questions are about.
     """
     if context is None:
@@ -46,13 +44,10 @@ def answer(
         null_threshold = tuned_threshold(model)
     options: dict[str, Any] = {"top_k": top_k, "null_threshold": null_threshold}
     print_answers(
-        asked,
+        {"question": asked},
         lambda part: kb.answer(task, asked[part], contexts[part], batch_size=batch_size, **options),
-        lambda question, found: {
-            "question": question,
-            "answers": [dataclasses.asdict(one) for one in found],
-        },
         lambda question, found: "\n    ".join([question, *map(_line, found)]),
+        "answers",
         json=json,
     )
 

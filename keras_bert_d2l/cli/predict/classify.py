@@ -1,6 +1,5 @@
 """`keras-bert-d2l classify`."""
 
-import dataclasses
 from typing import Any
 
 import keras_bert_d2l as kb
@@ -30,21 +29,14 @@ def classify(
     Args:
         pairs: Read pairs of texts: two arguments per pair, or one tab-separated pair per line.
     """
-    firsts, seconds = read_pairs(texts, file) if pairs else (read_texts(texts, file), None)
+    sides = read_pairs(texts, file) if pairs else (read_texts(texts, file),)
     task = load(model, heads=False).model
     ask: Any = kb.regress if isinstance(task, kb.SequenceRegressor) else kb.classify
 
-    def ask_part(part: slice) -> list[tuple[dict[str, str], Any]]:
-        texts_b = None if seconds is None else seconds[part]
-        answers = ask(task, firsts[part], texts_b, batch_size=batch_size)
-        more = [{"text_b": text} for text in texts_b] if texts_b else [{}] * len(answers)
-        return list(zip(more, answers, strict=True))
-
     print_answers(
-        firsts,
-        ask_part,
-        lambda text, found: {"text": text, **found[0], **dataclasses.asdict(found[1])},
-        lambda text, found: f"{_line(found[1])}  {' | '.join([text, *found[0].values()])}",
+        dict(zip(("text", "text_b"), sides, strict=False)),
+        lambda part: ask(task, *(side[part] for side in sides), batch_size=batch_size),
+        lambda *found: f"{_line(found[-1])}  {' | '.join(found[:-1])}",
         json=json,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.ask.predict_input import Lines
+from keras_bert_d2l.cli.predict.predict_input import Lines
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,

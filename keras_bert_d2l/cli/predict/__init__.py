@@ -1,0 +1,1 @@
+"""Commands that apply and evaluate a fine-tuned model."""
