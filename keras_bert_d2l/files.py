@@ -1,6 +1,12 @@
-"""Write files and folders atomically (temporary file, fsync, rename), and read JSON."""
+"""Write files and folders atomically (temporary file, fsync, rename) and check them on reading.
+
+Each folder that the package writes contains `SHA256SUMS`, which lists the SHA-256 of every other
+file in the format of the `sha256sum` command. `verify_checksums` compares the files with it. The
+token store is the only exception: its `manifest.json` has the hashes.
+"""
 
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -10,6 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_bert_d2l.types import PathLike
+
+CHECKSUMS = "SHA256SUMS"
 
 
 def _sync_folder(path: pathlib.Path) -> None:
@@ -47,11 +55,57 @@ def write_text(path: PathLike, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_checksums(folder: PathLike) -> None:
+    """Write `SHA256SUMS`, with the SHA-256 of every other file below a folder."""
+    folder = pathlib.Path(folder)
+    names = sorted(
+        file.relative_to(folder).as_posix()
+        for file in folder.rglob("*")
+        if file.is_file() and file != folder / CHECKSUMS
+    )
+    lines = [f"{_sha256(folder / name)}  {name}\n" for name in names]
+    write_text(folder / CHECKSUMS, "".join(lines))
+
+
+def verify_checksums(folder: PathLike) -> None:
+    """Compare the files of a folder with its `SHA256SUMS`.
+
+    A folder without that file passes, and so do files that it does not list.
+
+    Raises:
+        ValueError: A listed file is missing or has changed, or a line of `SHA256SUMS` is damaged.
+    """
+    folder = pathlib.Path(folder)
+    sums = folder / CHECKSUMS
+    if not sums.is_file():
+        return
+    for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines()):
+        digest, separator, name = line.partition("  ")
+        if len(digest) != 64 or not separator or not name or ".." in pathlib.Path(name).parts:
+            raise ValueError(
+                f"Line {number + 1} of {os.fspath(sums)!r} is damaged: {line!r:.80}. Restore the "
+                f"folder from a copy, or write it again."
+            )
+        file = folder / name
+        if not file.is_file() or _sha256(file) != digest:
+            problem = "has changed since it was written" if file.is_file() else "is missing"
+            raise ValueError(
+                f"{os.fspath(file)!r} {problem}: it does not match {CHECKSUMS!r}. Restore the "
+                f"folder from a copy. If the change was intended, delete {os.fspath(sums)!r}."
+            )
+
+
+def _sha256(path: pathlib.Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @contextlib.contextmanager
-def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
+def replacing_folder(path: PathLike, *, checksums: bool = True) -> Iterator[pathlib.Path]:
     """Yield a temporary folder, which replaces the folder `path` if the block succeeds.
 
     An existing folder is first moved aside and removed last, so a complete copy always exists.
+    `SHA256SUMS` is added, except with `checksums=False`.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +114,8 @@ def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
     )
     try:
         yield temporary
+        if checksums:
+            write_checksums(temporary)
         temporary.chmod(0o755)  # mkdtemp creates folders that only their owner can read
         for file in temporary.rglob("*"):
             if file.is_file():

@@ -40,7 +40,7 @@ def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.
     """
     num_tokens = tokens_if_complete(folder)
     if num_tokens is None:
-        with replacing_folder(folder) as temporary:
+        with replacing_folder(folder, checksums=False) as temporary:
             num_tokens = _write(piece, tokenizer, temporary)
             content = {"num_tokens": num_tokens, "sha256": _checksums(temporary)}
             (temporary / _COUNTS).write_text(to_json(content), encoding="utf-8")
