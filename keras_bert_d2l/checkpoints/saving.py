@@ -8,7 +8,7 @@ from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
 from keras_bert_d2l.checkpoints.loading import load_model
-from keras_bert_d2l.files import replacing_folder
+from keras_bert_d2l.files import CHECKSUMS, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
@@ -21,7 +21,7 @@ _WRITERS = {"native": native, "huggingface": huggingface, "google": google, "boo
 _FOR_TASKS = ("native", "huggingface")
 # The files that `save_pretrained` writes and may therefore replace in a folder.
 _REPLACEABLE = {
-    *("config.json", "vocab.txt", "model.safetensors", "tokenizer_config.json"),
+    *(CHECKSUMS, "config.json", "vocab.txt", "model.safetensors", "tokenizer_config.json"),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
 }

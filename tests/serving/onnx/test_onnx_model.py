@@ -219,6 +219,7 @@ def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer
     model = SequenceClassifier(make_model(), ["bad", "good"], tokenizer=tokenizer)
     folder = export_onnx(model, tmp_path / "new").parent
     assert sorted(file.name for file in folder.iterdir()) == [
+        "SHA256SUMS",
         "config.json",
         "model.onnx",
         "vocab.txt",
