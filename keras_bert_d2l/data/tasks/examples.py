@@ -267,7 +267,7 @@ class QuestionExamples(TaskExamples):
 
     questions: tuple[str, ...]
     contexts: tuple[str, ...]
-    titles: tuple[str, ...] | None = None
+    titles: tuple[str | None, ...] | None = None
     answers: tuple[tuple[Answer, ...], ...] | None = None
     task: str = "answer"
 

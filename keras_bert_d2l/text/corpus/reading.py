@@ -27,13 +27,28 @@ def bare_suffix(path: pathlib.Path) -> str:
 
 
 def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, decompressing `.gz` and `.xz`.
+    """Yield the lines of a text file, read as by `read_text`.
 
     Newline characters are removed. Lines longer than 65,536 characters are split at spaces.
+    """
+    line = ""
+    for text in read_text(path, start, stop):
+        *lines, line = (line + text).split("\n")
+        yield from lines
+        if len(line) > _MAX_LINE:
+            cut = line.rfind(" ") + 1 or len(line)
+            yield line[:cut]
+            line = line[cut:]
+    if line:
+        yield line
+
+
+def read_text(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
+    """Yield the text of a UTF-8 file in blocks, decompressing `.gz` and `.xz`.
 
     Args:
         path: The file.
-        start: Offset in bytes of the first line to read; 0 for a compressed file.
+        start: Offset in bytes of the first character to read; 0 for a compressed file.
         stop: Offset in bytes at which to stop; None (for compressed files) reads to the end.
 
     Raises:
@@ -41,7 +56,6 @@ def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> I
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = start
-    line = ""
     is_ascii = True
     for block in _blocks(path, start, stop):
         undecoded = len(decoder.getstate()[0])
@@ -58,14 +72,7 @@ def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> I
             text = text.removeprefix("\ufeff")
         is_ascii = is_ascii and text.isascii()
         offset += len(block)
-        *lines, line = (line + text).split("\n")
-        yield from lines
-        if len(line) > _MAX_LINE:
-            cut = line.rfind(" ") + 1 or len(line)
-            yield line[:cut]
-            line = line[cut:]
-    if line:
-        yield line
+        yield text
 
 
 def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]:

@@ -138,7 +138,7 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
     """
     if options.given or options.task not in ("classify", "regress"):
         return None
-    rows = [[as_string(cell) for cell in row] for row in table.rows[:_SAMPLE]]
+    rows = [[as_string(cell) for cell in row.cells] for row in table.rows[:_SAMPLE]]
     columns = list(itertools.zip_longest(*rows, fillvalue=""))
     texts: list[int] = []
     others: list[int] = []
@@ -219,7 +219,7 @@ class _Finder:
             return self._given(role, given)
         names = self._plain_names()
         usual = _usual(self.options.task, role)
-        if role == "id" and self.table.ids:
+        if role == "id" and self.table.has_words:
             usual = []  # the column "ID" of CoNLL-U contains word numbers
         places = (self._only(role, names, name) for name in usual if name in names)
         return next((place for place in places if place not in besides), None)
@@ -260,7 +260,7 @@ class _Finder:
         first = self.table.first
         if len(first) == 1:
             separators = "commas, semicolons, pipes or tabs"
-            if self.table.ids:
+            if self.table.has_words:
                 separators = "tabs or spaces"
             elif self.file.suffix != ".csv":
                 separators = "tabs (or commas, semicolons or pipes if the name ends in .csv)"

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from keras_bert_d2l.data.tasks.readers.tables import Table
+from keras_bert_d2l.data.tasks.readers.tables import Row, Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # in CoNLL-2003 and -2012
@@ -36,8 +36,10 @@ def read_conllu(file: TextFile) -> Table:
     if lines[0].startswith(_GLOBAL_COLUMNS):
         names = tuple(lines[0].removeprefix(_GLOBAL_COLUMNS).split())
     id_column = names.index("ID") if "ID" in names else None
-    rows, numbers, ids = [], [], []
-    for number, id, line in _content_lines(lines, is_comment=lambda line: line.startswith("#")):
+    rows = []
+    for number, line, sentence in _content_lines(
+        lines, is_comment=lambda line: line.startswith("#")
+    ):
         cells = line.split("\t") if line else []
         if cells and len(cells) != len(names):
             raise file.error(
@@ -47,10 +49,8 @@ def read_conllu(file: TextFile) -> Table:
             )
         if cells and id_column is not None and _NOT_A_WORD.match(cells[id_column]):
             continue
-        rows.append(cells)
-        numbers.append(number)
-        ids.append(id)
-    return Table(names, rows, numbers, names, ids)
+        rows.append(Row(number, cells, sentence))
+    return Table(names, rows, names, has_words=True)
 
 
 def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
@@ -67,21 +67,18 @@ def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
         return line.startswith("#") and len(_cells(line)) != num_columns
 
     content = list(_content_lines(lines, is_comment))
-    header = tuple(_cells(content[0][2])) if content else ()
-    is_header = bool(header) and has_header(header)
-    del content[: int(is_header)]
-    rows = [_cells(line) if line else [] for _, _, line in content]
-    first = next((tuple(row) for row in rows if len(row) == num_columns), ("",) * num_columns)
-    numbers = [number for number, _, _ in content]
-    if is_header:
-        return Table(header, rows, numbers, header)
-    return Table(None, rows, numbers, first, [id for _, id, _ in content])
+    rows = [Row(number, _cells(line) if line else [], id) for number, line, id in content]
+    header = tuple(map(str, rows[0].cells)) if rows else ()
+    if header and has_header(header):
+        return Table(header, rows[1:], header)
+    whole = (tuple(map(str, row.cells)) for row in rows if len(row.cells) == num_columns)
+    return Table(None, rows, next(whole, ("",) * num_columns), has_words=True)
 
 
 def _content_lines(
     lines: Sequence[str], is_comment: Callable[[str], bool]
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, the sentence id and the text of each line; "" ends a sentence.
+    """Yield the number, the text and the sentence id of each line; the text "" ends a sentence.
 
     The id of a sentence is given in a comment; otherwise, it is the number of its first line.
     """
@@ -89,14 +86,14 @@ def _content_lines(
     for number, line in enumerate([*lines, ""], 1):
         if not line.strip() or line.startswith(DOCUMENTS):
             if in_sentence:
-                yield number, id, ""
+                yield number, "", id
             id, in_sentence = "", False
         elif not in_sentence and is_comment(line):
             found = _SENTENCE_ID.match(line)
             id = found[1] if found else id
         else:
             id, in_sentence = id or str(number), True
-            yield number, id, line
+            yield number, line, id
 
 
 def _cells(line: str) -> list[str]:

@@ -18,17 +18,18 @@ from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 _Json: TypeAlias = Any  # a parsed JSON value
 
+_Placed: TypeAlias = list[tuple[str, "_Question"]]  # with the location shown to the user
+
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # a NumPy array as text
 
 
 class _Question(NamedTuple):
-    """A question as read from a file. `answers` is None if they are unknown."""
+    """A question as read from a file, with the field names of `QuestionExamples`."""
 
-    id: str
-    place: str
-    question: str
-    context: str
-    title: str
+    ids: str
+    questions: str
+    contexts: str
+    titles: str | None
     answers: tuple[Answer, ...] | None
 
 
@@ -39,32 +40,25 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
         ValueError: The file has a different format, or a column does not exist.
     """
     questions, columns = _read(file, options)
-    has_answers = any(question.answers is not None for question in questions)
-    has_titles = any(question.title for question in questions)
+    has_answers = any(question.answers is not None for _, question in questions)
 
     def example(found: _Question) -> dict[str, object]:
         answers = found.answers or ()
-        if not found.question.strip():
+        if not found.questions.strip():
             raise Unusable("empty question")
-        if not found.context.strip():
+        if not found.contexts.strip():
             raise Unusable("empty context")
         if has_answers and found.answers is None:
             raise Unusable("no answers")
         if any(answer.start < 0 for answer in answers):
             raise Unusable("answer has no position, and does not occur exactly once in the context")
-        if not all(stands_in(answer, found.context) for answer in answers):
+        if not all(stands_in(answer, found.contexts) for answer in answers):
             raise Unusable("answer is not at its position in the context")
-        return {
-            "ids": found.id,
-            "questions": found.question,
-            "contexts": found.context,
-            "titles": found.title if has_titles else None,
-            "answers": answers if has_answers else None,
-        }
+        return found._asdict()
 
     return collect(
         QuestionExamples,
-        ((question.place, question) for question in questions),
+        questions,
         example,
         columns=columns,
         source=os.fspath(file.path),
@@ -72,7 +66,7 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
     )
 
 
-def _read(file: TextFile, options: ReadingOptions) -> tuple[list[_Question], dict[str, str]]:
+def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, str]]:
     """Return the questions of a file, and for a table its column names by role."""
     if file.text.lstrip().startswith("{"):
         records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
@@ -91,7 +85,7 @@ def _read(file: TextFile, options: ReadingOptions) -> tuple[list[_Question], dic
 
 def _squad_questions(
     file: TextFile, articles: Sequence[_Json], options: ReadingOptions
-) -> Iterator[_Question]:
+) -> Iterator[tuple[str, _Question]]:
     number = 0
     for article in articles:
         for paragraph in _key(file, article, "paragraphs", "article"):
@@ -104,25 +98,21 @@ def _squad_questions(
                 if options.labeled is not False:
                     found = record.get("detected_answers", record.get("answers"))
                     answers = () if record.get("is_impossible") else _answers(found, context)
-                title = as_string(article.get("title"))
-                yield _Question(name, f"question {name}", question, context, title, answers)
+                title = as_string(article.get("title")) or None
+                yield f"question {name}", _Question(name, question, context, title, answers)
 
 
-def _table_questions(table: Table, columns: Columns) -> Iterator[_Question]:
+def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Question]]:
     places = {name: place for place, name in enumerate(table.columns or ())}
-    for line, row in zip(table.lines, table.rows, strict=True):
-        context, answers = cell_string(row, columns.text_b), None
-        if columns.label is not None and columns.label < len(row):
-            start = cell_string(row, places.get("answer_start"))
-            answers = _answers(_from_cell(row[columns.label], start), context)
-        yield _Question(
-            id=cell_string(row, columns.id) or str(line),
-            place=f"line {line:,}",
-            question=cell_string(row, columns.text),
-            context=context,
-            title=cell_string(row, places.get("title")),
-            answers=answers,
-        )
+    for row in table.rows:
+        context, answers = cell_string(row.cells, columns.text_b), None
+        if columns.label is not None and columns.label < len(row.cells):
+            start = cell_string(row.cells, places.get("answer_start"))
+            answers = _answers(_from_cell(row.cells[columns.label], start), context)
+        name = cell_string(row.cells, columns.id) or str(row.line)
+        question = cell_string(row.cells, columns.text)
+        title = cell_string(row.cells, places.get("title")) or None
+        yield f"line {row.line:,}", _Question(name, question, context, title, answers)
 
 
 def _from_cell(cell: object, start: str) -> _Json:

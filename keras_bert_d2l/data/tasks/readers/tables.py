@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
@@ -31,23 +32,35 @@ _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 
 
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        line: The number of the line at which the row begins, from 1.
+        cells: The cells; there may be fewer or more than the table has columns.
+        sentence: The id of the sentence, in formats with one word per row.
+    """
+
+    line: int
+    cells: Sequence[object]
+    sentence: str = ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table of cells.
 
     Attributes:
         columns: The names of the columns; None if there is no header.
-        rows: The cells of each row. A row may have fewer or more cells than there are columns.
-        lines: The number of the line at which each row begins, from 1.
+        rows: The rows.
         first: The column names, or the cells of the first row if there is no header.
-        ids: The sentence id of each row, for formats whose rows are always single words.
+        has_words: Whether the format always has one word per row.
     """
 
     columns: tuple[str, ...] | None
-    rows: Sequence[Sequence[object]]
-    lines: Sequence[int]
+    rows: Sequence[Row]
     first: tuple[str, ...]
-    ids: Sequence[str] = ()
+    has_words: bool = False
 
     def name(self, column: int) -> str:
         """Return the name of a column, or its number (from 1) if there is no header."""
@@ -70,18 +83,20 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
     if file.suffix not in _SEPARATED and beginning.startswith(_FASTTEXT):
         return _fasttext_table(file)
     if (delimiter := delimiter_of(file)) is not None:
-        numbered = list(_quoted_rows(file, delimiter))
+        rows = list(_quoted_rows(file, delimiter))
     else:
-        numbered = [(number, line.split("\t")) for number, line in enumerate(file.lines(), 1)]
-    filled = [place for place, (_, row) in enumerate(numbered) if any(map(str.strip, row))]
+        rows = [Row(number, line.split("\t")) for number, line in enumerate(file.lines(), 1)]
+    filled = [
+        place for place, row in enumerate(rows) if any(str(cell).strip() for cell in row.cells)
+    ]
     if not filled:
         raise file.error(1, "a table must have at least one row. Received: only separators.")
     # Empty lines at the beginning and the end are ignored; those in between count as rows.
-    lines, rows = zip(*numbered[filled[0] : filled[-1] + 1], strict=True)
-    first = tuple(rows[0])
+    rows = rows[filled[0] : filled[-1] + 1]
+    first = tuple(map(str, rows[0].cells))
     if has_header(first):
-        return Table(tuple(name.strip() for name in first), rows[1:], lines[1:], first)
-    return Table(None, rows, lines, first)
+        return Table(tuple(name.strip() for name in first), rows[1:], first)
+    return Table(None, rows, first)
 
 
 def is_json_name(file: TextFile) -> bool:
@@ -123,16 +138,16 @@ def _json_table(file: TextFile) -> Table:
     values = json_values(file)
     if len(values) == 1 and isinstance(values[0][1], dict):
         values = _items_of(file, values[0][1])
-    records: list[dict[str, object]] = []
+    records: list[tuple[int, dict[str, object]]] = []
     for line, value in values:
         if not isinstance(value, dict):
             raise file.error(line, f"must be a JSON object. Received: {value!r:.{_SHOWN}}.")
-        records.append(value)
-    columns = tuple(dict.fromkeys(name for record in records for name in record))
+        records.append((line, value))
+    columns = tuple(dict.fromkeys(name for _, record in records for name in record))
     if not columns:
         raise file.error(1, "the file must contain JSON objects with values. Received: none.")
-    rows = [[record.get(name) for name in columns] for record in records]
-    return Table(columns, rows, [line for line, _ in values], columns)
+    rows = [Row(line, [record.get(name) for name in columns]) for line, record in records]
+    return Table(columns, rows, columns)
 
 
 def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, object]]:
@@ -156,13 +171,12 @@ def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, objec
 
 
 def _fasttext_table(file: TextFile) -> Table:
-    rows, lines = [], []
+    rows = []
     for number, line in enumerate(file.lines(), 1):
         if found := _FASTTEXT_LINE.match(line) if line.strip() else None:
             labels = [word.removeprefix(_FASTTEXT) for word in found[1].split()]
-            rows.append([labels if len(labels) > 1 else "".join(labels), found[2]])
-            lines.append(number)
-    return Table(("label", "text"), rows, lines, ("label", "text"))
+            rows.append(Row(number, [labels if len(labels) > 1 else "".join(labels), found[2]]))
+    return Table(("label", "text"), rows, ("label", "text"))
 
 
 def delimiter_of(file: TextFile) -> str | None:
@@ -181,8 +195,8 @@ def delimiter_of(file: TextFile) -> str | None:
     for delimiter in _DELIMITERS:
         widths[delimiter] = []
         with contextlib.suppress(ValueError):  # the quotes do not fit this delimiter
-            for _, row in itertools.islice(_quoted_rows(file, delimiter), _SAMPLE):
-                widths[delimiter].append(len(row))
+            for row in itertools.islice(_quoted_rows(file, delimiter), _SAMPLE):
+                widths[delimiter].append(len(row.cells))
     best = max(widths, key=lambda delimiter: _fitness(widths[delimiter]))
     if best == "\t" and (unquoted == file.text or '"' in unquoted):
         return None  # no cell is quoted, or quotes also occur within cells
@@ -202,14 +216,14 @@ def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
     return len(several), -len(set(several)), several[0]
 
 
-def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[Row]:
     # Strict mode, because an unclosed quote would otherwise swallow the rest of the file.
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     line = 1
     limit = csv.field_size_limit(max(csv.field_size_limit(), len(file.text)))  # texts may be long
     try:
-        for row in reader:
-            yield line, row
+        for cells in reader:
+            yield Row(line, cells)
             line = reader.line_num + 1
     except csv.Error as error:
         raise file.error(

@@ -1,16 +1,12 @@
 """A text file, decompressed and decoded, with its lines and its checksum."""
 
 import dataclasses
-import gzip
 import hashlib
-import lzma
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from keras_bert_d2l.text.corpus.reading import bare_suffix, read_lines
-
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+from keras_bert_d2l.text.corpus.reading import bare_suffix, read_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +46,17 @@ def read_file(path: pathlib.Path) -> TextFile:
         FileNotFoundError: The file does not exist.
         ValueError: The file is not UTF-8, is binary, or is damaged.
     """
-    for _ in read_lines(path):  # raises a helpful error if the file cannot be decoded
-        pass
-    packed = path.read_bytes()
-    content = _UNPACK.get(path.suffix.lower(), bytes)(packed)
-    return TextFile(path, content.decode("utf-8-sig"), hashlib.sha256(packed).hexdigest())
+    return TextFile(path, "".join(read_text(path)), _sha256(path))
 
 
 def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
     """Return one checksum for the names and the contents of files in a folder."""
     checksum = hashlib.sha256()
     for path in paths:
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        checksum.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+        checksum.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
     return checksum.hexdigest()
+
+
+def _sha256(path: pathlib.Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,17 +6,14 @@ import os
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
 
 from keras_bert_d2l.data.tasks.examples import Label, TextExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu
-from keras_bert_d2l.data.tasks.readers.tables import Table, read_table
+from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
-
-_Row: TypeAlias = tuple[int, Sequence[object]]  # line number and cells
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
@@ -40,7 +37,9 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
     table = read_table(file, options.is_header)
     found = find_columns(file, table, options) if table.rows else Columns(0)
     columns = found
-    if not any(cell_string(row, x).strip() for row in table.rows for x in _label_columns(found)):
+    if not any(
+        cell_string(row.cells, x).strip() for row in table.rows for x in _label_columns(found)
+    ):
         columns = Columns(found.text, found.text_b, id=found.id)  # the file has no labels
     if found.flags and not options.multi_label:
         raise ValueError(
@@ -49,10 +48,7 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
         )
     examples = collect(
         TextExamples,
-        (
-            (f"line {line:,}", (line, row))
-            for line, row in zip(table.lines, table.rows, strict=True)
-        ),
+        ((f"line {row.line:,}", row) for row in table.rows),
         functools.partial(_example, table, columns, _label_function(table, columns, options)),
         task=options.task,
         columns=found.named(table),
@@ -82,10 +78,10 @@ def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
 
 
 def _example(
-    table: Table, columns: Columns, label: Callable[[Sequence[object]], Label | None], row: _Row
+    table: Table, columns: Columns, label: Callable[[Sequence[object]], Label | None], row: Row
 ) -> dict[str, object]:
     """Return the fields of one example."""
-    line, cells = row
+    cells = row.cells
     text, text_b = cell_string(cells, columns.text), cell_string(cells, columns.text_b)
     texts = [place for place in (columns.text, columns.text_b) if place is not None]
     used = [*texts, *_label_columns(columns)]
@@ -102,7 +98,7 @@ def _example(
     if columns.text_b is not None and not text_b.strip():
         raise Unusable("empty second text")
     return {
-        "ids": cell_string(cells, columns.id) or str(line),
+        "ids": cell_string(cells, columns.id) or str(row.line),
         "texts": text,
         "texts_b": text_b or None,
         "labels": label(cells),

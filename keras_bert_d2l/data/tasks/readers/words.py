@@ -14,7 +14,13 @@ from keras_bert_d2l.data.tasks.examples import WordExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
-from keras_bert_d2l.data.tasks.readers.tables import Table, delimiter_of, is_json_name, read_table
+from keras_bert_d2l.data.tasks.readers.tables import (
+    Row,
+    Table,
+    delimiter_of,
+    is_json_name,
+    read_table,
+)
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
@@ -22,7 +28,7 @@ _BLANKS = " \t\r\n"  # other whitespace may be a word, such as U+3000 in Chinese
 _SAMPLE = 100  # sentences used to detect a column of word numbers
 
 
-class _Row(NamedTuple):
+class _Words(NamedTuple):
     """A sentence, a single word, or the end of a sentence of single words."""
 
     line: int
@@ -50,9 +56,9 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     while rows and rows[-1].is_end:
         rows.pop()
     are_words = not _is_json(file) and len(rows) > 1 and all(row.is_word for row in rows)
-    if table.ids or are_words:
+    if table.has_words or are_words:
         rows = _sentences(rows)
-        if len(rows) < 2 and not table.ids:
+        if len(rows) < 2 and not table.has_words:
             raise ValueError(
                 f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
                 "not marked. Put an empty line after each sentence, or pass the column of sentence "
@@ -69,7 +75,7 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     )
 
 
-def _example(has_labels: bool, row: _Row) -> dict[str, object]:
+def _example(has_labels: bool, row: _Words) -> dict[str, object]:
     words, labels = _strings(row.words), _strings(row.labels)
     if not any(map(str.strip, words)):
         raise Unusable("no words")
@@ -107,9 +113,9 @@ def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colu
     Without a header, the words are in the first column (in the second if the first numbers the
     words), and the labels are in the last column.
     """
-    if table.ids:
+    if table.has_words:
         options = dataclasses.replace(options, id=None)
-    if table.ids and table.columns is None:
+    if table.has_words and table.columns is None:
         num_columns = len(table.first)
         text, label = options.text, options.label
         if text is None:
@@ -120,35 +126,39 @@ def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colu
     return find_columns(file, table, options)
 
 
-def _is_counted(rows: Sequence[Sequence[object]]) -> bool:
+def _is_counted(rows: Sequence[Row]) -> bool:
     """Return whether the first column numbers the words of each sentence, from 0 or 1."""
-    groups = (list(group) for is_word, group in itertools.groupby(rows, bool) if is_word)
-    sentences = list(itertools.islice(groups, _SAMPLE))
+    groups = itertools.groupby((row.cells for row in rows), bool)
+    words_of = (list(group) for has_words, group in groups if has_words)
+    sentences = list(itertools.islice(words_of, _SAMPLE))
     return max(map(len, sentences), default=0) > 1 and any(
-        all(row[0] == str(number) for words in sentences for number, row in enumerate(words, start))
+        all(
+            word[0] == str(number)
+            for words in sentences
+            for number, word in enumerate(words, start)
+        )
         for start in (0, 1)
     )
 
 
-def _rows(table: Table, columns: Columns) -> Iterator[_Row]:
+def _rows(table: Table, columns: Columns) -> Iterator[_Words]:
     missing = None
-    if table.ids and table.columns and columns.label is not None:  # CoNLL-U
+    if table.has_words and table.columns and columns.label is not None:  # CoNLL-U
         # In these columns, "_" is a value: no features.
         missing = None if table.name(columns.label) in ("FEATS", "MISC") else "_"
-    ids = table.ids or itertools.repeat("")
-    for line, cells, id in zip(table.lines, table.rows, ids, strict=False):
+    for line, cells, sentence in table.rows:
         words, labels = (
             cells[place] if place is not None and place < len(cells) else None
             for place in (columns.text, columns.label)
         )
         labels = None if labels == missing else labels
-        is_end = not cells if table.ids else not words and not labels
-        yield _Row(line, cell_string(cells, columns.id) or id, words, labels, is_end)
+        is_end = not cells if table.has_words else not words and not labels
+        yield _Words(line, cell_string(cells, columns.id) or sentence, words, labels, is_end)
 
 
-def _sentences(rows: Sequence[_Row]) -> list[_Row]:
+def _sentences(rows: Sequence[_Words]) -> list[_Words]:
     """Join rows of single words. A sentence ends at an empty row or where the id changes."""
-    sentences: list[_Row] = []
+    sentences: list[_Words] = []
     words: list[object] = []
     labels: list[object] = []
     at_end = True
@@ -158,7 +168,7 @@ def _sentences(rows: Sequence[_Row]) -> list[_Row]:
             continue
         if at_end or (row.id and row.id != sentences[-1].id):
             words, labels = [], []
-            sentences.append(_Row(row.line, row.id, words, labels))
+            sentences.append(_Words(row.line, row.id, words, labels))
         words.append(row.words)
         labels.append(row.labels)
         at_end = False
