@@ -1,8 +1,7 @@
 """Write files and folders atomically (temporary file, fsync, rename) and check them on reading.
 
 Each folder that the package writes contains `SHA256SUMS`, which lists the SHA-256 of every other
-file in the format of the `sha256sum` command. `verify_checksums` compares the files with it. The
-token store is the only exception: its `manifest.json` has the hashes.
+file in the format of the `sha256sum` command. `verify_checksums` compares the files with it.
 """
 
 import contextlib
@@ -63,8 +62,41 @@ def write_checksums(folder: PathLike) -> None:
         for file in folder.rglob("*")
         if file.is_file() and file != folder / CHECKSUMS
     )
-    lines = [f"{_sha256(folder / name)}  {name}\n" for name in names]
+    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in names]
     write_text(folder / CHECKSUMS, "".join(lines))
+
+
+def read_checksums(folder: PathLike) -> dict[str, str]:
+    """Return the SHA-256 of each file that `SHA256SUMS` lists; empty without that file.
+
+    Raises:
+        ValueError: A line of `SHA256SUMS` is damaged.
+    """
+    sums = pathlib.Path(folder, CHECKSUMS)
+    found: dict[str, str] = {}
+    if not sums.is_file():
+        return found
+    for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines()):
+        digest, separator, name = line.partition("  ")
+        if len(digest) != 64 or not separator or not name or ".." in pathlib.Path(name).parts:
+            raise ValueError(
+                f"Line {number + 1} of {os.fspath(sums)!r} is damaged: {line!r:.80}. Restore the "
+                f"folder from a copy, or write it again."
+            )
+        found[name] = digest
+    return found
+
+
+def changed_files(folder: PathLike) -> Iterator[pathlib.Path]:
+    """Yield the files that `SHA256SUMS` lists and that are missing or have changed.
+
+    Raises:
+        ValueError: A line of `SHA256SUMS` is damaged.
+    """
+    for name, digest in read_checksums(folder).items():
+        file = pathlib.Path(folder, name)
+        if not file.is_file() or sha256_of(file) != digest:
+            yield file
 
 
 def verify_checksums(folder: PathLike) -> None:
@@ -75,37 +107,26 @@ def verify_checksums(folder: PathLike) -> None:
     Raises:
         ValueError: A listed file is missing or has changed, or a line of `SHA256SUMS` is damaged.
     """
-    folder = pathlib.Path(folder)
-    sums = folder / CHECKSUMS
-    if not sums.is_file():
-        return
-    for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines()):
-        digest, separator, name = line.partition("  ")
-        if len(digest) != 64 or not separator or not name or ".." in pathlib.Path(name).parts:
-            raise ValueError(
-                f"Line {number + 1} of {os.fspath(sums)!r} is damaged: {line!r:.80}. Restore the "
-                f"folder from a copy, or write it again."
-            )
-        file = folder / name
-        if not file.is_file() or _sha256(file) != digest:
-            problem = "has changed since it was written" if file.is_file() else "is missing"
-            raise ValueError(
-                f"{os.fspath(file)!r} {problem}: it does not match {CHECKSUMS!r}. Restore the "
-                f"folder from a copy. If the change was intended, delete {os.fspath(sums)!r}."
-            )
+    for file in changed_files(folder):
+        problem = "has changed since it was written" if file.is_file() else "is missing"
+        raise ValueError(
+            f"{os.fspath(file)!r} {problem}: it does not match {CHECKSUMS!r}. Restore the folder "
+            f"from a copy. If the change was intended, delete {CHECKSUMS!r}."
+        )
 
 
-def _sha256(path: pathlib.Path) -> str:
+def sha256_of(path: pathlib.Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
-def replacing_folder(path: PathLike, *, checksums: bool = True) -> Iterator[pathlib.Path]:
+def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
     """Yield a temporary folder, which replaces the folder `path` if the block succeeds.
 
     An existing folder is first moved aside and removed last, so a complete copy always exists.
-    `SHA256SUMS` is added, except with `checksums=False`.
+    `SHA256SUMS` is added.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,8 +135,7 @@ def replacing_folder(path: PathLike, *, checksums: bool = True) -> Iterator[path
     )
     try:
         yield temporary
-        if checksums:
-            write_checksums(temporary)
+        write_checksums(temporary)
         temporary.chmod(0o755)  # mkdtemp creates folders that only their owner can read
         for file in temporary.rglob("*"):
             if file.is_file():

@@ -205,7 +205,7 @@ def _write(
     keep = np.broadcast_to(True, num_documents(folders))
     if origin.deduplicate:
         keep = first_of_equals(folders, building / _SCRATCH)
-    with replacing_folder(directory, checksums=False) as temporary:
+    with replacing_folder(directory) as temporary:
         content = merge(folders, origin, temporary, keep)
         tokenizer.vocab.to_file(temporary / VOCAB)
         (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")

@@ -1,20 +1,20 @@
-"""`manifest.json`, the description of a token store: schema, validation and serialization.
+"""`manifest.json`, the description of a token store.
 
-The same folder contains `vocab.txt` and four little-endian arrays without headers.
+The same folder contains `vocab.txt`, four little-endian arrays without headers, and `SHA256SUMS`.
 """
 
 import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
-from typing import Self, TypedDict, get_origin, is_typeddict
+from typing import Self
 
 import numpy as np
 
+from keras_bert_d2l.files import CHECKSUMS, read_checksums, read_json_object, sha256_of
 from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 
-VERSION = 3
+VERSION = 4
 MANIFEST = "manifest.json"
 TOKENS = "tokens.bin"
 SENTENCES = "sentence_offsets.bin"
@@ -24,15 +24,6 @@ VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
 HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
-
-
-class Shard(TypedDict):
-    """Sizes of one part of the store, and the SHA-256 of this part of each file."""
-
-    num_documents: int
-    num_sentences: int
-    num_tokens: int
-    sha256: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +50,6 @@ class Manifest(Origin):
     num_sentences: int
     num_tokens: int
     num_duplicates: int  # number of skipped documents
-    shards: list[Shard]
 
     @classmethod
     def read(cls, directory: pathlib.Path) -> Self:
@@ -70,25 +60,18 @@ class Manifest(Origin):
         """
         path = directory / MANIFEST
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json_object(path)
         except ValueError as error:
-            raise damaged(path, f"it is not JSON ({error})") from error
-        version = content.get("version") if isinstance(content, dict) else None
-        if type(version) is int and version != VERSION:
+            raise damaged(path, "it is not a JSON object") from error
+        version = content.get("version", VERSION)
+        if version != VERSION:
             raise ValueError(
                 f"The token store {directory} has version {version}, but this package reads and "
                 f"writes version {VERSION}. Delete the folder to have it rebuilt from the text."
             )
-        _check_types(path, content, {field.name: field.type for field in dataclasses.fields(cls)})
-        for shard in content["shards"]:
-            _check_types(path, shard, Shard.__annotations__)
-            if shard["sha256"].keys() != set(FILES):
-                raise damaged(path, f"a shard's sha256 is {shard['sha256']}")
-        manifest = cls(**content)
-        for name in ("num_documents", "num_sentences", "num_tokens"):
-            if getattr(manifest, name) != sum(shard[name] for shard in manifest.shards):
-                raise damaged(path, f"its {name} is not the sum over the shards")
-        return manifest
+        if sha256_of(path) != read_checksums(directory).get(MANIFEST):
+            raise damaged(path, f"it does not match {CHECKSUMS}")
+        return cls(**content)
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
         """Return the dtype and the number of values of each file."""
@@ -98,14 +81,6 @@ class Manifest(Origin):
             DOCUMENTS: (np.dtype("<i8"), self.num_documents + 1),
             HASHES: (np.dtype("<u8"), self.num_documents * HASH_BYTES // 8),
         }
-
-
-def _check_types(path: pathlib.Path, content: object, types: Mapping[str, object]) -> None:
-    if not isinstance(content, dict) or content.keys() != types.keys():
-        raise damaged(path, f"it must contain exactly the keys {', '.join(types)}")
-    for key, kind in types.items():
-        if type(content[key]) is not (dict if is_typeddict(kind) else get_origin(kind) or kind):
-            raise damaged(path, f"its {key} is {content[key]!r}")
 
 
 def to_json(content: object) -> str:

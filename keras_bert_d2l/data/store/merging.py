@@ -1,7 +1,6 @@
 """Merge the shards of a corpus into the files of a token store, with or without duplicates."""
 
-import contextlib
-import hashlib
+import itertools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_bert_d2l.data.store import manifest, shards
-from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin, Shard
-from keras_bert_d2l.data.store.shards import bytes_of, put
+from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin
+from keras_bert_d2l.data.store.shards import open_files, put
 
 _DOCUMENTS_AT_ONCE = 1 << 10  # documents in memory, each of at most about 100,000 tokens
 _HASHES_AT_ONCE = 1 << 22  # hashes in memory during deduplication; 200 MB with sort order
@@ -33,31 +32,18 @@ def merge(
     dtype = manifest.token_dtype(origin.vocab_size)
     total = np.zeros(3, np.int64)  # documents, sentences, tokens
     num_read = 0
-    entries: list[Shard] = []
-    with contextlib.ExitStack() as stack:
-        files = {name: _Output(stack, directory / name) for name in manifest.FILES}
-        for name in (manifest.SENTENCES, manifest.DOCUMENTS):
-            put(files[name].file, np.zeros(1, "<i8"))
-        for folder in folders:
-            before = total.copy()
-            for block in _blocks(folder, dtype):
-                read = len(block.hashes)
-                block = block.only(keep[num_read : num_read + read])
-                num_read += read
-                files[manifest.TOKENS].put(block.tokens)
-                files[manifest.SENTENCES].put(total[2] + np.cumsum(block.sentences, dtype="<i8"))
-                files[manifest.DOCUMENTS].put(total[1] + np.cumsum(block.documents, dtype="<i8"))
-                files[manifest.HASHES].put(block.hashes)
-                total += [len(block.documents), len(block.sentences), len(block.tokens)]
-            added = (total - before).tolist()
-            entries.append(
-                Shard(
-                    num_documents=added[0],
-                    num_sentences=added[1],
-                    num_tokens=added[2],
-                    sha256={name: file.checksum() for name, file in files.items()},
-                )
-            )
+    with open_files(directory, manifest.FILES, "wb") as (tokens, sentences, documents, hashes):
+        for file in (sentences, documents):
+            put(file, np.zeros(1, "<i8"))
+        for block in itertools.chain.from_iterable(_blocks(folder, dtype) for folder in folders):
+            read = len(block.hashes)
+            block = block.only(keep[num_read : num_read + read])
+            num_read += read
+            put(tokens, block.tokens)
+            put(sentences, total[2] + np.cumsum(block.sentences, dtype="<i8"))
+            put(documents, total[1] + np.cumsum(block.documents, dtype="<i8"))
+            put(hashes, block.hashes)
+            total += [len(block.documents), len(block.sentences), len(block.tokens)]
     num_documents, num_sentences, num_tokens = total.tolist()
     return Manifest(
         **vars(origin),
@@ -65,7 +51,6 @@ def merge(
         num_sentences=num_sentences,
         num_tokens=num_tokens,
         num_duplicates=num_read - num_documents,
-        shards=entries,
     )
 
 
@@ -105,22 +90,6 @@ def num_documents(folders: Sequence[pathlib.Path]) -> int:
     return sum((folder / shards.HASHES).stat().st_size for folder in folders) // HASH_BYTES
 
 
-class _Output:
-    """An output file with a checksum of the data written since the last checksum."""
-
-    def __init__(self, stack: contextlib.ExitStack, path: pathlib.Path) -> None:
-        self.file = stack.enter_context(open(path, "wb"))  # noqa: SIM115
-        self._hash = hashlib.sha256()
-
-    def put(self, array: np.ndarray) -> None:
-        put(self.file, array)
-        self._hash.update(bytes_of(array))
-
-    def checksum(self) -> str:
-        checksum, self._hash = self._hash.hexdigest(), hashlib.sha256()
-        return checksum
-
-
 class _Block(NamedTuple):
     """Some documents of a shard: tokens, tokens per sentence, sentences per document, hashes."""
 
@@ -143,13 +112,8 @@ class _Block(NamedTuple):
 
 
 def _blocks(folder: pathlib.Path, dtype: np.dtype) -> Iterator[_Block]:
-    with shards.open_files(folder, "rb") as files:
-        tokens_file, sentences_file, documents_file, hashes_file = files
-        while True:
-            documents = np.fromfile(documents_file, shards.LENGTH, _DOCUMENTS_AT_ONCE)
-            if not len(documents):
-                return
-            sentences = np.fromfile(sentences_file, shards.LENGTH, documents.sum())
-            tokens = np.fromfile(tokens_file, dtype, sentences.sum(dtype=np.int64))
-            hashes = np.fromfile(hashes_file, f"V{HASH_BYTES}", len(documents))
-            yield _Block(tokens, sentences, documents, hashes)
+    with open_files(folder, shards.FILES, "rb") as (tokens, sentences, documents, hashes):
+        while len(sizes := np.fromfile(documents, shards.LENGTH, _DOCUMENTS_AT_ONCE)):
+            lengths = np.fromfile(sentences, shards.LENGTH, sizes.sum())
+            ids = np.fromfile(tokens, dtype, lengths.sum(dtype=np.int64))
+            yield _Block(ids, lengths, sizes, np.fromfile(hashes, f"V{HASH_BYTES}", len(sizes)))

@@ -6,15 +6,14 @@ store contains offsets.
 
 import contextlib
 import hashlib
-import json
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
 
-from keras_bert_d2l.data.store.manifest import HASH_BYTES, to_json, token_dtype
-from keras_bert_d2l.files import replacing_folder
+from keras_bert_d2l.data.store.manifest import HASH_BYTES, token_dtype
+from keras_bert_d2l.files import replacing_folder, verify_checksums
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
@@ -24,7 +23,6 @@ TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
     "document_hashes.bin",
 )
 LENGTH = np.dtype("<i4")
-_COUNTS = "shard.json"
 _BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer: fast enough, and small in memory
 
 Document = Sequence[str]
@@ -40,52 +38,42 @@ def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.
     """
     num_tokens = tokens_if_complete(folder)
     if num_tokens is None:
-        with replacing_folder(folder, checksums=False) as temporary:
+        with replacing_folder(folder) as temporary:
             num_tokens = _write(piece, tokenizer, temporary)
-            content = {"num_tokens": num_tokens, "sha256": _checksums(temporary)}
-            (temporary / _COUNTS).write_text(to_json(content), encoding="utf-8")
     return num_tokens
 
 
 @contextlib.contextmanager
-def open_files(folder: pathlib.Path, mode: str) -> Iterator[list[IO[bytes]]]:
-    """Open the four arrays of a shard, in the order of `FILES`."""
+def open_files(folder: pathlib.Path, names: Sequence[str], mode: str) -> Iterator[list[IO[bytes]]]:
+    """Open several files of a folder."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(open(folder / name, mode)) for name in FILES]
+        yield [stack.enter_context(open(folder / name, mode)) for name in names]
 
 
 def put(file: IO[bytes], array: np.ndarray) -> None:
     """Append an array to a file. (`ndarray.tofile` hides the reason if the disk is full.)"""
-    file.write(bytes_of(array))
-
-
-def bytes_of(array: np.ndarray) -> memoryview:
-    """Return the bytes of an array, without a copy if the array is contiguous."""
-    return np.ascontiguousarray(array).view(np.uint8).data
+    file.write(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def tokens_if_complete(folder: pathlib.Path) -> int | None:
     """Return the number of tokens of a shard, or None if it is missing or damaged."""
     try:
-        content = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
-        return content["num_tokens"] if content["sha256"] == _checksums(folder) else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        verify_checksums(folder)
+        return int(np.fromfile(folder / SENTENCES, LENGTH).sum(dtype=np.int64))
+    except (FileNotFoundError, ValueError):
         return None
-
-
-def _checksums(folder: pathlib.Path) -> dict[str, str]:
-    checksums = {}
-    for name in FILES:
-        with open(folder / name, "rb") as file:
-            checksums[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return checksums
 
 
 def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
     """Write the four arrays of a shard, batch by batch, and return the number of tokens."""
     dtype = token_dtype(len(tokenizer.vocab))
     num_tokens = 0
-    with open_files(folder, "wb") as (tokens_file, sentences_file, documents_file, hashes_file):
+    with open_files(folder, FILES, "wb") as (
+        tokens_file,
+        sentences_file,
+        documents_file,
+        hashes_file,
+    ):
         for documents in _batches(piece):
             ids, lengths = _tokenize(tokenizer, [s for document in documents for s in document])
             owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])

@@ -3,7 +3,7 @@
 `tokens.bin` contains the concatenated ids of all sentences, the two offset files contain the start
 offsets of sentences and documents, `document_hashes.bin` identifies each document by its text,
 `vocab.txt` is the vocabulary, and `manifest.json` records how the store was built. The `.bin` files
-are little-endian, without headers.
+are little-endian, without headers. `SHA256SUMS` has the checksums of all of them.
 
 S: sentences, N: documents.
 """
@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 
 from keras_bert_d2l.data.store import manifest
-from keras_bert_d2l.data.store.manifest import Manifest, Origin, Shard, damaged, to_json
-from keras_bert_d2l.data.store.shards import bytes_of
+from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
+from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
@@ -74,8 +74,9 @@ class TokenStore:
         self.tokenizer_options = content.tokenizer
         self.corpus_fingerprint = content.corpus_fingerprint
         self._manifest = content
-        shards = [content.vocab_fingerprint, *(shard["sha256"] for shard in content.shards)]
-        self.fingerprint = hashlib.sha256(to_json(shards).encode()).hexdigest()
+        checksums = read_checksums(directory)
+        identity = [content.vocab_fingerprint, *(checksums[name] for name in manifest.FILES)]
+        self.fingerprint = hashlib.sha256(to_json(identity).encode()).hexdigest()
         self._arrays = {
             name: np.memmap(directory / name, dtype, mode="r", shape=(count,))
             for name, (dtype, count) in content.arrays().items()
@@ -104,15 +105,16 @@ class TokenStore:
                 "directory)`."
             )
         content = Manifest.read(directory)
-        for name, (dtype, count) in content.arrays().items():
+        for name in {*manifest.FILES, manifest.VOCAB} - read_checksums(directory).keys():
+            raise damaged(directory / CHECKSUMS, f"it does not list {name}")
+        sizes = {name: dtype.itemsize * count for name, (dtype, count) in content.arrays().items()}
+        for name in (*manifest.FILES, manifest.VOCAB):
             path = directory / name
             if not path.exists():
                 raise damaged(path, "it is missing")
             size = path.stat().st_size
-            if size != count * dtype.itemsize:
-                raise damaged(path, f"it has {size:,} bytes, not {count * dtype.itemsize:,}")
-        if not (directory / manifest.VOCAB).exists():
-            raise damaged(directory / manifest.VOCAB, "it is missing")
+            if size != sizes.get(name, size):
+                raise damaged(path, f"it has {size:,} bytes, not {sizes[name]:,}")
         return cls(directory, content)
 
     @staticmethod
@@ -140,30 +142,13 @@ class TokenStore:
         return vocab
 
     def verify(self) -> None:
-        """Read the complete store and compare it with the SHA-256 of each shard.
+        """Read the complete store and compare it with its `SHA256SUMS`.
 
         Raises:
-            ValueError: A file has changed. The message names the shard and its documents.
+            ValueError: A file has changed; the message names it.
         """
-        self._vocab()
-        places = dict.fromkeys(manifest.FILES, 0)  # the next value to check in each file
-        for name in (manifest.SENTENCES, manifest.DOCUMENTS):
-            if self._arrays[name][0] != 0:
-                raise damaged(self.directory / name, "it does not start with 0")
-            places[name] = 1
-        first = 0
-        for number, shard in enumerate(self._manifest.shards):
-            last = first + shard["num_documents"]
-            for name, count in _sizes(shard).items():
-                values = self._arrays[name][places[name] : places[name] + count]
-                if hashlib.sha256(bytes_of(values)).hexdigest() != shard["sha256"][name]:
-                    raise damaged(
-                        self.directory / name,
-                        f"the SHA-256 of shard {number} (documents {first:,} to {last:,}) is not "
-                        "the one recorded when it was written",
-                    )
-                places[name] += count
-            first = last
+        for path in changed_files(self.directory):
+            raise damaged(path, f"it does not match {CHECKSUMS}")
 
     @property
     def description(self) -> str:
@@ -223,16 +208,6 @@ class TokenStore:
                 f"deduplicate={self._manifest.deduplicate}. Received: "
                 f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
             )
-
-
-def _sizes(shard: Shard) -> dict[str, int]:
-    """Return the number of values that a shard has in each file."""
-    return {
-        manifest.TOKENS: shard["num_tokens"],
-        manifest.SENTENCES: shard["num_sentences"],
-        manifest.DOCUMENTS: shard["num_documents"],
-        manifest.HASHES: shard["num_documents"] * manifest.HASH_BYTES // 8,
-    }
 
 
 def _listed(options: TokenizerOptions) -> str:

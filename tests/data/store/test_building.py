@@ -267,7 +267,7 @@ def test_finished_shards_survive_a_full_disk(
     def put_if_there_is_room(file, array):
         if next(room, None) is None:
             raise OSError(errno.ENOSPC, "No space left on device")
-        file.write(shards.bytes_of(array))
+        file.write(array.tobytes())
 
     corpus = Pieces()
     with monkeypatch.context() as patch:

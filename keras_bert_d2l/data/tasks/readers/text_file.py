@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+from keras_bert_d2l.files import sha256_of
 from keras_bert_d2l.text.corpus.reading import bare_suffix, read_text
 
 
@@ -46,17 +47,12 @@ def read_file(path: pathlib.Path) -> TextFile:
         FileNotFoundError: The file does not exist.
         ValueError: The file is not UTF-8, is binary, or is damaged.
     """
-    return TextFile(path, "".join(read_text(path)), _sha256(path))
+    return TextFile(path, "".join(read_text(path)), sha256_of(path))
 
 
 def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
     """Return one checksum for the names and the contents of files in a folder."""
     checksum = hashlib.sha256()
     for path in paths:
-        checksum.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
+        checksum.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
     return checksum.hexdigest()
-
-
-def _sha256(path: pathlib.Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
