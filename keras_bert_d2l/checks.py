@@ -1,6 +1,16 @@
 """Argument checks shared by several subpackages."""
 
+from collections.abc import Sequence
+
 import numpy as np
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise a `ValueError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(map(repr, choices))}. Received: {name}={value!r}."
+        )
 
 
 def check_integer(name: str, value: object, least: int, reason: str = "") -> None:

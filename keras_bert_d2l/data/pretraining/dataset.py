@@ -9,7 +9,7 @@ import os
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
@@ -281,10 +281,7 @@ def _check(
             f"`num_predictions` must be between 1 and max_len={max_len}. Received: "
             f"num_predictions={num_predictions}."
         )
-    if rows not in ROWS:
-        raise ValueError(
-            f"`rows` must be one of {', '.join(map(repr, ROWS))}. Received: rows={rows!r}."
-        )
+    check_choice("rows", rows, ROWS)
     if len(shard) != 2 or not 0 <= shard[0] < shard[1]:
         raise ValueError(
             "`shard` must be (index, count) with an index from 0 to count - 1. Received: "

@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_choice
+
 Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
 Count: TypeAlias = Literal["round", "ceil", "bernoulli"]
 STRATEGIES = get_args(Strategy)
@@ -61,13 +63,8 @@ class Masking:
     exclude: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, names in (("strategy", STRATEGIES), ("count", COUNTS)):
-            value = getattr(self, name)
-            if value not in names:
-                raise ValueError(
-                    f"`{name}` must be one of {', '.join(map(repr, names))}. Received: "
-                    f"{name}={value!r}."
-                )
+        check_choice("strategy", self.strategy, STRATEGIES)
+        check_choice("count", self.count, COUNTS)
         if not 0 < self.rate < 1:
             raise ValueError(f"`rate` must be between 0 and 1. Received: rate={self.rate!r}.")
         shares = np.asarray(self.replace, float)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.pairs import Examples
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -100,8 +101,7 @@ def padding_share(
     Raises:
         ValueError: `rows` is unknown, or there are fewer than `batch_size` examples.
     """
-    if rows not in ROWS:
-        raise ValueError(f"`rows` must be one of {', '.join(map(repr, ROWS))}. Received: {rows!r}.")
+    check_choice("rows", rows, ROWS)
     if len(lengths) < batch_size:
         raise ValueError(
             f"At least {batch_size} examples are needed to fill a batch. Received: {len(lengths)}."

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 Objective: TypeAlias = Literal["nsp", "sop", "none"]
@@ -41,11 +41,7 @@ class ExampleOptions:
     cross_documents: bool = False
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"`objective` must be one of {', '.join(map(repr, OBJECTIVES))}. Received: "
-                f"objective={self.objective!r}."
-            )
+        check_choice("objective", self.objective, OBJECTIVES)
         least = MIN_LEN if self.are_pairs else MIN_LEN - 2
         reason = ": the special tokens and one token of each text"
         check_integer("max_len", self.max_len, least, reason)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias
 
+from keras_bert_d2l.checks import check_choice
+
 TASKS = ("classify", "regress", "tag", "answer")
 
 Label: TypeAlias = str | float | tuple[str, ...]
@@ -46,11 +48,7 @@ class TaskExamples:
     first_dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.task not in self.tasks:
-            raise ValueError(
-                f"`task` must be one of {', '.join(map(repr, self.tasks))} for "
-                f"{type(self).__name__}. Received: task={self.task!r}."
-            )
+        check_choice("task", self.task, self.tasks)
         if not len(self.ids):
             numbered = range(len(getattr(self, self.sequences[0])))
             object.__setattr__(self, "ids", tuple(map(str, numbered)))

@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.tasks.examples import TASKS, TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.questions import question_examples
@@ -80,10 +81,7 @@ def read_examples(
     """
     path = pathlib.Path(path)
     name = os.fspath(path)
-    if task not in TASKS:
-        raise ValueError(
-            f"`task` must be one of {', '.join(map(repr, TASKS))}. Received: task={task!r}."
-        )
+    check_choice("task", task, TASKS)
     if multi_label and (task != "classify" or not separator):
         raise ValueError(
             "`multi_label` needs the task 'classify' and a `separator`. Received: "

@@ -9,6 +9,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
 from keras_bert_d2l.text.corpus.layouts import LAYOUTS
@@ -91,8 +92,7 @@ class Corpus:
                 token store, or if an argument is invalid. Raised while reading if a file is
                 damaged or is not UTF-8, or if the corpus contains no text.
         """
-        if layout not in LAYOUTS:
-            raise ValueError(f"`layout` must be one of {LAYOUTS}. Received: layout={layout!r}.")
+        check_choice("layout", layout, LAYOUTS)
         names = _names(source)
         parts: dict[object, _TextFile | Docstrings] = {}
         for name in names:
