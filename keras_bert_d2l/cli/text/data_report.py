@@ -44,13 +44,14 @@ def data_report(
     from rich.console import Console
     from rich.text import Text
 
-    from keras_bert_d2l.data.report.page import write_page
+    from keras_bert_d2l.data.report.page import report_page
+    from keras_bert_d2l.files import write_text
 
     opened = kb.TokenStore.open(store)
     with stage("Reading the token store"):
         found = kb.data_report(opened, opened.tokenizer(), **examples)
     if out is not None:
-        write_page(found, out)
+        write_text(out, report_page(found))
     console = Console()
     console.print(_table(found))
     for example in found.examples[:_SHOWN]:

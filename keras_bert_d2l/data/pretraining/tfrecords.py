@@ -263,16 +263,12 @@ def _examples(
             columns[_NEXT] = 1 - labels["nsp"][:, None]
         # The empty rows that fill up the last batch have no predictions.
         for row in np.flatnonzero(weights["mlm"].any(axis=1)):
-            yield _example({name: column[row] for name, column in columns.items()})
-
-
-def _example(values: dict[str, np.ndarray]) -> tf.train.Example:
-    example = tf.train.Example()
-    for name, value in values.items():
-        feature = example.features.feature[name]
-        kind = feature.float_list if name == _WEIGHTS else feature.int64_list
-        kind.value.extend(value.tolist())
-    return example
+            example = tf.train.Example()
+            for name, column in columns.items():
+                feature = example.features.feature[name]
+                kind = feature.float_list if name == _WEIGHTS else feature.int64_list
+                kind.value.extend(column[row].tolist())
+            yield example
 
 
 @contextlib.contextmanager

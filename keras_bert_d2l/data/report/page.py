@@ -3,8 +3,6 @@
 import jinja2
 
 from keras_bert_d2l.data.report.report import DataReport, Histogram
-from keras_bert_d2l.files import write_text
-from keras_bert_d2l.types import PathLike
 
 _TEMPLATE = "report.html.jinja"
 
@@ -20,11 +18,6 @@ def report_page(report: DataReport) -> str:
     )
     environment.filters["bars"] = _bars
     return environment.get_template(_TEMPLATE).render(report=report)
-
-
-def write_page(report: DataReport, path: PathLike) -> None:
-    """Write the page to a file atomically."""
-    write_text(path, report_page(report))
 
 
 def _bars(histogram: Histogram) -> list[tuple[str, int, float]]:

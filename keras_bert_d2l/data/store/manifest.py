@@ -70,7 +70,7 @@ class Manifest(Origin):
                 f"writes version {VERSION}. Delete the folder to have it rebuilt from the text."
             )
         if sha256_of(path) != read_checksums(directory).get(MANIFEST):
-            raise damaged(path, f"it does not match {CHECKSUMS}")
+            raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
         return cls(**content)
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:

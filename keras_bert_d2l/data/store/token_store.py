@@ -148,7 +148,7 @@ class TokenStore:
             ValueError: A file has changed; the message names it.
         """
         for path in changed_files(self.directory):
-            raise damaged(path, f"it does not match {CHECKSUMS}")
+            raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
 
     @property
     def description(self) -> str:

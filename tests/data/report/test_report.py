@@ -10,7 +10,7 @@ import pytest
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
 from keras_bert_d2l.data.report import duplicates, report
-from keras_bert_d2l.data.report.page import report_page, write_page
+from keras_bert_d2l.data.report.page import report_page
 from keras_bert_d2l.data.report.report import data_report
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -162,9 +162,8 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_well_formed_and_self_contained(found, tmp_path):
-    write_page(found, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+def test_the_page_is_well_formed_and_self_contained(found):
+    page = report_page(found)
     tags = Tags()
     tags.feed(page)
     assert tags.open == []

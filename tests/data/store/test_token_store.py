@@ -58,7 +58,7 @@ def test_every_flipped_bit_is_detected_with_its_file(built, name):
     for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         opened = TokenStore.open(built.directory)
-        with pytest.raises(ValueError, match=f"{name}: it does not match.*Delete the folder"):
+        with pytest.raises(ValueError, match=f"{name}: its SHA-256.*Delete the folder"):
             opened.verify()
     path.write_bytes(content)
     TokenStore.open(built.directory).verify()
@@ -70,7 +70,7 @@ def test_every_flipped_bit_is_detected_with_its_file(built, name):
 def test_a_changed_manifest_is_rejected(built, change):
     path = built.directory / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match="manifest.json: it does not match.*Delete the folder"):
+    with pytest.raises(ValueError, match="manifest.json: its SHA-256.*Delete the folder"):
         TokenStore.open(built.directory)
 
 

@@ -178,12 +178,10 @@ class _Finder:
         return Columns(text, text_b, label, self._one("id"), flags)
 
     def _texts(self) -> tuple[int, int | None]:
-        task, names = self.options.task, self._plain_names()
-        if task == "tag":
-            return self._needed("text"), None
-        if task == "answer":
+        options, names = self.options, self._plain_names()
+        if options.task == "answer":
             return self._needed("text"), self._needed("text_b")
-        if self.options.text is None and self.options.text_b is None:
+        if options.task != "tag" and options.text is None and options.text_b is None:
             for first, second in _PAIRS:
                 if first in names and second in names:
                     return self._only("text", names, first), self._only("text_b", names, second)

@@ -77,10 +77,9 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
     Raises:
         ValueError: The file does not have the detected format.
     """
-    beginning = file.text[:1024].lstrip()
-    if is_json_name(file) or (file.suffix not in _SEPARATED and beginning.startswith(("{", "[{"))):
+    if is_json(file):
         return _json_table(file)
-    if file.suffix not in _SEPARATED and beginning.startswith(_FASTTEXT):
+    if file.suffix not in _SEPARATED and file.text.lstrip().startswith(_FASTTEXT):
         return _fasttext_table(file)
     if (delimiter := delimiter_of(file)) is not None:
         rows = list(_quoted_rows(file, delimiter))
@@ -99,9 +98,11 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
     return Table(None, rows, first)
 
 
-def is_json_name(file: TextFile) -> bool:
-    """Return whether the name of a file indicates JSON."""
-    return file.suffix in (".json", ".jsonl", ".ndjson")
+def is_json(file: TextFile) -> bool:
+    """Return whether the name of a file, or else its beginning, indicates JSON."""
+    if file.suffix in (*_SEPARATED, ".json", ".jsonl", ".ndjson"):
+        return file.suffix not in _SEPARATED
+    return file.text.lstrip().startswith(("{", "[{"))
 
 
 def json_values(file: TextFile) -> list[tuple[int, object]]:

@@ -5,7 +5,7 @@ import math
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.data.tasks.examples import Label, TextExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
@@ -49,7 +49,7 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
     examples = collect(
         TextExamples,
         ((f"line {row.line:,}", row) for row in table.rows),
-        functools.partial(_example, table, columns, _label_function(table, columns, options)),
+        functools.partial(_example, table, columns, options),
         task=options.task,
         columns=found.named(table),
         source=os.fspath(file.path),
@@ -78,7 +78,7 @@ def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
 
 
 def _example(
-    table: Table, columns: Columns, label: Callable[[Sequence[object]], Label | None], row: Row
+    table: Table, columns: Columns, options: ReadingOptions, row: Row
 ) -> dict[str, object]:
     """Return the fields of one example."""
     cells = row.cells
@@ -101,7 +101,7 @@ def _example(
         "ids": cell_string(cells, columns.id) or str(row.line),
         "texts": text,
         "texts_b": text_b or None,
-        "labels": label(cells),
+        "labels": _label(table, columns, options, cells),
     }
 
 
@@ -113,28 +113,27 @@ def _label_columns(columns: Columns) -> tuple[int, ...]:
     return columns.flags or (() if columns.label is None else (columns.label,))
 
 
-def _label_function(
-    table: Table, columns: Columns, options: ReadingOptions
-) -> Callable[[Sequence[object]], Label | None]:
-    """Return a function that computes the label of a row from its cells."""
-    if columns.flags:
-        return functools.partial(_flagged, {place: table.name(place) for place in columns.flags})
-    place = columns.label
-    if place is None:
-        return lambda cells: None
+def _label(
+    table: Table, columns: Columns, options: ReadingOptions, cells: Sequence[object]
+) -> Label | None:
+    """Return the label of a row; None if the file has no labels."""
+    if columns.flags:  # the label consists of the names of the columns that contain a 1
+        flags = {
+            place: _FLAGS.get(as_string(cells[place]).strip().lower()) for place in columns.flags
+        }
+        if None in flags.values():
+            raise Unusable("a label column contains neither 1 nor 0")
+        return tuple(table.name(place) for place, is_set in flags.items() if is_set)
+    if columns.label is None:
+        return None
+    value = cells[columns.label]
     if options.task == "regress":
-        return lambda cells: _score(cells[place])
+        return _score(value)
+    if isinstance(value, dict):
+        raise Unusable("object instead of a label")
     if options.multi_label:
-        return lambda cells: _names(cells[place], options.separator)
-    return lambda cells: _single_name(cells[place], columns.text_b is not None)
-
-
-def _flagged(names: dict[int, str], cells: Sequence[object]) -> tuple[str, ...]:
-    """Return the names of the columns that contain a 1."""
-    flags = [_FLAGS.get(as_string(cells[place]).strip().lower()) for place in names]
-    if None in flags:
-        raise Unusable("a label column contains neither 1 nor 0")
-    return tuple(name for name, is_set in zip(names.values(), flags, strict=True) if is_set)
+        return _names(value, options.separator)
+    return _single_name(value, columns.text_b is not None)
 
 
 def _score(value: object) -> float:
@@ -153,7 +152,6 @@ def _score(value: object) -> float:
 def _names(value: object, separator: str) -> tuple[str, ...]:
     if value is None:
         raise Unusable("no label")
-    _refuse_object(value)
     items = listed(value)
     names = map(_name, as_string(value).split(separator) if items is None else items)
     return tuple(dict.fromkeys(filter(None, names)))
@@ -162,18 +160,12 @@ def _names(value: object, separator: str) -> tuple[str, ...]:
 def _single_name(value: object, is_pair: bool) -> str:
     if listed(value) is not None:
         raise Unusable("several labels (see --multi-label; `multi_label` in Python)")
-    _refuse_object(value)
     name = _name(value)
     if not name:
         raise Unusable("empty label")
     if is_pair and name == _NO_AGREEMENT:
         raise Unusable(f"label {_NO_AGREEMENT!r} (annotators disagreed)")
     return name
-
-
-def _refuse_object(value: object) -> None:
-    if isinstance(value, dict):
-        raise Unusable("object instead of a label")
 
 
 def _name(value: object) -> str:

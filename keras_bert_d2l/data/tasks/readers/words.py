@@ -18,7 +18,7 @@ from keras_bert_d2l.data.tasks.readers.tables import (
     Row,
     Table,
     delimiter_of,
-    is_json_name,
+    is_json,
     read_table,
 )
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
@@ -55,7 +55,7 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     rows = list(_rows(table, columns))
     while rows and rows[-1].is_end:
         rows.pop()
-    are_words = not _is_json(file) and len(rows) > 1 and all(row.is_word for row in rows)
+    are_words = not is_json(file) and len(rows) > 1 and all(row.is_word for row in rows)
     if table.has_words or are_words:
         rows = _sentences(rows)
         if len(rows) < 2 and not table.has_words:
@@ -89,14 +89,10 @@ def _example(has_labels: bool, row: _Words) -> dict[str, object]:
     return {"ids": name, "words": words, "labels": labels if has_labels else None}
 
 
-def _is_json(file: TextFile) -> bool:
-    return is_json_name(file) or file.text.lstrip().startswith(("{", "[{"))
-
-
 def _read(file: TextFile, options: ReadingOptions) -> Table:
     if is_conllu(file):
         return read_conllu(file)
-    if _is_json(file):
+    if is_json(file):
         return read_table(file, options.is_header)
     if file.suffix == ".csv":
         has_tabs = "\t" in next(filter(str.strip, file.lines()))
