@@ -11,7 +11,7 @@ from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.tables import first_few, part_of
+from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
@@ -22,9 +22,6 @@ _LOOKED_FOR = (
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "
     "(book), and .safetensors or .npz files with the book's or the notebook's weight names"
 )
-
-# The parts of a `BERTModel` that a file may lack, with their user-facing names.
-HEAD_NAMES = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
 
 
 class WeightSummary(NamedTuple):

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Unpack
 
-from keras_bert_d2l.checkpoints.detection import HEAD_NAMES, open_checkpoint, summary
+from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import (
     TaskArguments,
@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     make_task,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
@@ -61,9 +62,9 @@ def load_pretrained(
 
     The format is detected automatically: this package's own, Hugging Face's,
     google-research/bert's, the book's or the notebook's (see docs/checkpoints.md). Other files in
-    the folder are ignored. A head that the files lack is initialized at random and reported. If
-    tensorflow-text is not installed (Windows), a warning is issued and the tokenizer is `None`;
-    the model then works with token ids.
+    the folder are ignored. A head that the files lack is initialized at random, reported, and
+    recorded in `BERTModel.missing_heads`. If tensorflow-text is not installed (Windows), a warning
+    is issued and the tokenizer is `None`; the model then works with token ids.
 
     Args:
         path: The folder of the checkpoint, a single file of weights, or the prefix of a TF1
@@ -94,10 +95,10 @@ def load_pretrained(
     """
     checkpoint = open_checkpoint(path, num_heads)
     tokenizer = _tokenizer(path, checkpoint)
-    model, missing = load_model(checkpoint)
+    model = load_model(checkpoint)
     if isinstance(model, TaskModel):
         model.tokenizer = tokenizer
-    if verbose or any(HEAD_NAMES[part] in heads for part in missing):
+    if verbose or not model.missing_heads.isdisjoint(heads):
         print(summary(path, checkpoint, heads))
     return Pretrained(model, tokenizer, checkpoint.config)
 
@@ -168,13 +169,14 @@ def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
     return ("pooler",) if kind.has_pooler else ()
 
 
-def load_model(checkpoint: Checkpoint) -> tuple[BERTModel | TaskModel, list[str]]:
-    """Build the model of a checkpoint and load its weights; also return the missing parts."""
+def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
+    """Build the model of a checkpoint and load its weights."""
     with without_initialization():
         model: BERTModel | TaskModel = BERTModel.from_bert_config(checkpoint.config)
         if checkpoint.task is not None:
             model = make_task(model, checkpoint.task)
-    return model, load_weights(model, checkpoint.table, checkpoint.arrays)
+    load_weights(model, checkpoint.table, checkpoint.arrays)
+    return model
 
 
 def _tokenizer(path: PathLike, checkpoint: Checkpoint) -> Tokenizer | None:

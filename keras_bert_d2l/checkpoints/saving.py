@@ -36,7 +36,7 @@ def save_pretrained(
     """Save a model and its tokenizer to a folder, completely or not at all.
 
     An existing checkpoint in the folder is replaced in one step. The training state (optimizer,
-    random generators) is not saved.
+    random generators) is not saved, and neither are the random weights of `missing_heads`.
 
     Args:
         model: A `BERTModel`, or a task model, which is saved with its head and its labels.
@@ -105,7 +105,7 @@ def convert_checkpoint(
     _check_format(format)
     _check_replaceable(target)
     checkpoint = open_checkpoint(source, num_heads)
-    model, _ = load_model(checkpoint)
+    model = load_model(checkpoint)
     print(summary(source, checkpoint))
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
     _save(model, target, checkpoint.vocab, checkpoint.tokenizer_options, format)

@@ -187,6 +187,7 @@ def _rebuilt(
     for name, weight in named_weights(new).items():
         value = keras.ops.convert_to_numpy(old_weights[name])
         weight.assign(changes[name](value) if name in changes else value)
+    new.missing_heads = model.missing_heads
     return new
 
 

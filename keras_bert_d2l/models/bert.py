@@ -4,6 +4,7 @@ B batch, T tokens, P predicted positions, E examples in a packed row, D hidden w
 V vocabulary.
 """
 
+from collections.abc import Mapping
 from typing import Self, TypeAlias, Unpack, cast
 
 import keras
@@ -66,6 +67,12 @@ class BERTModel(BatchModel):
         with `cls_positions`, or `None` with `next_sentence=False`. Column 1 of the NSP logits is
         "is next".
         For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`.
+
+    Attributes:
+        missing_heads: Names of the heads, from `"pooler"`, `"mlm"` and `"nsp"`, that the model's
+            checkpoint lacked, so their weights are random. Such heads are neither saved nor
+            exported. Training a head with `fit` or `train_step` removes it from the set; after a
+            training loop of your own, assign the new set.
 
     Raises:
         ValueError: An option is unknown or out of range, or a batch has unknown or missing keys.
@@ -175,6 +182,30 @@ class BERTModel(BatchModel):
         mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
         return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
 
+    @property
+    def usable_heads(self) -> dict[str, keras.layers.Layer]:
+        """The layers of `"pooler"`, `"mlm"` and `"nsp"`, without those in `missing_heads`.
+
+        A next-sentence head above a missing pooler is not usable either.
+        """
+        layers = {"pooler": self.hidden, "mlm": self.mlm, "nsp": self.nsp}
+        lost = self.missing_heads | ({"nsp"} if "pooler" in self.missing_heads else set())
+        return {name: x for name, x in layers.items() if x is not None and name not in lost}
+
+    def compute_loss(
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        y_pred: Tensor = None,
+        sample_weight: Tensor = None,
+        training: bool = True,
+    ) -> Tensor:
+        if training and self.missing_heads:  # in a graph, this runs only while it is traced
+            losses = self.loss if isinstance(self.loss, Mapping) else dict.fromkeys(y_pred, True)
+            trained = {head for head, loss in losses.items() if loss is not None}
+            self.missing_heads -= trained | ({"pooler"} if "nsp" in trained else set())
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
     def _next_sentence(self, encoded_X: Tensor, cls_positions: Tensor | None) -> Tensor | None:
         if self.nsp is None:
             return None
@@ -210,11 +241,16 @@ class BERTModel(BatchModel):
         return {
             **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
             **self.bert_config.to_dict(),
+            "missing_heads": sorted(self.missing_heads),
         }
 
     @classmethod
     def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
-        return cls(**config)
+        config = dict(config)
+        missing = config.pop("missing_heads", ())
+        model = cls(**config)
+        model.missing_heads = frozenset(missing)
+        return model
 
 
 def _named(outputs: Outputs) -> dict[str, Tensor]:

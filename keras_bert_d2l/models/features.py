@@ -34,6 +34,7 @@ class BatchModel(keras.Model):
 
     built: bool  # set by keras.Model
     features: tuple[str, ...]  # inputs of an exported model
+    missing_heads: frozenset[str] = frozenset()  # only a `BERTModel` may lack some
 
     def export(
         self,
@@ -46,7 +47,16 @@ class BatchModel(keras.Model):
         Without an `input_signature`, the inputs are int32 and named as in a batch; Keras would
         make them floats named `args_0`. To export a model that takes strings, use
         `export_saved_model`.
+
+        Raises:
+            ValueError: The checkpoint that the model was loaded from lacked a head.
         """
+        if self.missing_heads:
+            raise ValueError(
+                "`export` includes all heads, but the checkpoint of this model lacked "
+                f"{sorted(self.missing_heads)}, which are random. Use `export_saved_model`, which "
+                "omits them, or train them first."
+            )
         if options.get("input_signature") is None:
             specs = {
                 name: keras.InputSpec(shape=feature_shape(name), dtype="int32", name=name)

@@ -171,8 +171,8 @@ def test_checkpoints_saved_by_transformers_can_be_loaded(tmp_path, batch, name, 
     checkpoint = huggingface.describe(tmp_path)
     assert name in checkpoint.description
     ours = BERTModel.from_bert_config(checkpoint.config)
-    missing = load_weights(ours, checkpoint.table, checkpoint.arrays)
-    assert missing == (["mlm", "nsp"] if name == "BertModel" else [])
+    load_weights(ours, checkpoint.table, checkpoint.arrays)
+    assert sorted(ours.missing_heads) == (["mlm", "nsp"] if name == "BertModel" else [])
     assert len(assert_equal_outputs(ours, theirs, batch)) >= 2
 
 

@@ -106,6 +106,11 @@ def write(
     Raises:
         ValueError: The book's format cannot express the model. The message names the field.
     """
+    if model.missing_heads:
+        raise ValueError(
+            "The book's format requires every head, but the checkpoint of this model lacked "
+            f"{sorted(model.missing_heads)}. Train the missing heads, or choose another format."
+        )
     config = model.bert_config
     kept = {name: getattr(config, name) for name in _FREE}
     check_kept(config, BERTConfig.preset(_PRESET, **kept), "the book")

@@ -15,6 +15,9 @@ from keras_bert_d2l.config import BERTConfig
 BERT_PARTS = ("encoder", "hidden", "mlm", "nsp")
 PARTS = (*BERT_PARTS, "head")
 
+# The parts of a `BERTModel` that a file may lack, with their user-facing names.
+HEAD_NAMES = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
+
 _DENSE, _NORM = ("kernel", "bias"), ("gamma", "beta")
 _BLOCK = {
     **{f"attention/W_{letter}": _DENSE for letter in "qkvo"},

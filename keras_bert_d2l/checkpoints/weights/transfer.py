@@ -11,12 +11,10 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.tables import PARTS, Row, first_few, part_of
+from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, PARTS, Row, first_few, part_of
 from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-
-_REQUIRED = ("encoder", "head")  # a file that lacks one of these belongs to a different model
 
 
 def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
@@ -37,21 +35,16 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
     }
 
 
-def load_weights(
-    model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays
-) -> list[str]:
+def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays) -> None:
     """Load the weights of a file into a model.
 
-    A pretraining head that is completely missing is initialized at random. The encoder and the
-    head of a task are required.
+    A head of a `BERTModel` that is completely missing is initialized at random and recorded in
+    `model.missing_heads`. The encoder and all parts of a task model are required.
 
     Args:
         model: The model.
         table: A row for every weight of the model.
         arrays: The arrays of the file that are weights.
-
-    Returns:
-        The parts of the model, from `PARTS`, that the file lacks.
 
     Raises:
         ValueError: Weights are missing or unused, a shape differs, or a value is not finite.
@@ -59,7 +52,7 @@ def load_weights(
     weights = named_weights(model)
     rows = {row.ours: row for row in table}
     _check_names(weights, rows)
-    missing = _missing_parts(rows, arrays)
+    missing = _missing_parts(model, rows, arrays)
     present = {ours: row for ours, row in rows.items() if part_of(ours) not in missing}
     left_over = arrays.shapes.keys() - {row.theirs for row in rows.values()}
     if left_over:
@@ -82,13 +75,14 @@ def load_weights(
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
         initialize(getattr(model, part))
-    return missing
+    model.missing_heads = frozenset(HEAD_NAMES[part] for part in missing)
 
 
 def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[str, np.ndarray]:
     """Return the weights of a model in float32, with another program's names and layouts.
 
-    LoRA updates are merged into the kernels.
+    LoRA updates are merged into the kernels. Weights of `model.missing_heads` are omitted, because
+    they are random.
 
     Raises:
         ValueError: The table lacks a row for a weight, so the format cannot express the model.
@@ -97,6 +91,8 @@ def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[s
     _check_names(weights, {row.ours: row for row in table})
     lora_layers, stored = _lora_layers(model), {}
     for row in table:
+        if HEAD_NAMES.get(part_of(row.ours)) in model.missing_heads:
+            continue
         weight = weights[row.ours]
         value = keras.ops.convert_to_numpy(weight)
         if id(weight) in lora_layers:
@@ -126,12 +122,14 @@ def _check_names(weights: Mapping[str, keras.Variable], rows: Mapping[str, Row])
         )
 
 
-def _missing_parts(rows: Mapping[str, Row], arrays: NamedArrays) -> list[str]:
-    missing = []
+def _missing_parts(
+    model: BERTModel | TaskModel, rows: Mapping[str, Row], arrays: NamedArrays
+) -> list[str]:
+    may_lack, missing = (HEAD_NAMES if isinstance(model, BERTModel) else ()), []
     for part in PARTS:
         names = [row.theirs for ours, row in rows.items() if part_of(ours) == part]
         absent = [name for name in names if name not in arrays.shapes]
-        if absent and len(absent) == len(names) and part not in _REQUIRED:
+        if absent and len(absent) == len(names) and part in may_lack:
             missing.append(part)
         elif absent:
             raise ValueError(

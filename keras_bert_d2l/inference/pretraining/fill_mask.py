@@ -81,8 +81,9 @@ def fill_mask(
         texts, a list of such lists.
 
     Raises:
-        ValueError: A text has no mask or is longer than the model's `max_len`, the vocabulary does
-            not have the model's size, or `top_k` or `batch_size` is out of range.
+        ValueError: The model's checkpoint lacked the MLM head, a text has no mask or is longer than
+            the model's `max_len`, the vocabulary does not have the model's size, or `top_k` or
+            `batch_size` is out of range.
 
     Example:
 
@@ -95,7 +96,7 @@ def fill_mask(
         print(prediction.token, prediction.score)
     ```
     """
-    check_bert(model)
+    check_bert(model, "mlm")
     check_vocabulary(model, tokenizer)
     check_top_k(top_k, len(tokenizer.vocab))
     check_batch_size(batch_size)

@@ -71,8 +71,8 @@ def pseudo_perplexity(
         such a list.
 
     Raises:
-        ValueError: A text has no token to predict or is longer than the model's `max_len`, or the
-            vocabulary does not have the model's size.
+        ValueError: The model's checkpoint lacked the MLM head, a text has no token to predict or is
+            longer than the model's `max_len`, or the vocabulary does not have the model's size.
 
     Example:
 
@@ -84,7 +84,7 @@ def pseudo_perplexity(
     kb.pseudo_perplexity(model, tokenizer, "the cat sat").perplexity  # about 8: it is untrained
     ```
     """
-    check_bert(model)
+    check_bert(model, "mlm")
     check_vocabulary(model, tokenizer)
     check_batch_size(batch_size)
     if isinstance(texts, str):

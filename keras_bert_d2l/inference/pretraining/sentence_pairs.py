@@ -47,8 +47,9 @@ def next_sentence_score(
     Returns: the probability that `b` follows `a`, column 1 of the head; for lists, float32 `(B,)`.
 
     Raises:
-        ValueError: The model has no next-sentence head, a pair is longer than the model's
-            `max_len`, the lists differ in length, or the vocabulary does not have the model's size.
+        ValueError: The model or its checkpoint has no next-sentence head, a pair is longer than the
+            model's `max_len`, the lists differ in length, or the vocabulary does not have the
+            model's size.
 
     Example:
 
@@ -60,13 +61,8 @@ def next_sentence_score(
     kb.next_sentence_score(model, tokenizer, "it rained", "she slept")
     ```
     """
-    check_bert(model)
+    check_bert(model, "nsp")
     check_vocabulary(model, tokenizer)
-    if model.nsp is None:
-        raise ValueError(
-            "`next_sentence_score` needs a model with a next-sentence head. Received: a model with "
-            "next_sentence=False."
-        )
     if isinstance(a, str) != isinstance(b, str):
         raise ValueError("`a` and `b` must both be texts, or both be lists of texts.")
     if isinstance(a, str) or isinstance(b, str):

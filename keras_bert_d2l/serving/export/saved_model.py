@@ -60,9 +60,10 @@ def export_saved_model(
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits.
 
-    Signatures that take strings also return `truncated`, a mask of the texts that were too long.
-    Without a tokenizer, `tokens` is the only signature, and `serving_default` is an alias of it.
-    docs/serving_signatures.md lists the dtypes and shapes.
+    Signatures and outputs of heads that the model's checkpoint lacked (`BERTModel.missing_heads`)
+    are omitted. Signatures that take strings also return `truncated`, a mask of the texts that were
+    too long. Without a tokenizer, `tokens` is the only signature, and `serving_default` is an alias
+    of it. docs/serving_signatures.md lists the dtypes and shapes.
 
     Besides the graph and the weights, the folder contains `model_card.json`, `assets/vocab.txt`
     if there is a tokenizer, and warm-up requests for the server if tensorflow-serving-api is

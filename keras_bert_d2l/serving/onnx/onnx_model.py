@@ -51,12 +51,12 @@ def export_onnx(
     """Export a model as ONNX, for any ONNX runtime.
 
     The inputs are int32: `tokens` and `segments` `(B, T)`, `valid_lens` `(B,)` and, for a
-    `BERTModel`, `pred_positions` `(B, P)`. B, T and P may differ between calls, and P may be 0.
-    The outputs are float32:
+    `BERTModel` with an MLM head, `pred_positions` `(B, P)`. B, T and P may differ between calls,
+    and P may be 0. The outputs are float32:
 
     - `BERTModel`: `encoded` `(B, T, D)`, `pooled` `(B, D)`, `mlm_logits` `(B, P, V)` and
-      `nsp_logits` `(B, 2)`, whose column 1 means "is next". The outputs of missing heads are
-      omitted;
+      `nsp_logits` `(B, 2)`, whose column 1 means "is next". The outputs of missing heads
+      (`BERTModel.missing_heads`) are omitted;
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`;
     - `TokenClassifier`: `logits` `(B, T, C)`;
     - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
@@ -157,7 +157,8 @@ def _refuse_existing(folder: pathlib.Path) -> None:
 def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
     """Return the graph of a model, its input shapes and its output shapes."""
     shapes: _Shapes = {"valid_lens": ("batch",), "pred_positions": ("batch", "predictions")}
-    features = FEATURES if isinstance(model, BERTModel) else TASK_FEATURES
+    has_mlm = isinstance(model, BERTModel) and "mlm" in model.usable_heads
+    features = FEATURES if has_mlm else TASK_FEATURES
     inputs = {name: shapes.get(name, ("batch", "length")) for name in features}
     graph, names = Graph(), dict(zip(inputs, inputs, strict=True))
     encoded = encode(graph, model.encoder, names)
@@ -185,13 +186,15 @@ def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Sha
     outputs: _Shapes = {"encoded": ("batch", "length", config.num_hiddens)}
     graph.add("Identity", encoded, output="encoded")
     cls = first_token(graph, encoded)
-    if model.hidden is not None:
-        cls = graph.add("Identity", dense(graph, model.hidden, cls, "hidden"), output="pooled")
+    heads = model.usable_heads
+    if "pooler" in heads:
+        cls = graph.add("Identity", dense(graph, heads["pooler"], cls, "hidden"), output="pooled")
         outputs["pooled"] = ("batch", config.num_hiddens)
-    predict_masked(graph, model.mlm, encoded, "pred_positions", "mlm_logits")
-    outputs["mlm_logits"] = ("batch", "predictions", config.vocab_size)
-    if model.nsp is not None:
-        logits = dense(graph, model.nsp.dense, cls, "nsp/dense")
+    if "mlm" in heads:
+        predict_masked(graph, heads["mlm"], encoded, "pred_positions", "mlm_logits")
+        outputs["mlm_logits"] = ("batch", "predictions", config.vocab_size)
+    if "nsp" in heads:
+        logits = dense(graph, heads["nsp"].dense, cls, "nsp/dense")
         graph.add("Identity", logits, output="nsp_logits")
         outputs["nsp_logits"] = ("batch", 2)
     return outputs

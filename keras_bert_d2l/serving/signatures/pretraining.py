@@ -39,6 +39,8 @@ class TokenSignatures:
 
     def signatures(self) -> dict[str, Signature]:
         """Return the signatures by name."""
+        if "mlm" not in self.model.usable_heads:
+            return {"tokens": Signature(self.tokens, BATCH, EXAMPLE_BATCH)}
         example = (*EXAMPLE_BATCH, np.zeros((1, 1), np.int32))
         return {"tokens": Signature(self.tokens, (*BATCH, PRED_POSITIONS), example)}
 
@@ -47,7 +49,7 @@ class TokenSignatures:
         tokens: tf.Tensor,
         segments: tf.Tensor,
         valid_lens: tf.Tensor,
-        pred_positions: tf.Tensor,
+        pred_positions: tf.Tensor | None = None,
     ) -> Answer:
         """Run the complete model.
 
@@ -55,35 +57,33 @@ class TokenSignatures:
             tokens: Token ids with special tokens and padding, int32 `(B, T)`.
             segments: Segment ids, int32 `(B, T)`.
             valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
-            pred_positions: Positions to predict, int32 `(B, P)`. P may be 0.
+            pred_positions: Positions to predict, int32 `(B, P)`. P may be 0. `None` for a model
+                without an MLM head.
 
         Returns: `encoded` `(B, T, D)`, `pooled` `(B, D)`, `mlm_logits` `(B, P, V)` and
             `nsp_logits` `(B, 2)`, whose column 1 means "is next", all float32. The outputs of
             missing heads are omitted.
         """
-        are_positions = (0 <= pred_positions) & (pred_positions < tf.shape(tokens)[1])
-        checks = [
-            *self.encode.check(tokens),
-            *require(are_positions, "`pred_positions` must be positions in `tokens`."),
-        ]
+        checks = self.encode.check(tokens)
+        if pred_positions is not None:
+            are_positions = (0 <= pred_positions) & (pred_positions < tf.shape(tokens)[1])
+            message = "`pred_positions` must be positions in `tokens`."
+            checks = [*checks, *require(are_positions, message)]
         with tf.control_dependencies(checks):
             encoded = self.encode(tokens, segments, valid_lens)
         pooled, nsp_logits = self.heads(encoded)
-        outputs = {
-            "encoded": encoded,
-            "pooled": pooled,
-            "mlm_logits": self.model.mlm(encoded, pred_positions),
-            "nsp_logits": nsp_logits,
-        }
+        outputs = {"encoded": encoded, "pooled": pooled, "nsp_logits": nsp_logits}
+        if pred_positions is not None:
+            outputs["mlm_logits"] = self.model.mlm(encoded, pred_positions)
         return _float32(outputs)
 
     def heads(self, encoded: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
         """Return the pooled `[CLS]` `(B, D)` and NSP logits `(B, 2)`; `None` for a missing head."""
-        cls = encoded[:, 0]
-        pooled = None if self.model.hidden is None else self.model.hidden(cls)
-        if self.model.nsp is None:
+        cls, heads = encoded[:, 0], self.model.usable_heads
+        pooled = heads["pooler"](cls) if "pooler" in heads else None
+        if "nsp" not in heads:
             return pooled, None
-        return pooled, self.model.nsp(cls if pooled is None else pooled)
+        return pooled, heads["nsp"](cls if pooled is None else pooled)
 
 
 class TextSignatures:
@@ -116,10 +116,11 @@ class TextSignatures:
         found = {
             "serving_default": text_signature(describe, (TEXT,), mask),
             "embed": text_signature(self.embed, (TEXT,), mask),
-            "fill_mask": text_signature(self.fill_mask, (TEXT,), mask),
             "tf_example": tf_example_signature(describe, (TEXT,), mask),
         }
-        if self.model.nsp is not None:
+        if "mlm" in self.model.usable_heads:
+            found["fill_mask"] = text_signature(self.fill_mask, (TEXT,), mask)
+        if "nsp" in self.model.usable_heads:
             found["nsp"] = text_signature(self.nsp, (TEXT, TEXT_B), mask)
         return found
 

@@ -67,7 +67,8 @@ def random_model(config=CONFIG):
 def loaded(path, num_heads=None):
     checkpoint = book.describe(path, num_heads)
     model = BERTModel.from_bert_config(checkpoint.config)
-    assert load_weights(model, checkpoint.table, checkpoint.arrays) == []
+    load_weights(model, checkpoint.table, checkpoint.arrays)
+    assert sorted(model.missing_heads) == []
     return model
 
 
@@ -318,7 +319,8 @@ def test_a_missing_head_is_reported(folder):
     names = ("nsp.output.weight", "nsp.output.bias")
     checkpoint = book.describe(rewritten(folder, **dict.fromkeys(names)))
     model = BERTModel.from_bert_config(checkpoint.config)
-    assert load_weights(model, checkpoint.table, checkpoint.arrays) == ["nsp"]
+    load_weights(model, checkpoint.table, checkpoint.arrays)
+    assert sorted(model.missing_heads) == ["nsp"]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def read(folder):
     """Return the model of a folder and the parts missing from the folder."""
     checkpoint = huggingface.describe(folder)
     model = BERTModel.from_bert_config(checkpoint.config)
-    return model, load_weights(model, checkpoint.table, checkpoint.arrays)
+    load_weights(model, checkpoint.table, checkpoint.arrays)
+    return model, sorted(model.missing_heads)
 
 
 def values(model):

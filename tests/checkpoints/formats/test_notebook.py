@@ -97,7 +97,8 @@ def loaded(path, num_heads=None):
     assert notebook.recognizes(path)
     checkpoint = notebook.describe(path, num_heads)
     model = BERTModel.from_bert_config(checkpoint.config)
-    return model, load_weights(model, checkpoint.table, checkpoint.arrays)
+    load_weights(model, checkpoint.table, checkpoint.arrays)
+    return model, sorted(model.missing_heads)
 
 
 # The notebook

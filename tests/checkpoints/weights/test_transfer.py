@@ -58,7 +58,8 @@ def load(model, table, arrays):
         dtypes={name: array.dtype.name for name, array in arrays.items()},
         read=lambda name: arrays[name].astype("float32"),
     )
-    return load_weights(model, table, file)
+    load_weights(model, table, file)
+    return sorted(model.missing_heads)
 
 
 def test_weight_names_do_not_depend_on_the_name_or_scope_of_the_model(model):
@@ -144,7 +145,7 @@ def test_missing_heads_start_as_in_a_new_model(initializer, table, arrays):
     kept = {name: array for name, array in arrays.items() if name.startswith("ENCODER")}
     with without_initialization():
         model = BERTModel.from_bert_config(config)
-    assert load(model, table, kept) == ["hidden", "mlm", "nsp"]
+    assert load(model, table, kept) == ["mlm", "nsp", "pooler"]
     weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
     bounds = {  # Glorot's bound, and two standard deviations of 0.02
         "hidden/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,

@@ -110,7 +110,6 @@ def config_to_dict(config: BERTConfig) -> ConfigDict:
         config, _from_fields(fields), "Hugging Face", ignored=("pooler", "next_sentence")
     )
     return {
-        "architectures": [ARCHITECTURES[True, config.next_sentence]],
         "model_type": "bert",
         **fields,
         "initializer_range": 0.02,

@@ -2,8 +2,8 @@
 
 Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
 `BertForPreTraining`, and the architectures with a task head. A task model is written as the
-corresponding architecture. A `BERTModel` is written as a `BertForPreTraining`, or as a
-`BertForMaskedLM` if it has neither a pooler nor a next-sentence head.
+corresponding architecture. A `BERTModel` is written as the architecture with the same
+heads, without those that its checkpoint lacked.
 
 Source: github.com/huggingface/transformers, `models/bert`.
 """
@@ -135,13 +135,15 @@ def write(
     config, task = model.bert_config, task_fields(model)
     if task is None:
         fields = config_to_dict(config)
+        has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads
+        fields["architectures"] = [ARCHITECTURES[has_mlm, has_nsp]]
     else:  # a task model has no pretraining heads, so their options do not matter
         config = dataclasses.replace(
             config, pooler=True, next_sentence=True, mlm_head="mlp", tie_embeddings=True
         )
         fields = config_to_dict(config) | config_fields(task)
     weights = stored_weights(model, table(config, task))
-    if not config.tie_embeddings:  # transformers expects the bias of an untied head twice
+    if DECODER_BIAS in weights:  # transformers expects the bias of an untied head twice
         weights[MLM_BIAS] = weights[DECODER_BIAS]
     if vocab is not None:
         fields["pad_token_id"] = vocab.pad_id
