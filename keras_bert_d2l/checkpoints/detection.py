@@ -12,6 +12,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, first_few, part_of
+from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
@@ -52,13 +53,14 @@ class WeightSummary(NamedTuple):
 
 
 def inspect_checkpoint(
-    path: PathLike, *, num_heads: int | None = None
+    path: PathLike, *, num_heads: int | None = None, verify: bool = True
 ) -> tuple[str, Iterator[WeightSummary]]:
     """Summarize a checkpoint and list its weights, even if it would not load.
 
     Args:
         path: The checkpoint, as for `load_pretrained`.
         num_heads: Number of attention heads, as for `load_pretrained`.
+        verify: Whether to compare the files with `SHA256SUMS`, as for `load_pretrained`.
 
     Returns:
         The one-line summary that `load_pretrained` prints, and an iterator over the weights in
@@ -81,7 +83,7 @@ def inspect_checkpoint(
         print(weight.name, weight.shape, weight.mean)
     ```
     """
-    checkpoint = open_checkpoint(path, num_heads)
+    checkpoint = open_checkpoint(path, num_heads, verify=verify)
     return summary(path, checkpoint), _summaries(checkpoint.arrays)
 
 
@@ -92,18 +94,23 @@ def _summaries(arrays: NamedArrays) -> Iterator[WeightSummary]:
         yield WeightSummary(name, shape, arrays.dtypes[name], mean, std)
 
 
-def open_checkpoint(path: PathLike, num_heads: int | None = None) -> Checkpoint:
+def open_checkpoint(
+    path: PathLike, num_heads: int | None = None, *, verify: bool = True
+) -> Checkpoint:
     """Detect the format of a checkpoint and read everything except its weights.
 
     Args:
         path: The checkpoint, as for `load_pretrained`.
         num_heads: Number of attention heads, as for `load_pretrained`.
+        verify: Whether to compare the files with `SHA256SUMS`, as for `load_pretrained`.
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
         ValueError: A file is damaged, or two files contradict each other or `num_heads`.
     """
     path = pathlib.Path(path)
+    if verify and path.is_dir():
+        verify_checksums(path)
     format = next((format for format in _FORMATS if format.recognizes(path)), None)
     if format is None:
         raise _unknown(path)

@@ -56,6 +56,7 @@ def load_pretrained(
     *,
     num_heads: int | None = None,
     heads: Collection[str] = HEADS,
+    verify: bool = True,
     verbose: bool = True,
 ) -> Pretrained:
     """Load a checkpoint of any known format.
@@ -73,6 +74,8 @@ def load_pretrained(
             record it.
         heads: The heads you intend to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing head is
             reported only if it is listed here.
+        verify: Whether to compare the files with the `SHA256SUMS` of the folder, if it has one.
+            This reads every file an additional time.
         verbose: Whether to print a one-line summary even if no head is missing.
 
     Returns:
@@ -93,7 +96,7 @@ def load_pretrained(
     model, tokenizer, config = kb.load_pretrained("checkpoints/tiny")
     ```
     """
-    checkpoint = open_checkpoint(path, num_heads)
+    checkpoint = open_checkpoint(path, num_heads, verify=verify)
     tokenizer = _tokenizer(path, checkpoint)
     model = load_model(checkpoint)
     if isinstance(model, TaskModel):
@@ -104,7 +107,12 @@ def load_pretrained(
 
 
 def load_task(
-    kind: type[TaskModel], path: PathLike, *, verbose: bool = True, **options: Unpack[TaskArguments]
+    kind: type[TaskModel],
+    path: PathLike,
+    *,
+    verify: bool = True,
+    verbose: bool = True,
+    **options: Unpack[TaskArguments],
 ) -> Pretrained:
     """Load a checkpoint of any known format as a task model.
 
@@ -115,6 +123,7 @@ def load_task(
     Args:
         kind: The class of the task, for example `SequenceClassifier`.
         path: The checkpoint, as for `load_pretrained`.
+        verify: As for `load_pretrained`.
         verbose: As for `load_pretrained`.
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
             checkpoint of the same task, they may be omitted; otherwise they must match it.
@@ -139,7 +148,9 @@ def load_task(
     )
     ```
     """
-    model, tokenizer, config = load_pretrained(path, heads=heads_of(kind), verbose=verbose)
+    model, tokenizer, config = load_pretrained(
+        path, heads=heads_of(kind), verify=verify, verbose=verbose
+    )
     if not isinstance(model, TaskModel):
         create: Callable[..., TaskModel] = kind
         model = create(model, tokenizer=tokenizer, **options)

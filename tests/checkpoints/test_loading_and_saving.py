@@ -109,15 +109,15 @@ def test_weights_are_bitwise_identical_after_conversion_through_all_formats(tmp_
     assert contents(tmp_path / "4") == contents(tmp_path / "0")
 
 
-def test_loading_prints_a_one_line_summary(checkpoint, capsys):
-    load_pretrained(checkpoint)
+def test_loading_prints_a_one_line_summary(editable, capsys):
+    load_pretrained(editable)
     num_weights = BERTModel.from_bert_config(BOOK).count_params()
     assert capsys.readouterr().out == (
-        f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide, 2 attention heads, 8 tokens, "
+        f"{editable}: keras_bert_d2l checkpoint; 1 blocks, 4 wide, 2 attention heads, 8 tokens, "
         f"{num_weights} weights; heads: pooler, mlm, nsp\n"
     )
-    (checkpoint / VOCAB_FILE).unlink()
-    load_pretrained(checkpoint)
+    (editable / VOCAB_FILE).unlink()
+    load_pretrained(editable)
     assert capsys.readouterr().out.endswith("heads: pooler, mlm, nsp; no vocabulary\n")
 
 
@@ -126,9 +126,9 @@ def test_the_summary_can_be_turned_off(checkpoint, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_missing_head_is_always_reported_and_initialized_at_random(checkpoint, capsys):
-    without(checkpoint, "mlm", "nsp")
-    weights = [named_weights(load_pretrained(checkpoint, verbose=False).model) for _ in range(2)]
+def test_a_missing_head_is_always_reported_and_initialized_at_random(editable, capsys):
+    without(editable, "mlm", "nsp")
+    weights = [named_weights(load_pretrained(editable, verbose=False).model) for _ in range(2)]
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2
     assert said[0].endswith("heads: pooler; missing and freshly initialized: mlm, nsp")
@@ -138,18 +138,18 @@ def test_a_missing_head_is_always_reported_and_initialized_at_random(checkpoint,
     np.testing.assert_array_equal(*(one["hidden/kernel"] for one in weights))
 
 
-def test_an_incomplete_encoder_is_rejected(checkpoint):
-    without(checkpoint, "encoder/blk_0/ffn")
+def test_an_incomplete_encoder_is_rejected(editable):
+    without(editable, "encoder/blk_0/ffn")
     with pytest.raises(ValueError, match="lacks weights of the model: encoder/blk_0/ffn/dense1"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_the_random_seed_determines_missing_heads(checkpoint):
-    without(checkpoint, "nsp")
+def test_the_random_seed_determines_missing_heads(editable):
+    without(editable, "nsp")
     kernels = []
     for _ in range(2):
         keras.utils.set_random_seed(3)
-        model = load_pretrained(checkpoint).model
+        model = load_pretrained(editable).model
         kernels.append(np.asarray(model.nsp.dense.kernel))
     np.testing.assert_array_equal(*kernels)
 
@@ -236,24 +236,41 @@ def test_an_unknown_format_is_rejected(checkpoint, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_a_vocabulary_of_the_wrong_size_is_rejected(checkpoint):
+def test_a_vocabulary_of_the_wrong_size_is_rejected(editable):
     model = BERTModel.from_bert_config(BOOK)
     tokenizer = Tokenizer(Vocab([*VOCAB.tokens, "more"]))
     with pytest.raises(ValueError, match="8 tokens that the model was made for.*9 tokens"):
-        save_pretrained(model, checkpoint, tokenizer)
+        save_pretrained(model, editable, tokenizer)
     with pytest.raises(ValueError, match="Received: tokenizer=None"):
         check_vocabulary(model, None)
-    tokenizer.vocab.to_file(checkpoint / VOCAB_FILE)
+    tokenizer.vocab.to_file(editable / VOCAB_FILE)
     with pytest.raises(ValueError, match="checkpoint': the vocabulary has 9 tokens.*vocab_size=8"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_weights_that_are_not_finite_are_rejected(checkpoint):
-    weights = safetensors.numpy.load_file(checkpoint / WEIGHTS_FILE)
+def test_weights_that_are_not_finite_are_rejected(editable):
+    weights = safetensors.numpy.load_file(editable / WEIGHTS_FILE)
     weights["hidden/bias"][1] = np.nan
-    safetensors.numpy.save_file(weights, checkpoint / WEIGHTS_FILE)
+    safetensors.numpy.save_file(weights, editable / WEIGHTS_FILE)
     with pytest.raises(ValueError, match="model.safetensors' contains values.*'hidden/bias'"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_changed_file_is_reported_unless_verification_is_skipped(format, tmp_path, tokenizer):
+    folder = tmp_path / "checkpoint"
+    save_pretrained(model_of(OF_FORMAT[format]), folder, tokenizer, format)
+    expected = load_pretrained(folder).model
+    *_, largest = sorted(folder.iterdir(), key=lambda file: file.stat().st_size)
+    content = largest.read_bytes()
+    largest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for load in (load_pretrained, inspect_checkpoint):
+        with pytest.raises(ValueError, match=f"{largest.name}' has changed.*'SHA256SUMS'"):
+            load(folder)
+    if format != "google":  # TensorFlow compares its own checksums
+        found = load_pretrained(folder, verify=False).model
+        with pytest.raises(AssertionError):
+            assert_same_weights(found, expected)
 
 
 def test_a_path_that_does_not_exist_is_named():
@@ -282,18 +299,18 @@ def test_the_checkpoints_inside_a_run_folder_are_named(checkpoint):
     ("content", "message"),
     [(b'{"format": "ker', "Unterminated string"), (b"\xff{}", "utf-8"), (b"[1]", "Looked for")],
 )
-def test_an_invalid_configuration_file_is_reported(content, message, checkpoint):
-    (checkpoint / CONFIG_FILE).write_bytes(content)
+def test_an_invalid_configuration_file_is_reported(content, message, editable):
+    (editable / CONFIG_FILE).write_bytes(content)
     with pytest.raises(
         FileNotFoundError, match=f"is not a checkpoint of a known format.*{message}"
     ):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_a_missing_configuration_is_reported(checkpoint):
-    (checkpoint / CONFIG_FILE).unlink()
+def test_a_missing_configuration_is_reported(editable):
+    (editable / CONFIG_FILE).unlink()
     with pytest.raises(FileNotFoundError, match="is not a checkpoint of a known format"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
 def test_the_number_of_heads_can_be_passed_if_the_file_does_not_record_it(tmp_path, checkpoint):
@@ -324,11 +341,11 @@ def test_inspection_lists_every_weight_with_mean_and_std(format, tmp_path, token
     assert {one.dtype.lower() for one in weights} <= {"f32", "float32"}
 
 
-def test_inspection_shows_weights_that_would_not_load(checkpoint):
-    weights = safetensors.numpy.load_file(checkpoint / WEIGHTS_FILE)
+def test_inspection_shows_weights_that_would_not_load(editable):
+    weights = safetensors.numpy.load_file(editable / WEIGHTS_FILE)
     weights["hidden/bias"] = np.array([np.nan] * 5, "float16")
-    safetensors.numpy.save_file(weights, checkpoint / WEIGHTS_FILE)
-    _, found = inspect_checkpoint(checkpoint)
+    safetensors.numpy.save_file(weights, editable / WEIGHTS_FILE)
+    _, found = inspect_checkpoint(editable)
     bias = next(one for one in found if one.name == "hidden/bias")
     assert (bias.shape, bias.dtype) == ((5,), "F16")
     assert np.isnan(bias.mean)

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from keras_bert_d2l.files import CHECKSUMS
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 from keras_bert_d2l.training.run_folder import RunFolder, checkpoint_folder
 
@@ -57,6 +58,7 @@ def test_metrics_of_repeated_steps_are_dropped(run):
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "training_state.json"])
 def test_a_truncated_state_is_named_in_the_error(name, run):
+    (run / "last" / CHECKSUMS).unlink()
     path = run / "last" / name
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=rf"{name}.* is damaged: .*`init`"):
@@ -65,6 +67,7 @@ def test_a_truncated_state_is_named_in_the_error(name, run):
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "training_state.json"])
 def test_a_missing_state_is_named_in_the_error(name, run):
+    (run / "last" / CHECKSUMS).unlink()
     (run / "last" / name).unlink()
     with pytest.raises(ValueError, match=rf"{name}.* is damaged"):
         resume(run)
@@ -81,6 +84,7 @@ def test_a_missing_state_is_named_in_the_error(name, run):
     ],
 )
 def test_a_state_with_unexpected_content_is_rejected(change, run):
+    (run / "last" / CHECKSUMS).unlink()
     path = run / "last" / "training_state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=r"training_state\.json.* is damaged"):

@@ -108,13 +108,13 @@ def test_the_configuration_file_contains_the_fields_of_model_and_tokenizer(check
     assert fields == extra | options | BOOK.to_dict()
 
 
-def test_an_older_file_without_newer_tokenizer_options_can_be_loaded(checkpoint):
-    fields = json.loads((checkpoint / CONFIG_FILE).read_text())
+def test_an_older_file_without_newer_tokenizer_options_can_be_loaded(editable):
+    fields = json.loads((editable / CONFIG_FILE).read_text())
     for name in TokenizerOptions.__annotations__:
         if name != "lowercase":
             del fields[name]
-    (checkpoint / CONFIG_FILE).write_text(json.dumps(fields))
-    assert load_pretrained(checkpoint).tokenizer.vocab == VOCAB
+    (editable / CONFIG_FILE).write_text(json.dumps(fields))
+    assert load_pretrained(editable).tokenizer.vocab == VOCAB
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):
@@ -134,39 +134,39 @@ def test_the_tokenizer_options_are_saved_and_loaded(tmp_path):
         assert {name: getattr(loaded, name) for name in options} == options
 
 
-def test_weights_in_half_precision_are_read(checkpoint):
+def test_weights_in_half_precision_are_read(editable):
     def halve(weights):
         weights.update({name: array.astype("float16") for name, array in weights.items()})
 
-    expected = stored_weights(checkpoint)
-    rewrite_weights(checkpoint, halve)
-    for name, weight in named_weights(load_pretrained(checkpoint).model).items():
+    expected = stored_weights(editable)
+    rewrite_weights(editable, halve)
+    for name, weight in named_weights(load_pretrained(editable).model).items():
         np.testing.assert_array_equal(weight, expected[name].astype("float16"))
 
 
-def test_a_vocabulary_without_lowercase_in_the_config_is_rejected(checkpoint):
-    rewrite_config(checkpoint, lowercase=None)
+def test_a_vocabulary_without_lowercase_in_the_config_is_rejected(editable):
+    rewrite_config(editable, lowercase=None)
     with pytest.raises(ValueError, match="`lowercase` is null or missing.*set it to true"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_an_invalid_tokenizer_option_is_reported_with_its_folder(checkpoint):
-    rewrite_config(checkpoint, compat="martian")
+def test_an_invalid_tokenizer_option_is_reported_with_its_folder(editable):
+    rewrite_config(editable, compat="martian")
     with pytest.raises(ValueError, match="checkpoint': `compat` must .*martian"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_a_missing_weights_file_is_named(checkpoint):
-    (checkpoint / WEIGHTS_FILE).unlink()
+def test_a_missing_weights_file_is_named(editable):
+    (editable / WEIGHTS_FILE).unlink()
     with pytest.raises(
         FileNotFoundError, match="checkpoint' is an incomplete.*no 'model.safetensors'"
     ):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(checkpoint):
-    (checkpoint / VOCAB_FILE).unlink()
-    assert load_pretrained(checkpoint).tokenizer is None
+def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(editable):
+    (editable / VOCAB_FILE).unlink()
+    assert load_pretrained(editable).tokenizer is None
 
 
 @pytest.mark.parametrize(
@@ -179,36 +179,36 @@ def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(checkpoint):
         ({"lowercase": "yes"}, "`lowercase` must be true, false or null"),
     ],
 )
-def test_a_wrong_field_of_the_configuration_is_named(changes, message, checkpoint):
-    rewrite_config(checkpoint, **changes)
+def test_a_wrong_field_of_the_configuration_is_named(changes, message, editable):
+    rewrite_config(editable, **changes)
     with pytest.raises(ValueError, match=f"config.json' is not a valid configuration.*{message}"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_weights_must_match_the_configuration(checkpoint):
-    rewrite_config(checkpoint, max_len=17)
+def test_weights_must_match_the_configuration(editable):
+    rewrite_config(editable, max_len=17)
     with pytest.raises(ValueError, match=r"pos_embedding is \(1, 16, 4\) instead of \(1, 17, 4\)"):
-        load_pretrained(checkpoint)
-    rewrite_config(checkpoint, max_len=16, num_blks=2)
+        load_pretrained(editable)
+    rewrite_config(editable, max_len=16, num_blks=2)
     with pytest.raises(ValueError, match="lacks weights of the model: encoder/blk_1"):
-        load_pretrained(checkpoint)
-    rewrite_config(checkpoint, num_blks=1, tie_embeddings=True)
+        load_pretrained(editable)
+    rewrite_config(editable, num_blks=1, tie_embeddings=True)
     with pytest.raises(ValueError, match="lacks weights of the model: mlm/bias"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_weights_file_is_rejected(kept, checkpoint):
-    file = checkpoint / WEIGHTS_FILE
+def test_a_truncated_weights_file_is_rejected(kept, editable):
+    file = editable / WEIGHTS_FILE
     content = file.read_bytes()
     file.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(
         ValueError, match="model.safetensors' is not a complete safetensors file.*again"
     ):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
 
 
-def test_unused_weights_are_named(checkpoint):
-    rewrite_weights(checkpoint, lambda weights: weights.update(extra=np.zeros(3, "float32")))
+def test_unused_weights_are_named(editable):
+    rewrite_weights(editable, lambda weights: weights.update(extra=np.zeros(3, "float32")))
     with pytest.raises(ValueError, match="contains weights.*does not have: extra"):
-        load_pretrained(checkpoint)
+        load_pretrained(editable)
