@@ -14,7 +14,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import check_saved_model
 from keras_bert_d2l.serving.export.model_card import write_model_card
 from keras_bert_d2l.serving.export.warmup import write_warmup
-from keras_bert_d2l.serving.signatures.signature import PREDICT, Signature
+from keras_bert_d2l.serving.signatures.signature import PREDICT, Signature, TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
@@ -118,9 +118,8 @@ def export_saved_model(
     can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
-    signatures = model_signatures(
-        model, tokenizer, pairs=pairs, top_k=top_k, null_threshold=null_threshold
-    )
+    options = TextOptions(pairs, top_k, null_threshold)
+    signatures = model_signatures(model, tokenizer, options)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     with replacing_folder(folder) as temporary:

@@ -14,27 +14,28 @@ from keras_bert_d2l.serving.signatures.signature import (
     TEXT,
     TEXT_B,
     Answer,
+    TextOptions,
 )
-from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
+from keras_bert_d2l.serving.signatures.texts import TextSignatures
+from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _LIKELY = 0.5  # minimum probability of a label in multi-label classification
 
 
-class SequenceSignatures(TaskTextSignatures):
+class SequenceSignatures(TextSignatures):
     """Signatures of a `SequenceClassifier` or a `SequenceRegressor`.
 
     Args:
-        of_tokens: The model and its token-id signature.
+        run: The model.
         tokenizer: The model's tokenizer.
-        pairs: Whether the inputs are pairs of texts.
+        options: With `pairs`, the inputs are pairs of texts.
     """
 
-    def __init__(
-        self, of_tokens: TaskTokenSignatures, tokenizer: Tokenizer, pairs: bool = False
-    ) -> None:
-        super().__init__(of_tokens, tokenizer)
-        self.specs = (TEXT, TEXT_B) if pairs else (TEXT,)
+    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        self.model = run.model
+        self.specs = (TEXT, TEXT_B) if options.pairs else (TEXT,)
         self._labels = np.array(self.model.labels, object)
         if isinstance(self.model, SequenceClassifier):
             self.method = CLASSIFY
@@ -54,7 +55,7 @@ class SequenceSignatures(TaskTextSignatures):
             each `(B,)`.
         """
         batch, truncated = self.batches(*texts)
-        logits = self.run(**batch)
+        logits = self.run(**batch)["logits"]
         labels = tf.tile(tf.constant(self._labels)[tf.newaxis], [tf.shape(logits)[0], 1])
         answer = {"labels": labels, "truncated": truncated}
         if not isinstance(self.model, SequenceClassifier):

@@ -12,9 +12,15 @@ from keras_bert_d2l.inference.tasks.answers import N_BEST
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
 from keras_bert_d2l.serving.signatures.character_spans import Characters
-from keras_bert_d2l.serving.signatures.signature import CONTEXT, QUESTION, Answer
-from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
+from keras_bert_d2l.serving.signatures.signature import (
+    CONTEXT,
+    QUESTION,
+    Answer,
+    TextOptions,
+)
 from keras_bert_d2l.serving.signatures.text_batches import Batch, checked_pairs
+from keras_bert_d2l.serving.signatures.texts import TextSignatures
+from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.windows import sliding_windows
 
@@ -24,7 +30,7 @@ _NEVER = float("-inf")
 _WINDOWS_PER_STEP = 32  # maximum batch size of the model, to limit memory use
 
 
-class AnswererSignatures(TaskTextSignatures):
+class AnswererSignatures(TextSignatures):
     """Signatures of a `QuestionAnswerer`.
 
     The answers match `keras_bert_d2l.answer`: a context of any length is read in windows of at
@@ -32,11 +38,10 @@ class AnswererSignatures(TaskTextSignatures):
     leaves no room for its context is truncated.
 
     Args:
-        of_tokens: The model and its token-id signature.
+        run: The model.
         tokenizer: The model's tokenizer.
-        top_k: Number of answers per question, k.
-        null_threshold: Return the empty string as the best answer if `null_score` is above this.
-            `None`: always return a part of the context.
+        options: `top_k` is the number of answers per question, k. With a `null_threshold`, "no
+            answer" is one of the candidates.
 
     Raises:
         ValueError: `top_k` is below 1, or `null_threshold` is not a finite number.
@@ -44,22 +49,15 @@ class AnswererSignatures(TaskTextSignatures):
 
     specs = (QUESTION, CONTEXT)
 
-    def __init__(
-        self,
-        of_tokens: TaskTokenSignatures,
-        tokenizer: Tokenizer,
-        top_k: int,
-        null_threshold: float | None = None,
-    ) -> None:
-        if top_k < 1:
-            raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k!r}.")
-        if null_threshold is not None:
-            _check_threshold(null_threshold)
-        super().__init__(of_tokens, tokenizer)
-        self._null_threshold = null_threshold
-        self._top_k = top_k
-        self._num_best = max(top_k, N_BEST)
-        self._max_len, self._overlap = self.model.window_sizes
+    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        self._top_k, self._null_threshold = options.top_k, options.null_threshold
+        if self._top_k < 1:
+            raise ValueError(f"`top_k` must be at least 1. Received: top_k={self._top_k!r}.")
+        if self._null_threshold is not None:
+            _check_threshold(self._null_threshold)
+        self._num_best = max(self._top_k, N_BEST)
+        self._max_len, self._overlap = run.model.window_sizes
 
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the answers to questions.
@@ -116,7 +114,7 @@ class AnswererSignatures(TaskTextSignatures):
         windows = sliding_windows(
             (tokens, starts, ends),
             self.batches.pieces(context),
-            vocab=self.batches.vocab,
+            vocab=self.vocab,
             max_len=self._max_len,
             overlap=self._overlap,
         )
@@ -124,31 +122,25 @@ class AnswererSignatures(TaskTextSignatures):
 
     def _logits(self, windows: Batch) -> Answer:
         """Return the logits `start` and `end` `(W, T)`, computed in chunks of windows."""
-        batch = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
         num_windows = tf.shape(windows["rows"])[0]
-        # Run at least one step, because `concat` needs an element. The size of the arrays is
-        # fixed because TensorFlow 2.12 ignores the attribute that lets an array grow.
-        num_steps = tf.maximum((num_windows + _WINDOWS_PER_STEP - 1) // _WINDOWS_PER_STEP, 1)
-        found = {
-            side: tf.TensorArray(
-                tf.float32, num_steps, infer_shape=False, element_shape=(None, None)
-            )
-            for side in ("start", "end")
+        num_steps = tf.maximum(-(-num_windows // _WINDOWS_PER_STEP), 1)
+        size = -(-num_windows // num_steps)  # chunks of equal size; the last window may repeat
+        places = tf.minimum(tf.range(num_steps * size), num_windows - 1)
+
+        def run(places: tf.Tensor) -> Answer:
+            names = ("tokens", "segments", "valid_lens")
+            return self.run(**{name: tf.gather(windows[name], places) for name in names})
+
+        logits = tf.map_fn(
+            run,
+            tf.reshape(places, [num_steps, size]),
+            fn_output_signature=dict.fromkeys(("start", "end"), tf.float32),
+            parallel_iterations=1,
+        )
+        return {
+            side: tf.reshape(x, [num_steps * size, tf.shape(x)[2]])[:num_windows]
+            for side, x in logits.items()
         }
-
-        def is_left(step: tf.Tensor, found: dict[str, tf.TensorArray]) -> tf.Tensor:
-            return step < num_steps
-
-        def read(
-            step: tf.Tensor, found: dict[str, tf.TensorArray]
-        ) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
-            first = step * _WINDOWS_PER_STEP
-            part = {name: x[first : first + _WINDOWS_PER_STEP] for name, x in batch.items()}
-            logits = self.run(**part)
-            return step + 1, {name: x.write(step, logits[name]) for name, x in found.items()}
-
-        _, found = tf.while_loop(is_left, read, (tf.constant(0), found), parallel_iterations=1)
-        return {name: array.concat() for name, array in found.items()}
 
     def _best(
         self, windows: Batch, logits: Answer, num_rows: tf.Tensor, characters: Characters

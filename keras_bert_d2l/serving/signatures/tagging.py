@@ -7,14 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.character_spans import Characters
-from keras_bert_d2l.serving.signatures.signature import Answer
-from keras_bert_d2l.serving.signatures.task_models import TaskTextSignatures, TaskTokenSignatures
+from keras_bert_d2l.serving.signatures.signature import Answer, TextOptions
+from keras_bert_d2l.serving.signatures.texts import TextSignatures
+from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _CONTINUED = "##"
 
 
-class TaggerSignatures(TaskTextSignatures):
+class TaggerSignatures(TextSignatures):
     """Signatures of a `TokenClassifier`.
 
     The outputs match `keras_bert_d2l.tag` if the complete text fits into the model; words after
@@ -22,13 +23,14 @@ class TaggerSignatures(TaskTextSignatures):
     whitespace and around punctuation. The first token of a word determines its label.
 
     Args:
-        of_tokens: The model and its token-id signature.
+        run: The model.
         tokenizer: The model's tokenizer.
+        options: None apply.
     """
 
-    def __init__(self, of_tokens: TaskTokenSignatures, tokenizer: Tokenizer) -> None:
-        super().__init__(of_tokens, tokenizer)
-        self._labels = np.array(self.model.labels, object)
+    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        self._labels = np.array(run.model.labels, object)
         self._is_continued = np.array(
             [one.startswith(_CONTINUED) and one != _CONTINUED for one in tokenizer.vocab.tokens]
         )
@@ -60,7 +62,7 @@ class TaggerSignatures(TaskTextSignatures):
 
         # The start token comes before the tokens of the text.
         places = tf.stack([rows, first.values + 1], axis=1)
-        scores = tf.nn.softmax(tf.gather_nd(self.run(**batch), places))  # (N, C)
+        scores = tf.nn.softmax(tf.gather_nd(self.run(**batch)["logits"], places))  # (N, C)
         ids = tf.argmax(scores, axis=1, output_type=tf.int32)
         columns = {
             "words": characters.spans(rows, starts, ends),

@@ -10,7 +10,9 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
 from keras_bert_d2l.serving.export.model_card import describe_signatures
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
-from keras_bert_d2l.serving.signatures.pretraining import TextSignatures, TokenSignatures
+from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
+from keras_bert_d2l.serving.signatures.signature import TextOptions
+from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
@@ -116,7 +118,8 @@ def test_half_precision_models_return_float32(make_model, tokenizer, tmp_path):
 def test_the_books_special_tokens_are_supported(model):
     words = ("red", "green", "blue", "##ish")
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *words]))
-    signatures = TextSignatures(TokenSignatures(model), tokenizer, TOP_K)
+    options = TextOptions(pairs=False, top_k=TOP_K, null_threshold=None)
+    signatures = PretrainingSignatures(ServedModel(model), tokenizer, options)
     answer = signatures.fill_mask(tf.constant(["red <mask>"]))
     expected = fill_mask(model, tokenizer, "red <mask>", TOP_K)[0]
     tokens = [token.decode() for token in answer["tokens"][0, 0].numpy()]
@@ -143,7 +146,7 @@ def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer, tmp_path):
     signatures = describe_signatures(folder)
     assert set(signatures) == {*STRING_SIGNATURES, "tf_example", "tokens"}
     assert set(signatures["serving_default"]["outputs"]) == {"embedding", "truncated"}
-    assert set(signatures["tokens"]["outputs"]) == {"encoded", "mlm_logits"}
+    assert set(signatures["tokens"]["outputs"]) == {"encoded", "embedding", "mlm_logits"}
 
 
 @pytest.mark.parametrize(

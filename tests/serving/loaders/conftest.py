@@ -143,7 +143,7 @@ def task_requests(model, tokenizer):
         examples = "inputs" if isinstance(model, METHODS) else "examples"
         requests += [
             ("serving_default", inputs),
-            ("embed", {"text": text}),
+            *([("embed", {"text": text})] if isinstance(model, TextEmbedder) else []),
             ("tf_example", {examples: as_examples(**inputs)}),
             ("tokens", {name: x.numpy() for name, x in batch_of(tokenizer, text).items()}),
         ]
@@ -239,10 +239,7 @@ def spans_answer(model, tokenizer, question, context):
 
 def embedding(model, tokenizer, text):
     batch = {name: tensor.numpy() for name, tensor in batch_of(tokenizer, text).items()}
-    truncated = needed(tokenizer, text) > MAX_LEN
-    if isinstance(model, TextEmbedder):
-        return {"embedding": model(batch).numpy(), "truncated": truncated}
-    return {"embedding": means(model.encoder(**batch).numpy(), batch), "truncated": truncated}
+    return {"embedding": model(batch).numpy(), "truncated": needed(tokenizer, text) > MAX_LEN}
 
 
 METHODS = (SequenceClassifier, SequenceRegressor)  # tasks with a TensorFlow Serving method
@@ -310,7 +307,7 @@ def answer(model, tokenizer, signature, inputs):
         encoded, mlm_logits, nsp_logits = (tensor.numpy() for tensor in model(**inputs))
         pooled = model.hidden(encoded[:, 0]).numpy()
         outputs = {"encoded": encoded, "mlm_logits": mlm_logits, "nsp_logits": nsp_logits}
-        return {**outputs, "pooled": pooled}
+        return {**outputs, "pooled": pooled, "embedding": unit_means(encoded, inputs)}
     if signature == "tf_example":
         inputs = strings_of(inputs["examples"], ("text",))
     text, text_b = inputs["text"], inputs.get("text_b")
@@ -321,7 +318,7 @@ def answer(model, tokenizer, signature, inputs):
     encoded, _, nsp_logits = model(**batch)
     encoded = encoded.numpy()
     outputs = {
-        "embedding": means(encoded, batch),
+        "embedding": unit_means(encoded, batch),
         "nsp": softmax(nsp_logits.numpy()),
         "pooled": model.hidden(encoded[:, 0]).numpy(),
     }
@@ -329,9 +326,10 @@ def answer(model, tokenizer, signature, inputs):
     return {"truncated": truncated, **{name: outputs[name] for name in kept}}
 
 
-def means(encoded, batch):
+def unit_means(encoded, batch):
     lengths = batch["valid_lens"]
     rows = [row[:length].mean(axis=0) for row, length in zip(encoded, lengths, strict=True)]
+    rows = [row / np.linalg.norm(row) for row in rows]
     return np.float32(rows).reshape(len(lengths), encoded.shape[2])
 
 

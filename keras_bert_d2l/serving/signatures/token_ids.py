@@ -1,0 +1,111 @@
+"""The signature that takes token ids, and the model that all signatures share.
+
+B: texts in a batch, T: tokens in a row, P: predicted positions, D: hidden width, V: vocabulary
+size, C: labels.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks import TextEmbedder
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.serving.signatures.signature import Answer, Signature, traced_once
+from keras_bert_d2l.text.tokenizer.framing import require
+
+_BATCH = (
+    tf.TensorSpec((None, None), tf.int32, name="tokens"),
+    tf.TensorSpec((None, None), tf.int32, name="segments"),
+    tf.TensorSpec((None,), tf.int32, name="valid_lens"),
+)
+_PRED_POSITIONS = tf.TensorSpec((None, None), tf.int32, name="pred_positions")
+
+
+class ServedModel:
+    """A model without dropout, whose encoder is traced once for all signatures.
+
+    Args:
+        model: The model.
+
+    Call arguments:
+        tokens: Token ids with special tokens and padding, int32 `(B, T)`.
+        segments: Segment ids, int32 `(B, T)`.
+        valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
+        pred_positions: For a `BERTModel` with an MLM head, the positions to predict, int32 `(B, P)`. P may be 0.
+            `None`: no `mlm_logits`.
+
+    Returns: float32 outputs, depending on the model class:
+
+        - `BERTModel`: `encoded` `(B, T, D)`; `embedding` `(B, D)`, that of `TextEmbedder(model)`;
+          `pooled` `(B, D)`; `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column 1
+          means "is next". The outputs of missing heads are omitted;
+        - `SequenceClassifier`: `logits` `(B, C)`;
+        - `SequenceRegressor`: `logits` `(B, C)`, which are its scores;
+        - `TokenClassifier`: `logits` `(B, T, C)`;
+        - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
+        - `TextEmbedder`: `embedding` `(B, D)`.
+    """
+
+    def __init__(self, model: BERTModel | TaskModel) -> None:
+        self.model = model
+        self._task = TextEmbedder(model) if isinstance(model, BERTModel) else model
+        self._encode = traced_once(lambda *batch: model.encoder(*batch, training=False), _BATCH)
+
+    def __call__(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor,
+        valid_lens: tf.Tensor,
+        pred_positions: tf.Tensor | None = None,
+    ) -> Answer:
+        encoded = self._encode(tokens, segments, valid_lens)
+        outputs = self._task.answer(encoded, tokens, valid_lens)
+        if not isinstance(outputs, dict):
+            outputs = {"embedding" if isinstance(self._task, TextEmbedder) else "logits": outputs}
+        if isinstance(self.model, BERTModel):
+            outputs |= _pretraining_outputs(self.model, encoded, pred_positions)
+        return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
+
+    def signatures(self) -> dict[str, Signature]:
+        """Return the signature `tokens`, which checks its inputs and runs the complete model."""
+        has_mlm = isinstance(self.model, BERTModel) and "mlm" in self.model.usable_heads
+        specs = (*_BATCH, _PRED_POSITIONS) if has_mlm else _BATCH
+        example = (
+            *np.zeros((2, 1, 2), np.int32),
+            np.full(1, 2, np.int32),
+            np.zeros((1, 1), np.int32),
+        )
+
+        def run(tokens: tf.Tensor, *others: tf.Tensor) -> Answer:
+            with tf.control_dependencies(self._checks(tokens, *others[2:])):
+                return self(tf.identity(tokens), *others)
+
+        return {"tokens": Signature(run, specs, example[: len(specs)])}
+
+    def _checks(self, tokens: tf.Tensor, *positions: tf.Tensor) -> list[tf.Operation]:
+        """Return assertions. Without them, a GPU returns zeros for invalid ids."""
+        config, length = self.model.bert_config, tf.shape(tokens)[1]
+        are_tokens = (0 <= tokens) & (tokens < config.vocab_size)
+        checks = [
+            *require(
+                length <= config.max_len, f"`tokens` must have at most {config.max_len} columns."
+            ),
+            *require(are_tokens, f"`tokens` must be from 0 to {config.vocab_size - 1}."),
+        ]
+        for places in positions:
+            are_positions = (0 <= places) & (places < length)
+            checks += require(are_positions, "`pred_positions` must be positions in `tokens`.")
+        return checks
+
+
+def _pretraining_outputs(
+    model: BERTModel, encoded: tf.Tensor, pred_positions: tf.Tensor | None
+) -> Answer:
+    outputs, cls, heads = {"encoded": encoded}, encoded[:, 0], model.usable_heads
+    if "pooler" in heads:
+        outputs["pooled"] = cls = heads["pooler"](cls)
+    if pred_positions is not None:
+        outputs["mlm_logits"] = heads["mlm"](encoded, pred_positions)
+    if "nsp" in heads:
+        outputs["nsp_logits"] = heads["nsp"](cls)
+    return outputs
