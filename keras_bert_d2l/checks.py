@@ -1,5 +1,6 @@
 """Argument checks shared by several subpackages."""
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,12 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise ValueError(
             f"`{name}` must be one of {', '.join(map(repr, choices))}. Received: {name}={value!r}."
         )
+
+
+def check_path(name: str, value: object) -> None:
+    """Raise a `ValueError` unless `value` is a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"`{name}` must be a path. Received: {name}={value!r}.")
 
 
 def check_integer(name: str, value: object, least: int, reason: str = "") -> None:

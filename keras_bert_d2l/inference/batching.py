@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.types import Tensor
 
 Outputs: TypeAlias = Any
@@ -18,10 +19,37 @@ _BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the
 _LENGTH_STEP = 8  # JAX recompiles for each length, so keep the number of lengths small
 
 
-def check_batch_size(batch_size: int) -> None:
-    """Raise `ValueError` if `batch_size` is less than 1."""
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size!r}.")
+def text_list(name: str, texts: str | Sequence[str]) -> list[str]:
+    """Return a text, or a list of texts, as a list.
+
+    Raises:
+        ValueError: The argument `name` is something else.
+    """
+    found = [texts] if isinstance(texts, str) else texts
+    if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(x, str) for x in found):
+        raise ValueError(f"`{name}` must be a text or a list of texts. Received: {texts!r:.80}.")
+    return list(found)
+
+
+def text_pairs(
+    names: tuple[str, str], first: str | Sequence[str], second: str | Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the two texts, or lists of texts, of the arguments `names` as lists.
+
+    Raises:
+        ValueError: One is a text and the other a list, or the lists differ in length.
+    """
+    lists = text_list(names[0], first), text_list(names[1], second)
+    shapes = [
+        "one text" if isinstance(given, str) else f"a list of {len(texts)}"
+        for given, texts in zip((first, second), lists, strict=True)
+    ]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"`{names[0]}` and `{names[1]}` must both be texts, or lists of texts of the same "
+            f"length. Received: {shapes[0]} and {shapes[1]}."
+        )
+    return lists
 
 
 def check_lengths(valid_lens: Tensor, texts: Sequence[str], max_len: int) -> None:
@@ -105,7 +133,7 @@ def predict_texts(
     Yields: the outputs for one text: an array or a dictionary of arrays without the dimension B.
         Per-token outputs have the padded length of the batch.
     """
-    check_batch_size(batch_size)
+    check_integer("batch_size", batch_size, 1)
     step = batch_size * _BATCHES_SORTED
     for start in range(0, num_texts, step):
         stop = min(start + step, num_texts)

@@ -333,5 +333,5 @@ def test_functions_that_need_pretraining_heads_reject_task_models():
         lambda: extend_positions(model, 24),
         lambda: add_tokens(model, tokenizer, ["new"]),
     ):
-        with pytest.raises(ValueError, match=r"needs a BERTModel.*a SequenceClassifier"):
+        with pytest.raises(ValueError, match=r"must be a BERTModel.*a SequenceClassifier"):
             use()

@@ -156,7 +156,7 @@ def test_keras_export_is_refused(model, tmp_path):
 
 def test_an_onnx_file_has_no_outputs_of_missing_heads(model, tmp_path):
     graph = onnx.load(kb.export_onnx(model, tmp_path / "onnx")).graph
-    assert [tensor.name for tensor in graph.output] == ["encoded", "pooled"]
+    assert [tensor.name for tensor in graph.output] == ["embedding", "encoded", "pooled"]
     assert [tensor.name for tensor in graph.input] == ["tokens", "segments", "valid_lens"]
 
 
@@ -166,7 +166,7 @@ def test_a_saved_model_has_no_signatures_of_missing_heads(model, tokenizer, tmp_
     signatures = json.loads((version / "model_card.json").read_text())["signatures"]
     assert signatures.keys() == {"serving_default", "embed", "tf_example", "tokens"}
     assert signatures["tokens"]["inputs"].keys() == {"tokens", "segments", "valid_lens"}
-    assert signatures["tokens"]["outputs"].keys() == {"encoded", "pooled"}
+    assert signatures["tokens"]["outputs"].keys() == {"embedding", "encoded", "pooled"}
     outputs = signatures["serving_default"]["outputs"]
     assert outputs.keys() == {"embedding", "pooled", "truncated"}
 

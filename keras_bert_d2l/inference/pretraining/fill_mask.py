@@ -11,7 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
-from keras_bert_d2l.inference.batching import check_batch_size, check_lengths
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.inference.batching import check_lengths, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import Tensor
@@ -99,13 +100,12 @@ def fill_mask(
     check_bert(model, "mlm")
     check_vocabulary(model, tokenizer)
     check_top_k(top_k, len(tokenizer.vocab))
-    check_batch_size(batch_size)
-    if isinstance(texts, str):
-        return fill_mask(model, tokenizer, [texts], top_k)[0]
+    check_integer("batch_size", batch_size, 1)
+    found = text_list("texts", texts)
     answers: list[Predictions] = []
-    for start in range(0, len(texts), batch_size):
-        answers += _fill_batch(model, tokenizer, texts[start : start + batch_size], top_k)
-    return answers
+    for start in range(0, len(found), batch_size):
+        answers += _fill_batch(model, tokenizer, found[start : start + batch_size], top_k)
+    return answers[0] if isinstance(texts, str) else answers
 
 
 def top_predictions(mlm_logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
@@ -123,7 +123,7 @@ def top_predictions(mlm_logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
     """Raise `ValueError` if `top_k` is not between 1 and the vocabulary size."""
-    if not 1 <= top_k <= vocab_size:
+    if not isinstance(top_k, int | np.integer) or not 1 <= top_k <= vocab_size:
         raise ValueError(
             f"`top_k` must be from 1 to the vocabulary size, {vocab_size}. "
             f"Received: top_k={top_k!r}."

@@ -11,12 +11,13 @@ from typing import overload
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.inference.batching import (
-    check_batch_size,
     check_lengths,
     length_batches,
     padded_length,
     predict_batch,
+    text_list,
 )
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -86,25 +87,25 @@ def pseudo_perplexity(
     """
     check_bert(model, "mlm")
     check_vocabulary(model, tokenizer)
-    check_batch_size(batch_size)
-    if isinstance(texts, str):
-        return pseudo_perplexity(model, tokenizer, [texts], batch_size)[0]
-    if not texts:
+    check_integer("batch_size", batch_size, 1)
+    asked = text_list("texts", texts)
+    if not asked:
         return []
-    rows = {name: np.asarray(values) for name, values in tokenizer(texts).items()}
-    check_lengths(rows["valid_lens"], texts, model.bert_config.max_len)
+    rows = {name: np.asarray(values) for name, values in tokenizer(asked).items()}
+    check_lengths(rows["valid_lens"], asked, model.bert_config.max_len)
     vocab = tokenizer.vocab
     not_predicted = (vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
     is_predicted = ~np.isin(rows["tokens"], not_predicted)  # (texts, T)
     counts = is_predicted.sum(axis=1)
     if not counts.all():
-        text = texts[int(counts.argmin())]
+        text = asked[int(counts.argmin())]
         raise ValueError(f"Each text must have a token to predict. Received: {text!r:.80}.")
     sums = _log_probabilities(model, rows, is_predicted, vocab.mask_id, batch_size)
-    return [
+    found = [
         Perplexity(math.exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
     ]
+    return found[0] if isinstance(texts, str) else found
 
 
 def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
-from keras_bert_d2l.inference.batching import check_lengths, predict_texts
+from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import Tensor
@@ -63,26 +63,15 @@ def next_sentence_score(
     """
     check_bert(model, "nsp")
     check_vocabulary(model, tokenizer)
-    if isinstance(a, str) != isinstance(b, str):
-        raise ValueError("`a` and `b` must both be texts, or both be lists of texts.")
-    if isinstance(a, str) or isinstance(b, str):
-        return float(_scores(model, tokenizer, [str(a)], [str(b)], batch_size)[0])
-    if len(a) != len(b):
-        raise ValueError(
-            f"`a` and `b` must have the same length. Received: {len(a)} and {len(b)} texts."
-        )
-    return _scores(model, tokenizer, a, b, batch_size)
+    firsts, seconds = text_pairs(("a", "b"), a, b)
 
-
-def _scores(
-    model: BERTModel, tokenizer: Tokenizer, a: list[str], b: list[str], batch_size: int
-) -> np.ndarray:
     def tokenize(start: int, stop: int) -> dict[str, Tensor]:
-        rows = tokenizer(a[start:stop], b[start:stop])
-        check_lengths(rows["valid_lens"], a[start:stop], model.bert_config.max_len)
+        rows = tokenizer(firsts[start:stop], seconds[start:stop])
+        check_lengths(rows["valid_lens"], firsts[start:stop], model.bert_config.max_len)
         return rows
 
-    logits = np.zeros((len(a), 2), "float32")
-    for number, outputs in enumerate(predict_texts(model, tokenize, len(a), batch_size)):
+    logits = np.zeros((len(firsts), 2), "float32")
+    for number, outputs in enumerate(predict_texts(model, tokenize, len(firsts), batch_size)):
         logits[number] = outputs["nsp"]
-    return ops.convert_to_numpy(ops.softmax(logits))[:, 1]
+    scores = ops.convert_to_numpy(ops.softmax(logits))[:, 1]
+    return float(scores[0]) if isinstance(a, str) else scores

@@ -12,7 +12,8 @@ from typing import TypedDict, Unpack, overload
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.inference.batching import check_batch_size, predict_rows
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.inference.batching import predict_rows, text_list
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.inference.tasks.classify_and_tag import (
     Texts,
@@ -142,12 +143,12 @@ def answer(
     ```
     """
     check_task(model, QuestionAnswerer)
-    for name, number in (("top_k", top_k), ("max_answer_len", max_answer_len)):
-        if number < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={number!r}.")
-    check_batch_size(batch_size)
-    asked = [questions] if isinstance(questions, str) else list(questions)
-    texts = [contexts] * len(asked) if isinstance(contexts, str) else list(contexts)
+    check_integer("top_k", top_k, 1)
+    check_integer("max_answer_len", max_answer_len, 1)
+    check_integer("batch_size", batch_size, 1)
+    asked, texts = text_list("questions", questions), text_list("contexts", contexts)
+    if isinstance(contexts, str):
+        texts *= len(asked)
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
     found: list[list[FoundAnswer]] = []

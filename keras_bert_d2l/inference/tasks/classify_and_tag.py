@@ -4,13 +4,14 @@ B: number of texts, T: tokens per row, C: number of labels.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypedDict, Unpack, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_vocabulary
-from keras_bert_d2l.inference.batching import check_batch_size, predict_texts
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.inference.tasks.tagging_rows import (
     SplitWords,
     TaggingRows,
@@ -295,31 +296,27 @@ def tag(
     ```
     """
     check_task(model, TokenClassifier)
-    check_batch_size(batch_size)
+    check_integer("batch_size", batch_size, 1)
     max_len = checked_max_len(model, max_len, at_least=3)
-    if isinstance(texts, str):
-        return _tag_some(model, split_texts([texts], model.tokenizer), batch_size, max_len)[0]
-    found: list[list[Tag]] = []
-    for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        some = texts[start : start + _TEXTS_AT_ONCE]
-        strings = [text for text in some if isinstance(text, str)]
-        if len(strings) == len(some):
-            split = split_texts(strings, model.tokenizer)
-        else:
-            split = split_words(some, model.tokenizer)
-        found += _tag_some(model, split, batch_size, max_len)
-    return found
-
-
-def check_task(model: object, kind: type[TaskModel]) -> None:
-    """Raise `ValueError` if a model belongs to a different task or has no tokenizer."""
-    if not isinstance(model, kind):
-        other = next((name for of, name in _FUNCTIONS.items() if type(model) is of), None)
-        hint = f"use `{other}` for that" if other else f"train a {kind.__name__}(bert, ...)"
+    rows = [texts] if isinstance(texts, str) else texts
+    if not isinstance(rows, Sequence):
         raise ValueError(
-            f"`{_FUNCTIONS[kind]}` needs a {kind.__name__}. Received: a {type(model).__name__}; "
-            f"{hint}."
+            f"`texts` must be a text, or a list of texts or of lists of words. Received: {texts!r}."
         )
+    are_texts = all(isinstance(row, str) for row in rows)
+    split: Callable[..., SplitWords] = split_texts if are_texts else split_words
+    found: list[list[Tag]] = []
+    for start in range(0, len(rows), _TEXTS_AT_ONCE):
+        some = split(rows[start : start + _TEXTS_AT_ONCE], model.tokenizer)
+        found += _tag_some(model, some, batch_size, max_len)
+    return found[0] if isinstance(texts, str) else found
+
+
+def check_task(model: TaskModel, kind: type[TaskModel]) -> None:
+    """Raise `ValueError` if a model belongs to a different task or has no tokenizer."""
+    other = next((name for of, name in _FUNCTIONS.items() if type(model) is of), None)
+    remedy = f"query it with `{other}`" if other else f"fine-tune a {kind.__name__}(bert, ...)"
+    check_kind(model, kind, remedy=remedy)
     check_vocabulary(model, model.tokenizer)
 
 
@@ -360,18 +357,12 @@ def _text_outputs(
     max_len: int | None,
 ) -> Iterator[np.ndarray]:
     """Yield the outputs `(C,)` of each text."""
-    first = [texts] if isinstance(texts, str) else list(texts)
-    second = [texts_b] if isinstance(texts_b, str) else texts_b
-    is_mixed = texts_b is not None and isinstance(texts, str) != isinstance(texts_b, str)
-    if second is not None and (is_mixed or len(first) != len(second)):
-        raise ValueError(
-            "`texts` and `texts_b` must have the same length. Received: "
-            f"{len(first)} and {len(second)}."
-        )
+    first = text_list("texts", texts)
+    second = None if texts_b is None else text_pairs(("texts", "texts_b"), texts, texts_b)[1]
     limit = checked_max_len(model, max_len, at_least=3 if second is None else 5)
 
     def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
-        some_b = None if second is None else list(second[start:stop])
+        some_b = None if second is None else second[start:stop]
         return model.tokenizer(first[start:stop], some_b, max_len=limit)
 
     return predict_texts(model, tokenize, len(first), batch_size)

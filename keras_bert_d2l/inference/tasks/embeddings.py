@@ -9,8 +9,9 @@ from typing import TypedDict, Unpack, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_vocabulary
-from keras_bert_d2l.inference.batching import check_lengths, predict_texts
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -80,9 +81,8 @@ def embed(
     ```
     """
     embedder, tokenizer = _embedder(model, tokenizer)
-    if isinstance(texts, str):
-        return _vectors(embedder, tokenizer, [texts], batch_size, truncate)[0]
-    return _vectors(embedder, tokenizer, texts, batch_size, truncate)
+    vectors = _vectors(embedder, tokenizer, text_list("texts", texts), batch_size, truncate)
+    return vectors[0] if isinstance(texts, str) else vectors
 
 
 class EmbeddingOptions(TypedDict, total=False):
@@ -148,13 +148,13 @@ def similar(
         print(match.score, match.text)
     ```
     """
-    if top_k < 1:
-        raise ValueError(f"`top_k` must be at least 1. Received: top_k={top_k!r}.")
+    check_integer("top_k", top_k, 1)
     if isinstance(texts, str):
         raise ValueError(f"`texts` must be a list of texts. Received: the text {texts!r:.80}.")
     embedder, tokenizer = _embedder(model, tokenizer)
-    queries = [query] if isinstance(query, str) else list(query)
-    both = _unit(_vectors(embedder, tokenizer, queries + list(texts), batch_size, truncate))
+    queries = text_list("query", query)
+    rows = queries + text_list("texts", texts)
+    both = _unit(_vectors(embedder, tokenizer, rows, batch_size, truncate))
     cosines = both[: len(queries)] @ both[len(queries) :].T
     found = [
         [
@@ -169,14 +169,10 @@ def similar(
 def _embedder(
     model: TextEmbedder | BERTModel, tokenizer: Tokenizer | None
 ) -> tuple[TextEmbedder, Tokenizer]:
+    remedy = "it is for a different task, so use the checkpoint that it was fine-tuned from"
+    check_kind(model, TextEmbedder, BERTModel, remedy=remedy)
     if isinstance(model, BERTModel):
         model = TextEmbedder(model, tokenizer=tokenizer)
-    if not isinstance(model, TextEmbedder):
-        raise ValueError(
-            "Embedding texts needs a TextEmbedder or a BERTModel. Received: a "
-            f"{type(model).__name__}, which is for a different task; use the checkpoint it was "
-            "fine-tuned from."
-        )
     tokenizer = tokenizer or model.tokenizer
     check_vocabulary(model, tokenizer)
     return model, tokenizer

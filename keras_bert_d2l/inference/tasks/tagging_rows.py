@@ -71,7 +71,7 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
         ValueError: The words are not lists of strings.
     """
     for number, row in enumerate(words):
-        if isinstance(row, str) or not all(isinstance(word, str) for word in row):
+        if not isinstance(row, list | tuple) or not all(isinstance(word, str) for word in row):
             raise ValueError(
                 "Texts must all be strings, or all be lists of words. Received: "
                 f"{row!r:.80} as text {number}."

@@ -3,12 +3,12 @@
 B: rows in a request, D: hidden width, k: predictions per mask.
 """
 
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Self, overload
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
 from keras_bert_d2l.inference.tasks.classify_and_tag import Classification, Regression, Tag
 from keras_bert_d2l.serving.client.readers import (
@@ -85,14 +85,12 @@ class ServingClient:
         timeout: float = DEFAULT_TIMEOUT,
         batch_size: int = DEFAULT_BATCH_SIZE,
     ) -> None:
-        if transport not in ("rest", "grpc"):
-            raise ValueError(f"`transport` must be 'rest' or 'grpc'. Received: {transport!r}.")
+        check_choice("transport", transport, ("rest", "grpc"))
         if not model:
             raise ValueError("`model` must be the name of the model on the server. Received: ''.")
         if not timeout > 0:
             raise ValueError(f"`timeout` must be above 0. Received: timeout={timeout!r}.")
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size!r}.")
+        check_integer("batch_size", batch_size, 1)
         self._transport: Transport
         if transport == "rest":
             self._transport = Rest(url, model, version, timeout)
@@ -106,12 +104,7 @@ class ServingClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -128,19 +121,19 @@ class ServingClient:
         return self._known
 
     def predict(
-        self, inputs: Mapping[str, object], signature: str = DEFAULT_SIGNATURE
+        self, inputs: Mapping[str, object], signature_name: str = DEFAULT_SIGNATURE
     ) -> dict[str, np.ndarray]:
         """Call any signature.
 
         Args:
             inputs: One (nested) list or array per input of the signature. The first dimension is
                 the number of rows B. Strings are `str`, or `bytes` with any content.
-            signature: Name of the signature.
+            signature_name: Name of the signature.
 
         Returns: arrays by name. Strings are `str`, or `bytes` if they are not UTF-8. If several
             requests were sent, outputs of different sizes are padded with zeros or empty strings.
         """
-        answers = list(self._batches(inputs, signature))
+        answers = list(self._batches(inputs, signature_name))
         return {name: _concatenate([one[name] for one in answers]) for name in answers[0]}
 
     @overload
@@ -162,7 +155,7 @@ class ServingClient:
         return self._objects(MASKS, {"text": texts}, "fill_mask")
 
     def embed(self, texts: str | list[str]) -> np.ndarray:
-        """Return one vector per text.
+        """Return one vector per text, like `keras_bert_d2l.embed`.
 
         Args:
             texts: A text, or a list of texts.

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TypedDict
 
-from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
+from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -71,6 +71,7 @@ def write_model_card(
         "name": name,
         "version": version,
         "task": task and {**task, **task_options},
+        "embedding": embedding_fields(model),
         "config": model.bert_config.to_dict(),
         "precision": model.dtype_policy.name,
         "tokenizer": tokenizer and tokenizer.options,

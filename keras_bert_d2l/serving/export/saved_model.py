@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.checks import check_kind
+from keras_bert_d2l.checks import check_integer, check_path
 from keras_bert_d2l.files import replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer
@@ -52,7 +54,8 @@ def export_saved_model(
         `null_score`, and the best `top_k`: `answers`, `scores`, `starts`, `ends`;
       - `TextEmbedder`: `text` -> `embedding`;
 
-    - `embed`: `text` -> `embedding`;
+    - `embed` of a `BERTModel` or a `TextEmbedder`: `text` -> `embedding`, as from
+      `keras_bert_d2l.embed`;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tf_example`: serialized `tf.train.Example`s with the strings of `serving_default` -> the
@@ -113,6 +116,7 @@ def export_saved_model(
     ```
     """
     _check_model(model)
+    check_path("path", path)
     if tokenizer is None and isinstance(model, TaskModel):
         tokenizer = model.tokenizer
     can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
@@ -149,8 +153,7 @@ def _check_model(model: object) -> None:
             f"{keras.backend.backend()!r}. Save the model with `save_pretrained`, then load and "
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
-    if not isinstance(model, BERTModel | TaskModel):
-        raise ValueError(f"`model` must be a BERTModel or a task model. Received: {model!r:.80}.")
+    check_kind(model, BERTModel, TaskModel, remedy="export one of those")
 
 
 def _save(
@@ -192,8 +195,7 @@ def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
     if version is None:
         taken = [int(entry.name) for entry in path.glob("*") if entry.name.isdecimal()]
         return path / str(max(taken, default=0) + 1)
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ValueError(f"`version` must be an integer of at least 1. Received: {version!r}.")
+    check_integer("version", version, 1)
     folder = path / str(version)
     _refuse_existing(folder)
     return folder

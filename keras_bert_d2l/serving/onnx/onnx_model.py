@@ -9,8 +9,9 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from keras_bert_d2l.checkpoints.checks import check_vocabulary
-from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
+from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import replacing_folder, write_text
 from keras_bert_d2l.models.bert import FEATURES, BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer, TextEmbedder, TokenClassifier
@@ -54,9 +55,9 @@ def export_onnx(
     `BERTModel` with an MLM head, `pred_positions` `(B, P)`. B, T and P may differ between calls,
     and P may be 0. The outputs are float32:
 
-    - `BERTModel`: `encoded` `(B, T, D)`, `pooled` `(B, D)`, `mlm_logits` `(B, P, V)` and
-      `nsp_logits` `(B, 2)`, whose column 1 means "is next". The outputs of missing heads
-      (`BERTModel.missing_heads`) are omitted;
+    - `BERTModel`: `embedding` `(B, D)`, as from `embed`; `encoded` `(B, T, D)`; `pooled` `(B, D)`;
+      `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column 1 means "is next". The
+      outputs of missing heads (`BERTModel.missing_heads`) are omitted;
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`;
     - `TokenClassifier`: `logits` `(B, T, C)`;
     - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
@@ -103,6 +104,8 @@ def export_onnx(
     print([output.name for output in session.get_outputs()])
     ```
     """
+    check_kind(model, BERTModel, TaskModel, remedy="export one of those")
+    check_path("path", path)
     _check_installed(int8)
     folder = pathlib.Path(path)
     _refuse_existing(folder)
@@ -119,6 +122,7 @@ def export_onnx(
         "inputs": {name: {"dtype": "int32", "shape": list(x)} for name, x in inputs.items()},
         "outputs": {name: {"dtype": "float32", "shape": list(x)} for name, x in outputs.items()},
         "task": task_fields(model),
+        "embedding": embedding_fields(model),
         "config": model.bert_config.to_dict(),
         "tokenizer": tokenizer and tokenizer.options,
         "vocabulary": tokenizer and tokenizer.vocab.fingerprint,
@@ -162,12 +166,14 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
     inputs = {name: shapes.get(name, ("batch", "length")) for name in features}
     graph, names = Graph(), dict(zip(inputs, inputs, strict=True))
     encoded = encode(graph, model.encoder, names)
-    if isinstance(model, BERTModel):
-        return graph, inputs, _add_pretraining_heads(graph, model, encoded)
-    if isinstance(model, TextEmbedder):
+    if isinstance(model, BERTModel | TextEmbedder):
+        embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
         mask = is_token(graph, names, model.bert_config.mask_from)
-        graph.add("Identity", pool(graph, model.head, encoded, mask), output="embedding")
-        return graph, inputs, {"embedding": ("batch", model.bert_config.num_hiddens)}
+        graph.add("Identity", pool(graph, embedder.head, encoded, mask), output="embedding")
+        outputs: _Shapes = {"embedding": ("batch", model.bert_config.num_hiddens)}
+        if isinstance(model, BERTModel):
+            outputs |= _add_pretraining_heads(graph, model, encoded)
+        return graph, inputs, outputs
     if model.hidden is not None:
         encoded = dense(graph, model.hidden, first_token(graph, encoded), "hidden")
     logits = dense(graph, model.head, encoded, "head")
@@ -181,7 +187,7 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
 
 
 def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Shapes:
-    """Add the pretraining heads and return the shapes of all outputs."""
+    """Add the encoded tokens and the pretraining heads. Return the shapes of these outputs."""
     config = model.bert_config
     outputs: _Shapes = {"encoded": ("batch", "length", config.num_hiddens)}
     graph.add("Identity", encoded, output="encoded")

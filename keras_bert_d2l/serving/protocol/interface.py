@@ -47,19 +47,18 @@ def interfaces(
     }
 
 
-def find_interface(found: Mapping[str, Interface], signature: object) -> Interface:
+def find_interface(found: Mapping[str, Interface], signature_name: str) -> Interface:
     """Return the interface of a signature.
 
     Raises:
-        ValueError: `signature` is not a string, or the model has no such signature.
+        ValueError: The model has no such signature.
     """
-    if not isinstance(signature, str):
-        raise ValueError(f"`signature` must be a string. Received: {reprlib.repr(signature)}.")
-    if signature not in found:
+    if not isinstance(signature_name, str) or signature_name not in found:
         raise ValueError(
-            f"`signature` must be one of {', '.join(found)}. Received: {reprlib.repr(signature)}."
+            f"`signature_name` must be one of {', '.join(found)}. Received: "
+            f"{reprlib.repr(signature_name)}."
         )
-    return found[signature]
+    return found[signature_name]
 
 
 def to_arrays(

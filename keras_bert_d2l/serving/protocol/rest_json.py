@@ -46,18 +46,6 @@ def read_object(body: bytes) -> JSONObject:
     return document
 
 
-def signature_name(document: Mapping[str, object]) -> str:
-    """Return the name of the signature that a request calls.
-
-    Raises:
-        ValueError: The name is not a string.
-    """
-    name = document.get("signature_name", DEFAULT_SIGNATURE)
-    if not isinstance(name, str):
-        raise ValueError(f"`signature_name` must be a string. Received: {reprlib.repr(name)}.")
-    return name or DEFAULT_SIGNATURE
-
-
 def request_arrays(
     document: Mapping[str, object], specs: Specs
 ) -> tuple[dict[str, np.ndarray], bool]:

@@ -6,18 +6,19 @@ signature declares which of them it supports, and reads serialized `tf.train.Exa
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.serving.protocol.interface import Arrays, find_interface
+from keras_bert_d2l.serving.protocol.interface import Arrays, Interface, find_interface
 from keras_bert_d2l.serving.protocol.rest_json import (
+    DEFAULT_SIGNATURE,
     JSONObject,
     encode,
     read_object,
     request_arrays,
     response,
-    signature_name,
     to_json,
 )
 from keras_bert_d2l.serving.server.versions import Version
@@ -35,9 +36,7 @@ def predict(version: Version, body: bytes) -> JSONObject:
     Raises:
         ValueError: The request does not match the signature.
     """
-    document = read_object(body)
-    signature = signature_name(document)
-    interface = find_interface(version.interfaces, signature)
+    document, signature, interface = _read(version, body)
     inputs, by_rows = request_arrays(document, interface.inputs)
     return response(version.ask(signature, inputs), by_rows)
 
@@ -71,14 +70,21 @@ METHODS: dict[str, Callable[[Version, bytes], JSONObject]] = {
 }
 
 
-def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
+def _read(version: Version, body: bytes) -> tuple[JSONObject, str, Interface]:
+    """Return a request, the name of the signature that it calls, and the signature's interface."""
     document = read_object(body)
-    signature = signature_name(document)
-    answered = find_interface(version.interfaces, signature).method
-    if answered != method:
+    signature: Any = document.get("signature_name", "")
+    if signature == "":
+        signature = DEFAULT_SIGNATURE
+    return document, signature, find_interface(version.interfaces, signature)
+
+
+def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
+    document, signature, interface = _read(version, body)
+    if interface.method != method:
         raise ValueError(
             f"Signature {signature!r} does not support the method {method}. Received: a signature "
-            f"for {answered or 'no method'}. Call it with `:predict`, or choose another "
+            f"for {interface.method or 'no method'}. Call it with `:predict`, or choose another "
             "`signature_name`."
         )
     examples = document.get("examples")

@@ -8,6 +8,7 @@ import math
 
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.inference.tasks.answers import N_BEST
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
@@ -52,8 +53,7 @@ class AnswererSignatures(TextSignatures):
     def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
         self._top_k, self._null_threshold = options.top_k, options.null_threshold
-        if self._top_k < 1:
-            raise ValueError(f"`top_k` must be at least 1. Received: top_k={self._top_k!r}.")
+        check_integer("top_k", self._top_k, 1)
         if self._null_threshold is not None:
             _check_threshold(self._null_threshold)
         self._num_best = max(self._top_k, N_BEST)

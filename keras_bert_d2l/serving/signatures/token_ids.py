@@ -31,8 +31,8 @@ class ServedModel:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
         segments: Segment ids, int32 `(B, T)`.
         valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
-        pred_positions: For a `BERTModel` with an MLM head, the positions to predict, int32 `(B, P)`. P may be 0.
-            `None`: no `mlm_logits`.
+        pred_positions: For a `BERTModel` with an MLM head, the positions to predict, int32
+            `(B, P)`. P may be 0. `None`: no `mlm_logits`.
 
     Returns: float32 outputs, depending on the model class:
 

@@ -118,7 +118,7 @@ def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model, tokenizer):
 
 
 def test_a_batch_size_below_1_is_rejected(model, tokenizer):
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+    with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
         fill_mask(model, tokenizer, ["[MASK]"], batch_size=0)
 
 

@@ -75,5 +75,5 @@ def test_texts_without_predictable_tokens_are_rejected(words_bert, words_tokeniz
         pseudo_perplexity(words_bert, words_tokenizer, ["good", "good " * 15])
     with pytest.raises(ValueError, match="batch_size=0"):
         pseudo_perplexity(words_bert, words_tokenizer, "good", 0)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
+    with pytest.raises(ValueError, match="a TextEmbedder; it has a task head"):
         pseudo_perplexity(TextEmbedder(words_bert), words_tokenizer, "good")

@@ -30,14 +30,14 @@ def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, wor
     def scores(a, b, model=words_bert):
         return next_sentence_score(model, words_tokenizer, a, b)
 
-    with pytest.raises(ValueError, match="2 and 1 texts"):
+    with pytest.raises(ValueError, match="a list of 2 and a list of 1"):
         scores(["good", "bad"], ["good"])
-    with pytest.raises(ValueError, match="both be texts, or both be lists"):
+    with pytest.raises(ValueError, match="Received: one text and a list of 1"):
         scores("good", ["good"])
     with pytest.raises(ValueError, match="at most 16 tokens.*18 tokens in 'bad bad"):
         scores(["good", "bad " * 7], ["good", "good " * 8])
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)
-    with pytest.raises(ValueError, match="a TextEmbedder, which has a task head instead"):
+    with pytest.raises(ValueError, match="a TextEmbedder; it has a task head"):
         scores("good", "bad", TextEmbedder(words_bert))

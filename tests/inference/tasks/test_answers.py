@@ -180,9 +180,9 @@ def test_empty_texts_and_unequal_lengths_are_rejected(arguments, message, reader
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top_k": 0}, "`top_k` must be at least 1"),
-        ({"max_answer_len": 0}, "`max_answer_len` must be at least 1"),
-        ({"batch_size": 0}, "`batch_size` must be at least 1"),
+        ({"top_k": 0}, "`top_k` must be an integer of at least 1"),
+        ({"max_answer_len": 0}, "`max_answer_len` must be an integer of at least 1"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
         ({"max_len": 17}, "`max_len` must be from 6 to 16"),
         ({"overlap": -1}, "`overlap` must be an integer of at least 0"),
     ],
@@ -194,5 +194,5 @@ def test_numbers_out_of_range_are_rejected(options, message, reader):
 
 def test_a_model_for_a_different_task_is_rejected(open_bert, words_tokenizer):
     tagger = TokenClassifier(open_bert, ["a", "b"], tokenizer=words_tokenizer)
-    with pytest.raises(ValueError, match="`answer` needs a QuestionAnswerer.*use `tag`"):
+    with pytest.raises(ValueError, match="must be a QuestionAnswerer.*with `tag`"):
         answer(tagger, "cat", "dog")

@@ -185,13 +185,13 @@ def test_tagged_texts_keep_their_order_across_chunks(tagger):
 
 
 def test_models_for_other_tasks_are_rejected(classifier, tagger, open_bert, words_tokenizer):
-    with pytest.raises(ValueError, match="`classify` needs a SequenceClassifier.*use `tag`"):
+    with pytest.raises(ValueError, match="must be a SequenceClassifier.*with `tag`"):
         classify(tagger, "cat")
-    with pytest.raises(ValueError, match="`tag` needs a TokenClassifier.*use `answer`"):
+    with pytest.raises(ValueError, match="must be a TokenClassifier.*with `answer`"):
         tag(QuestionAnswerer(open_bert, tokenizer=words_tokenizer), "cat")
-    with pytest.raises(ValueError, match="`regress` needs a SequenceRegressor.*use `embed`"):
+    with pytest.raises(ValueError, match="must be a SequenceRegressor.*with `embed`"):
         regress(TextEmbedder(open_bert), "cat")
-    with pytest.raises(ValueError, match="a BERTModel; train a SequenceClassifier"):
+    with pytest.raises(ValueError, match="a BERTModel; fine-tune a SequenceClassifier"):
         classify(open_bert, "cat")
 
 
@@ -207,14 +207,14 @@ def test_numbers_out_of_range_are_rejected(classifier, tagger):
     for function, model in ((classify, classifier), (tag, tagger)):
         with pytest.raises(ValueError, match="`max_len` must be from 3 to 16.*max_len=17"):
             function(model, ["cat"], max_len=17)
-        with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
             function(model, ["cat"], batch_size=0)
 
 
 def test_lists_of_texts_of_unequal_length_are_rejected(classifier):
-    with pytest.raises(ValueError, match="must have the same length. Received: 2 and 1"):
+    with pytest.raises(ValueError, match="the same length. Received: a list of 2 and a list of 1"):
         classify(classifier, ["cat", "dog"], ["rug"])
-    with pytest.raises(ValueError, match="Received: 2 and 1"):
+    with pytest.raises(ValueError, match="Received: a list of 2 and one text"):
         classify(classifier, ["cat", "dog"], "rug")
 
 

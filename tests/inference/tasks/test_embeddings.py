@@ -72,7 +72,7 @@ def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
 
 def test_models_that_cannot_embed_are_rejected(words_bert, words_tokenizer, embedder):
     answerer = QuestionAnswerer(words_bert, tokenizer=words_tokenizer)
-    with pytest.raises(ValueError, match="a QuestionAnswerer, which is for a different task"):
+    with pytest.raises(ValueError, match="a QuestionAnswerer; it is for a different task"):
         embed(answerer, TEXTS)
     with pytest.raises(ValueError, match="Texts need a tokenizer"):
         embed(words_bert, TEXTS)

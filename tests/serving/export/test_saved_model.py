@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
+from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.serving.export.model_card import describe_signatures
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
@@ -34,6 +35,14 @@ def test_fill_mask_matches_kb_fill_mask(served, model, tokenizer):
             assert list(answer["ids"][row, place]) == [prediction.id for prediction in predictions]
             scores = [prediction.score for prediction in predictions]
             np.testing.assert_allclose(answer["scores"][row, place], scores, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_embed_matches_kb_embed(served, model, tokenizer):
+    for text, vector in zip(TEXTS, embed(model, TEXTS, tokenizer), strict=True):
+        for signature in ("embed", "serving_default"):
+            given = served(signature, text=[text])["embedding"]
+            np.testing.assert_allclose(given, [vector], atol=1e-6)
 
 
 def test_texts_without_a_mask_have_no_predictions(served):
@@ -201,6 +210,7 @@ def test_the_model_card_describes_the_version(exported, model, tokenizer):
     assert (card["name"], card["version"], card["training"]) == ("demo", 1, None)
     assert BERTConfig.from_dict(card["config"]) == model.bert_config
     assert card["vocabulary"] == {"size": 9, "sha256": tokenizer.vocab.fingerprint}
+    assert card["embedding"] == {"pooling": "mean", "normalize": True}
     assert card["packages"]["tensorflow"] == tf.__version__
     assert card["signatures"]["fill_mask"] == {
         "inputs": {"text": {"dtype": "string", "shape": [None]}},

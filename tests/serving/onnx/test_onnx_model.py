@@ -87,6 +87,7 @@ def test_every_architecture_matches_keras(fields, make_model, ask):
         positions = np.zeros((size, num_predictions), "int32") + length // 2
         encoded, mlm_logits, nsp_logits = model(**batch, pred_positions=positions)
         expected = {
+            "embedding": TextEmbedder(model)(batch),
             "encoded": encoded,
             "pooled": None if model.hidden is None else model.hidden(encoded[:, 0]),
             "mlm_logits": mlm_logits,
@@ -138,6 +139,7 @@ def test_a_batch_may_be_empty(make_model, ask):
     batch = make_batch(0, 5)
     answer = ask(make_model(**GOOGLE))({**batch, "pred_positions": np.zeros((0, 2), "int32")})
     assert {name: array.shape for name, array in answer.items()} == {
+        "embedding": (0, 8),
         "encoded": (0, 5, 8),
         "pooled": (0, 8),
         "mlm_logits": (0, 2, VOCAB_SIZE),
@@ -205,6 +207,7 @@ def test_the_file_has_one_opset_and_named_inputs_and_outputs(make_model, tmp_pat
         "segments": ["batch", "length"],
         "valid_lens": ["batch"],
         "pred_positions": ["batch", "predictions"],
+        "embedding": ["batch", 8],
         "encoded": ["batch", "length", 8],
         "pooled": ["batch", 8],
         "mlm_logits": ["batch", "predictions", VOCAB_SIZE],
@@ -227,6 +230,7 @@ def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer
     assert Vocab.from_file(folder / "vocab.txt").tokens == tokenizer.vocab.tokens
     card = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert card["task"]["labels"] == ["bad", "good"]
+    assert card["embedding"] is None
     assert card["config"] == model.bert_config.to_dict()
     assert card["tokenizer"] == tokenizer.options
     assert card["outputs"] == {"logits": {"dtype": "float32", "shape": ["batch", 2]}}

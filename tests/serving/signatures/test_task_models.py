@@ -75,6 +75,9 @@ def test_the_model_card_describes_the_task(task_folders, task_models):
         "null_threshold": None,
     }
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
+    assert card["embedding"] is None
+    card = json.loads((task_folders["embedder"] / "model_card.json").read_text(encoding="utf-8"))
+    assert card["embedding"] == {"pooling": "max", "normalize": True}
 
 
 @pytest.mark.slow
@@ -268,7 +271,9 @@ def test_a_vocabulary_of_the_wrong_size_is_rejected_for_a_task(task_models, tmp_
 
 
 def test_fewer_than_one_answer_is_rejected(task_models, tmp_path):
-    with pytest.raises(ValueError, match="`top_k` must be at least 1. Received: top_k=0"):
+    with pytest.raises(
+        ValueError, match="`top_k` must be an integer of at least 1. Received: top_k=0"
+    ):
         export_saved_model(task_models["answerer"], tmp_path, top_k=0)
 
 

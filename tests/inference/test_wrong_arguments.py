@@ -1,0 +1,87 @@
+"""Arguments of the wrong type are rejected by name, not with an error from inside Python."""
+
+import pytest
+
+from keras_bert_d2l import (
+    QuestionAnswerer,
+    SequenceClassifier,
+    TokenClassifier,
+    answer,
+    classify,
+    embed,
+    export_onnx,
+    export_saved_model,
+    fill_mask,
+    next_sentence_score,
+    pseudo_perplexity,
+    similar,
+    tag,
+)
+
+
+@pytest.fixture(scope="module")
+def models(words_bert, words_tokenizer):
+    return {
+        "bert": words_bert,
+        "tokenizer": words_tokenizer,
+        "classifier": SequenceClassifier(words_bert, ["a", "b"], tokenizer=words_tokenizer),
+        "tagger": TokenClassifier(words_bert, ["a", "b"], tokenizer=words_tokenizer),
+        "answerer": QuestionAnswerer(words_bert, tokenizer=words_tokenizer),
+    }
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (lambda bert, tokenizer, **_: fill_mask(bert, tokenizer, 5), "texts"),
+        (lambda bert, tokenizer, **_: fill_mask(bert, tokenizer, ["cat", None]), "texts"),
+        (lambda bert, tokenizer, **_: pseudo_perplexity(bert, tokenizer, 5), "texts"),
+        (lambda bert, tokenizer, **_: next_sentence_score(bert, tokenizer, "cat", 5), "b"),
+        (lambda bert, tokenizer, **_: embed(bert, 5, tokenizer), "texts"),
+        (lambda bert, tokenizer, **_: similar(bert, ["a"], 5, tokenizer=tokenizer), "query"),
+        (lambda bert, tokenizer, **_: similar(bert, 5, "a", tokenizer=tokenizer), "texts"),
+        (lambda classifier, **_: classify(classifier, 7), "texts"),
+        (lambda classifier, **_: classify(classifier, {"a": "b"}), "texts"),
+        (lambda classifier, **_: classify(classifier, "a", 7), "texts_b"),
+        (lambda tagger, **_: tag(tagger, 7), "texts"),
+        (lambda answerer, **_: answer(answerer, 7, "a"), "questions"),
+        (lambda answerer, **_: answer(answerer, "a", [7]), "contexts"),
+    ],
+)
+def test_texts_must_be_strings(ask, name, models):
+    with pytest.raises(ValueError, match=f"`{name}` must be a text.*Received: "):
+        ask(**models)
+
+
+def test_a_path_is_not_a_model(models, tmp_path):
+    for ask in (
+        lambda model: fill_mask(model, models["tokenizer"], "[MASK]"),
+        lambda model: embed(model, "cat", models["tokenizer"]),
+        lambda model: classify(model, "cat"),
+        lambda model: answer(model, "cat", "dog"),
+        lambda model: export_saved_model(model, tmp_path / "new"),
+        lambda model: export_onnx(model, tmp_path / "new"),
+    ):
+        for model in ("runs/c", 5):
+            message = f"`model` must be a .*Received: {model!r}; load a checkpoint with `load_pre"
+            with pytest.raises(ValueError, match=message):
+                ask(model)
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_tokenizers_and_numbers_have_the_right_type(models, tmp_path):
+    bert, tokenizer = models["bert"], models["tokenizer"]
+    for export in (export_saved_model, export_onnx):
+        with pytest.raises(ValueError, match="`path` must be a path. Received: path=5"):
+            export(bert, 5)
+        with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer.*Received: 5"):
+            export(bert, tmp_path, 5)
+    with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer.*Received: 'vocab.txt'"):
+        fill_mask(bert, "vocab.txt", "[MASK]")
+    for top_k in (1.5, "1", None):
+        with pytest.raises(ValueError, match="`top_k` must be from 1 to the vocabulary size"):
+            fill_mask(bert, tokenizer, "[MASK]", top_k)
+        with pytest.raises(ValueError, match="`top_k` must be an integer of at least 1"):
+            answer(models["answerer"], "cat", "dog", top_k=top_k)
+    with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
+        embed(bert, "cat", tokenizer, batch_size="8")
