@@ -184,7 +184,8 @@ def _affordable_steps(
     seconds: float,
 ) -> int:
     """Return the number of training steps that fit into `seconds`, after timing a few of them."""
-    from keras_bert_d2l.training.callbacks import Progress, Throughput
+    from keras_bert_d2l.training.callbacks import Throughput
+    from keras_bert_d2l.training.state import Progress
 
     model = kb.BERTModel.from_bert_config(config, dtype=precision)
     model.compile(kb.BERTAdamW(_LEARNING_RATE))

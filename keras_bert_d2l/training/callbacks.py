@@ -1,7 +1,6 @@
 """Callbacks of both kinds of training: throughput, logs and stopping on Ctrl-C."""
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -15,22 +14,14 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.state import Progress
 from keras_bert_d2l.types import PathLike, Tensor
+
+Metrics = dict[str, float | None]
 
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
 _NOTICE = b"\nStopping after this step or evaluation. Press Ctrl-C again to stop immediately.\n"
 _DUPLICATES = ("mlm_loss", "nsp_loss")  # same as the cross entropies, but averaged over batches
-
-
-@dataclasses.dataclass
-class Progress:
-    """Progress of a run.
-
-    Attributes:
-        step: Number of completed optimizer steps.
-    """
-
-    step: int = 0
 
 
 class Throughput(keras.callbacks.Callback):
@@ -105,26 +96,28 @@ class RunLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self.write({**(logs or {}), "learning_rate": self.model.optimizer.learning_rate})
 
-    def write(self, metrics: Mapping[str, float | Tensor]) -> None:
-        """Write the metrics of the current step."""
+    def write(self, metrics: Mapping[str, float | Tensor]) -> Metrics:
+        """Write the metrics of the current step and return them as they are in the file."""
         values = {
             name: float(keras.ops.convert_to_numpy(value))
             for name, value in metrics.items()
             if not _is_duplicate(name)
         }
+        line: Metrics = {"step": self.progress.step, **finite(values)}
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": self.progress.step, **finite(values)}) + "\n")
+            file.write(json.dumps(line) + "\n")
         with self._writer.as_default(step=self.progress.step):
             for name, value in values.items():
                 _write_scalar(_tag(name), value)
         self._writer.flush()
+        return line
 
     def close(self) -> None:
         """Close the files."""
         self._writer.close()
 
 
-def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+def finite(metrics: Mapping[str, float]) -> Metrics:
     """Replace metrics that are not finite with `None`, because JSON has no NaN or infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 

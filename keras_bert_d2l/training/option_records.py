@@ -117,6 +117,17 @@ class OptionRecord:
         for field in dataclasses.fields(self):
             self._set(field.name, self.normal_form(field.name, getattr(self, field.name)))
 
+    def _check_exclusive(self, *names: str) -> None:
+        """Raise `ValueError` if more than one of the options is set."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        chosen = [name for name in names if getattr(self, name) != defaults[name]]
+        if len(chosen) > 1:
+            listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in chosen)
+            raise ValueError(
+                f"`{'`, `'.join(chosen[:-1])}` and `{chosen[-1]}` exclude each other. Received: "
+                f"{listed}; remove all but one."
+            )
+
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the dataclass is frozen
 
@@ -180,6 +191,31 @@ class OptionRecord:
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}") from error
         return options
+
+    @classmethod
+    def of_run(cls, path: PathLike, given: Mapping[str, Any]) -> Self:
+        """Return the options of a run to resume.
+
+        Args:
+            path: The `run.yaml` of the run.
+            given: Options that must have the same values, unless they are `None`.
+
+        Raises:
+            ValueError: The file is damaged, or an option differs.
+        """
+        name, options = os.fspath(path), cls.read_yaml(path)
+        try:
+            record = cls.from_dict(options)
+        except ValueError as error:
+            raise ValueError(f"{name!r}: {error}") from error
+        for option, value in given.items():
+            if value is not None and cls.normal_form(option, value) != getattr(record, option):
+                raise ValueError(
+                    f"The run of {name!r} has {option}={getattr(record, option)!r} and resumes "
+                    f"with its own options. Received: {option}={value!r}; omit it, or start a new "
+                    "run in a different folder."
+                )
+        return record
 
     def to_yaml(self, path: PathLike) -> None:
         """Write all options to a YAML file, atomically."""

@@ -12,14 +12,15 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import shutil
+from typing import Any
 
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
-from keras_bert_d2l.files import read_json_object, write_text
-from keras_bert_d2l.training.variable_files import damaged
+from keras_bert_d2l.files import read_json_object
 from keras_bert_d2l.types import PathLike
 
-STATE_FILE, OPTIMIZER_FILE = "training_state.json", "optimizer.safetensors"
+STATE_FILE = "training_state.json"
 
 
 class RunFolder:
@@ -44,12 +45,7 @@ class RunFolder:
 
     def is_pretraining(self) -> bool:
         """Whether this is a pretraining run. Fine-tuning does not write `config.json` here."""
-        return self.options_file.is_file() and self.config_file.is_file()
-
-    def is_unfinished(self) -> bool:
-        """Whether the creation of a pretraining run was interrupted. It writes `run.yaml` last."""
-        later = (self.options_file, self.metrics_file, self.best)
-        return (self.last / CONFIG_FILE).is_file() and not any(file.exists() for file in later)
+        return self.config_file.is_file()
 
     def repair(self) -> None:
         """Complete the replacement of a checkpoint if a process was killed during it."""
@@ -60,35 +56,35 @@ class RunFolder:
                 for leftover in self.path.glob(f".{folder.name}.*.{ending}"):
                     shutil.rmtree(leftover, ignore_errors=True)
 
-    def read_state(self) -> dict[str, object]:
-        """Return the JSON part of the training state.
+    def read_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the progress and the settings in the training state.
 
         Raises:
             ValueError: The file is missing or damaged.
         """
         try:
-            return read_json_object(self.state_file)
-        except (ValueError, OSError) as error:
+            progress = read_json_object(self.state_file)
+            return progress, dict(progress.pop("settings"))
+        except (ValueError, TypeError, KeyError, OSError) as error:
             raise damaged(self.state_file, error) from error
 
     def check_new(self) -> None:
-        """Raise `FileExistsError` unless the folder can be used for a new run.
+        """Raise `FileExistsError` unless a new run can be created in the folder.
 
-        A `run.yaml` alone is allowed, because fine-tuning on files writes it first. So is a
-        pretraining run whose creation was interrupted: there is nothing to resume.
+        A new run begins with `run.yaml`, if it has one, and exists once it has a training state. If
+        its creation was interrupted in between, there is nothing to resume, and it starts again.
         """
-        if self.is_unfinished():
-            return
         name = os.fspath(self.path)
         if self.state_file.is_file():
-            step = self.read_state().get("step")
-            reached = "" if step is None else f" at step {step}"
+            progress, _ = self.read_state()
             raise FileExistsError(
-                f"{name!r} already contains a run{reached}. Resume it (`resume=True`, or "
-                "`--resume` on the command line), or choose a different folder for the new run."
+                f"{name!r} already contains a run at step {progress.get('step')}. Resume it "
+                "(`resume=True`, or `--resume` on the command line), or choose a different folder "
+                "for the new run."
             )
-        files = self.path.iterdir() if self.path.is_dir() else [self.path]
-        if self.path.exists() and any(file != self.options_file for file in files):
+        files = set(self.path.iterdir()) if self.path.is_dir() else {self.path}
+        ours = {self.options_file, self.config_file, self.vocab_file}
+        if self.path.exists() and files and (self.options_file not in files or files - ours):
             raise FileExistsError(
                 f"{name!r} is not empty and does not contain a run. Choose a new or empty folder."
             )
@@ -106,20 +102,38 @@ class RunFolder:
             )
 
     def metrics(self) -> list[dict[str, float]]:
-        """Return the metrics of each evaluation, with NaN for values that are not finite."""
-        lines = [json.loads(line) for line in self._metrics_lines()]
-        return [{k: math.nan if v is None else v for k, v in line.items()} for line in lines]
+        """Return the metrics of each evaluation, with NaN for values that are not finite.
 
-    def drop_metrics_after(self, step: int) -> None:
-        """Remove the metrics of later steps, which are about to be repeated."""
-        kept = [line for line in self._metrics_lines() if json.loads(line)["step"] <= step]
-        write_text(self.metrics_file, "".join(f"{line}\n" for line in kept))
-
-    def _metrics_lines(self) -> list[str]:
+        Raises:
+            ValueError: `metrics.jsonl` is damaged.
+        """
         if not self.metrics_file.exists():
             return []
         # A killed process may have left the last line incomplete.
-        return self.metrics_file.read_text(encoding="utf-8").split("\n")[:-1]
+        *lines, _ = self.metrics_file.read_text(encoding="utf-8").split("\n")
+        try:
+            found = [json.loads(line) for line in lines]
+            return [{k: math.nan if v is None else v for k, v in m.items()} for m in found]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{os.fspath(self.metrics_file)!r} is damaged: {error}.") from error
+
+    def how_to_resume(self, command: str) -> str:
+        """Return a sentence that explains how to resume the run.
+
+        A run without `run.yaml` was started in Python and can only be resumed there.
+        """
+        if not self.options_file.is_file():
+            return "Resume with `resume=True`."
+        return f"Resume with: keras-bert-d2l {command} --resume {shlex.quote(os.fspath(self))}"
+
+
+def damaged(path: pathlib.Path, reason: object) -> ValueError:
+    """Return the error for a training state that cannot be read."""
+    return ValueError(
+        f"The training state at {os.fspath(path)!r} is damaged: {str(reason).rstrip('.')}. Start a "
+        "new run from the weights of the last or best checkpoint; `pretrain` accepts a "
+        "checkpoint as `init`."
+    )
 
 
 def checkpoint_folder(path: PathLike) -> pathlib.Path:
@@ -132,7 +146,7 @@ def checkpoint_folder(path: PathLike) -> pathlib.Path:
         FileNotFoundError: The run was stopped before its first checkpoint.
     """
     run = RunFolder(path)
-    if not run.options_file.is_file() and not run.metrics_file.is_file():
+    if not any(path.exists() for path in (run.options_file, run.state_file, run.best)):
         return run.path
     # Change nothing: the files may belong to a process that is still training.
     best, last = map(_in_place_or_aside, (run.best, run.last))

@@ -265,7 +265,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     assert "`task` must be" in error("finetune", "--train", "few.tsv", *given)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)
     assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weight", "good")
-    assert "choose one of them" in error(
+    assert "exclude each other" in error(
         *classify, "few.tsv", *given, "--lora", 2, "--freeze-encoder"
     )
     assert "`monitor` must be one of" in error(

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.training.callbacks import (
-    Progress,
-    RunLog,
-    Throughput,
-    interruptible,
-)
+from keras_bert_d2l.training.callbacks import RunLog, Throughput, interruptible
+from keras_bert_d2l.training.state import Progress
 
 
 @pytest.fixture

@@ -76,10 +76,8 @@ def test_a_missing_state_is_named_in_the_error(name, run):
 @pytest.mark.parametrize(
     "change",
     [
-        {"seeds": [[1, 2]]},
-        {"seeds": [[1]] * 3},
-        {"seeds": None},
-        {"step": "one"},
+        {"settings": None},
+        {"step": None, "more": 1},
         {"more": 1},
     ],
 )

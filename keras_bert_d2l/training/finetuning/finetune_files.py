@@ -2,14 +2,12 @@
 
 import dataclasses
 import os
-import shlex
 from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
 
 from keras_bert_d2l.inference.evaluation.checks import check_examples
-from keras_bert_d2l.training.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, finetune
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
@@ -17,7 +15,7 @@ from keras_bert_d2l.training.finetuning.options import (
     TaskRunOptions,
 )
 from keras_bert_d2l.training.finetuning.start import load_model, read_data
-from keras_bert_d2l.training.finetuning.trainer import CURVES, RESUME_HINT
+from keras_bert_d2l.training.finetuning.trainer import CURVES
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Verbose, printer
 from keras_bert_d2l.types import PathLike
@@ -90,21 +88,16 @@ def finetune_files(
         run.make()
         settings.to_yaml(run.options_file)
     fields = dataclasses.fields(FinetuningOptions)
-    try:
-        result = finetune(
-            model,
-            train,
-            dev,
-            run,
-            resume=resume and run.state_file.is_file(),
-            callbacks=callbacks,
-            verbose=verbose,
-            **{field.name: getattr(settings, field.name) for field in fields},
-        )
-    except TrainingInterrupted as error:
-        how = f"keras-bert-d2l finetune --resume {shlex.quote(os.fspath(run))}"
-        where = str(error).removesuffix(RESUME_HINT)
-        raise TrainingInterrupted(f"{where} Resume with: {how}") from error
+    result = finetune(
+        model,
+        train,
+        dev,
+        run,
+        resume=resume and run.state_file.is_file(),
+        callbacks=callbacks,
+        verbose=verbose,
+        **{field.name: getattr(settings, field.name) for field in fields},
+    )
     epoch, monitor = result.metrics["best_epoch"], result.metrics["monitor"]
     say(
         f"Best epoch: {epoch}, {monitor.removeprefix('val_')} "
@@ -115,7 +108,7 @@ def finetune_files(
 
 
 def _options_of(run: RunFolder, given: dict[str, Any]) -> TaskRunOptions:
-    """Return the options of the run to resume; raise `ValueError` if a given option differs."""
+    """Return the options of the run to resume, which must equal the given ones."""
     name = os.fspath(run)
     if not run.options_file.is_file():
         raise FileNotFoundError(
@@ -126,12 +119,4 @@ def _options_of(run: RunFolder, given: dict[str, Any]) -> TaskRunOptions:
             f"{name!r} is a pretraining run. Resume it with `keras-bert-d2l pretrain --resume "
             f"{name}`, or fine-tune its model with --model {name} --run-dir FOLDER."
         )
-    settings = TaskRunOptions.from_dict(TaskRunOptions.read_yaml(run.options_file))
-    for option, value in given.items():
-        if settings.normal_form(option, value) != getattr(settings, option):
-            raise ValueError(
-                f"The run {name!r} has {option}={getattr(settings, option)!r} and resumes with its "
-                f"own options. Received: {option}={value!r}; omit it, or start a new run in "
-                "a different folder."
-            )
-    return settings
+    return TaskRunOptions.of_run(run.options_file, given)

@@ -139,17 +139,7 @@ class TaskRunOptions(FinetuningOptions):
                 "`multi_label` requires the task 'classify'. Received: multi_label=True, "
                 f"task={self.task!r}."
             )
-        chosen = {
-            "freeze_encoder": self.freeze_encoder,
-            "freeze_blocks": self.freeze_blocks is not None,
-            "lora": self.lora is not None,
-        }
-        if sum(chosen.values()) > 1:
-            raise ValueError(
-                "`freeze_encoder`, `freeze_blocks` and `lora` exclude each other. "
-                f"Received: {' and '.join(name for name, is_given in chosen.items() if is_given)}; "
-                "choose one of them."
-            )
+        self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
 
 
 class FinetuningArguments(TypedDict, total=False):

@@ -5,6 +5,7 @@ import dataclasses
 import importlib.metadata
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,30 +18,26 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.callbacks import (
-    RunLog,
-    TrainingInterrupted,
-    finite,
-    interruptible,
-)
+from keras_bert_d2l.training.callbacks import RunLog, TrainingInterrupted, interruptible
 from keras_bert_d2l.training.finetuning.curves import draw_curves
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
-from keras_bert_d2l.training.finetuning.state import (
-    FinetuningProgress,
+from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
+from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.run_folder import STATE_FILE, RunFolder
+from keras_bert_d2l.training.state import (
     restore_metrics,
-    restore_state,
+    restore_progress,
+    restore_variables,
     save_state,
 )
-from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
-from keras_bert_d2l.training.run_folder import RunFolder
 
 METRICS_JSON, CURVES = "metrics.json", "curves.png"
-RESUME_HINT = " Resume with `resume=True`."
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
 
+@dataclasses.dataclass(eq=False)
 class Trainer:
     """Training loop that fine-tunes a task model and writes its run folder.
 
@@ -53,23 +50,17 @@ class Trainer:
         say: Called with each message to print.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        options: FinetuningOptions,
-        model: TaskModel,
-        data: TaskData,
-        facts: Mapping[str, object],
-        say: Callable[[str], None],
-    ) -> None:
-        self.run = run
-        self.options = options
-        self.model = model
-        self.data = data
-        self.facts = {"seed": options.seed, **data.facts, **facts}
-        self.say = say
+    run: RunFolder
+    options: FinetuningOptions
+    model: TaskModel
+    data: TaskData
+    facts: Mapping[str, object]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.progress = FinetuningProgress()
-        _compile(model, options, int(batches_of(data.train, 0).cardinality()))
+        steps_per_epoch = int(batches_of(self.data.train, 0).cardinality())
+        _compile(self.model, self.options, steps_per_epoch)
 
     def create(self) -> None:
         """Check the monitored metric and create the run folder before the first step."""
@@ -78,15 +69,38 @@ class Trainer:
         self.save()
 
     def restore(self) -> None:
-        """Read the training state from the run folder."""
-        self.progress = restore_state(self.run, self.model, self._settings())
-        # A process killed between writing the two files leaves one line too many.
-        lines = [json.dumps(line) + "\n" for line in self.progress.history]
-        write_text(self.run.metrics_file, "".join(lines))
+        """Read the training state from the run folder.
+
+        Raises:
+            FileNotFoundError: The folder contains no run to resume.
+            ValueError: A file is damaged, or the options or the data of the run are different.
+        """
+        self.run.repair()
+        name = os.fspath(self.run)
+        if not self.run.state_file.is_file():
+            raise FileNotFoundError(
+                f"{name!r} does not contain a run to resume: "
+                f"{self.run.last.name}/{STATE_FILE} is missing."
+            )
+        self.progress, of_run = restore_progress(self.run, FinetuningProgress)
+        for setting, value in self._settings().items():
+            if of_run.get(setting) != value:
+                raise ValueError(
+                    f"The run {name!r} has {setting}={of_run.get(setting)!r:.200} and resumes with "
+                    f"its own options and data. Received: {setting}={value!r:.200}."
+                )
+        restore_variables(self.run, self.model, self.model.variables)
 
     def save(self) -> None:
         """Write the training state to the run folder."""
-        save_state(self.run, self.model, self.progress, self._settings())
+        save_state(
+            self.run,
+            self.model,
+            self.model.variables,
+            self.progress,
+            self._settings(),
+            metrics=self.progress.batch > 0,
+        )
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> dict[str, Any]:
         """Train the remaining epochs, then load the weights of the best epoch.
@@ -108,7 +122,8 @@ class Trainer:
                 self._train_epoch(log, [steps, *callbacks, ending], verbose)
                 if interrupt.is_set() and not self._is_over():
                     raise TrainingInterrupted(
-                        f"Stopped after {self._epochs_done()}; the state is saved.{RESUME_HINT}"
+                        f"Stopped after {self._epochs_done()}; the state is saved. "
+                        + self.run.how_to_resume("finetune")
                     )
         if not self._is_over():
             self.say(f"A callback ended the run after {self._epochs_done()}.")
@@ -140,13 +155,11 @@ class Trainer:
         ).history
         scores = {f"val_{k}": float(v) for k, v in self.data.score(self.model).items()}
         metrics = {name: float(values[-1]) for name, values in history.items()} | scores
-        progress.step = int(self.model.optimizer.iterations)
         progress.monitor = self._monitor(metrics)
-        is_best = progress.add_epoch({"step": progress.step, **finite(metrics)})
+        is_best = progress.add_epoch(log.write(metrics))
         if is_best:
             save_pretrained(self.model, self.run.best)
         self.save()
-        log.write(metrics)
         self._write_metrics()
         self._draw_curves()
         self.say(_describe_epoch(progress, is_best, scores))
@@ -192,6 +205,8 @@ class Trainer:
             "history": self.progress.history,
             "options": dataclasses.asdict(self.options),
             "version": importlib.metadata.version("keras-bert-d2l"),
+            "seed": self.options.seed,
+            **self.data.facts,
             **self.facts,
         }
         write_text(self.run.path / METRICS_JSON, json.dumps(metrics, indent=2) + "\n")
@@ -230,6 +245,7 @@ class _Steps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         progress = self.trainer.progress
+        progress.step += 1
         progress.batch += 1
         is_last = progress.batch == self._num_batches
         interval = math.ceil(self._num_batches / _POINTS_PER_EPOCH)
@@ -241,8 +257,8 @@ class _Steps(keras.callbacks.Callback):
             self.trainer.save()
             raise TrainingInterrupted(
                 f"Stopped in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} "
-                f"after step {progress.batch:,} of {self._num_batches:,}; the state is saved."
-                + RESUME_HINT
+                f"after step {progress.batch:,} of {self._num_batches:,}; the state is saved. "
+                + self.trainer.run.how_to_resume("finetune")
             )
         if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self.trainer.save()

@@ -160,27 +160,13 @@ class PretrainingOptions(OptionRecord):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_start()
+        for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config"):
+            self._check_exclusive("init", name)
+        self._check_exclusive("vocab", "vocab_size")
+        self._check_exclusive("bert_config", "preset")
         self._check_steps()
         self._check_devices()
         self._set_defaults()
-
-    def _check_start(self) -> None:
-        if self.init is not None:
-            for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        "`init` sets the vocabulary and the architecture, from the checkpoint "
-                        f"{self.init!r}. Received: also {name}={getattr(self, name)!r}; remove "
-                        "one of the two."
-                    )
-        for first, second in (("vocab", "vocab_size"), ("bert_config", "preset")):
-            if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise ValueError(
-                    f"`{first}` and `{second}` set the same thing. Received: "
-                    f"{first}={getattr(self, first)!r} and {second}={getattr(self, second)!r}; "
-                    "remove one of the two."
-                )
 
     def _check_steps(self) -> None:
         if self.warmup_steps is not None and self.warmup_steps >= self.steps:

@@ -103,8 +103,7 @@ def pretrain(
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
     if resume:
-        settings = _options_of(run)
-        _check_same(settings, given, objects, run)
+        settings = _options_of(run, given, objects)
     else:
         run.check_new()
         settings = PretrainingOptions.from_dict(_with_store_options(given))
@@ -142,48 +141,29 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
     return {name: files.get(type(value), value) for name, value in plain.items()}
 
 
-def _options_of(run: RunFolder) -> PretrainingOptions:
-    """Return the options of the run to resume.
+def _options_of(
+    run: RunFolder, given: dict[str, Any], objects: dict[str, Any]
+) -> PretrainingOptions:
+    """Return the options of the run to resume, which must equal the given ones.
 
     Raises:
         FileNotFoundError: The folder contains no pretraining run.
-        ValueError: `run.yaml` is damaged.
+        ValueError: `run.yaml` is damaged, or an option differs.
     """
-    if not run.is_pretraining():
+    if not (run.options_file.is_file() and run.is_pretraining()):
         raise FileNotFoundError(
             f"{os.fspath(run)!r} does not contain a run to resume: it must contain the "
             f"{run.options_file.name} and the {run.config_file.name} that `pretrain` writes."
         )
     run.repair()
-    options = PretrainingOptions.read_yaml(run.options_file)
-    try:
-        return PretrainingOptions.from_dict(options)
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(run.options_file)!r}: {error}") from error
-
-
-def _check_same(
-    settings: PretrainingOptions, given: dict[str, Any], objects: dict[str, Any], run: RunFolder
-) -> None:
-    """Raise `ValueError` if an option differs from the run to resume."""
-    given = {name: value for name, value in given.items() if value is not None}
-    different = {
-        k: v for k, v in given.items() if settings.normal_form(k, v) != getattr(settings, k)
-    }
     vocab, config = objects.get("vocab"), objects.get("bert_config")
     if vocab is not None and vocab != Vocab.from_file(run.vocab_file):
-        different["vocab"] = vocab
+        given["vocab"] = "a different vocabulary"
     if config is not None:
         own = BERTConfig.from_json(run.config_file)
         if dataclasses.replace(config, vocab_size=own.vocab_size) != own:
-            different["bert_config"] = config
-    if different:
-        name, value = next(iter(different.items()))
-        raise ValueError(
-            f"The run {os.fspath(run)!r} has {name}={getattr(settings, name)!r} and resumes with "
-            f"its own options. Received: {name}={value!r}; omit it, or start a new run in a "
-            "different folder."
-        )
+            given["bert_config"] = "a different architecture"
+    return PretrainingOptions.of_run(run.options_file, given)
 
 
 def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -234,11 +214,4 @@ def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
         if TokenStore.is_at(settings.corpus):
             return TokenStore.open(settings.corpus)
         return Corpus.open(settings.corpus, layout=settings.layout)
-    for source in settings.corpus:
-        if TokenStore.is_at(source):
-            raise ValueError(
-                "A token store cannot be combined with other text. Received: the store "
-                f"{source!r} and {len(settings.corpus) - 1} more; specify only the store, or the "
-                "texts from which it was built."
-            )
     return Corpus.open(list(settings.corpus), layout=settings.layout)

@@ -1,9 +1,9 @@
 """The training loop of pretraining: steps, evaluations and checkpoints."""
 
 import contextlib
+import dataclasses
 import math
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -23,17 +23,31 @@ from keras_bert_d2l.training.callbacks import (
     interruptible,
 )
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
-from keras_bert_d2l.training.pretraining.state import (
-    PretrainingProgress,
-    restore_state,
-    save_state,
-)
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.variable_files import sync
+from keras_bert_d2l.training.state import (
+    Progress,
+    restore_progress,
+    restore_variables,
+    save_state,
+    sync,
+)
 
 _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
 
+@dataclasses.dataclass
+class PretrainingProgress(Progress):
+    """Progress of a pretraining run.
+
+    Attributes:
+        step: As for `Progress`.
+        best_loss: Lowest held-out loss so far, or `None` before the first evaluation.
+    """
+
+    best_loss: float | None = None
+
+
+@dataclasses.dataclass(eq=False)
 class Trainer:
     """Training loop that pretrains a compiled model and writes its run folder.
 
@@ -46,26 +60,19 @@ class Trainer:
         say: Called with each message to print.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        options: PretrainingOptions,
-        model: BERTModel,
-        tokenizer: Tokenizer,
-        store: TokenStore,
-        say: Callable[[str], None],
-    ) -> None:
-        self.run = run
-        self.options = options
-        self.model = model
-        self.tokenizer = tokenizer
-        self.store = store
-        self.say = say
+    run: RunFolder
+    options: PretrainingOptions
+    model: BERTModel
+    tokenizer: Tokenizer
+    store: TokenStore
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.progress = PretrainingProgress()
-        self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
-        self._phases = options.phases()
+        self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
+        self._phases = self.options.phases()
         self._held_out = self._data(self._phases[-1], "held_out").take(
-            math.ceil(_MAX_EVALUATED_ROWS / options.batch_size)
+            math.ceil(_MAX_EVALUATED_ROWS / self.options.batch_size)
         )
 
     def create(self) -> None:
@@ -76,15 +83,25 @@ class Trainer:
         """
         for phase in self._phases:
             self._data(phase, "train")  # fails before anything is written
-        # `RunFolder.is_unfinished` relies on this order.
-        self.save_last()
+        self.options.to_yaml(self.run.options_file)
         self.model.bert_config.to_json(self.run.config_file)
         self.tokenizer.vocab.to_file(self.run.vocab_file)
-        self.options.to_yaml(self.run.options_file)
+        self.save_last()
 
     def restore(self) -> None:
-        """Read the training state from the run folder."""
-        self.progress = restore_state(self.run, self.model, self.store.fingerprint)
+        """Read the training state from the run folder.
+
+        Raises:
+            ValueError: A file is damaged, or the text has changed since the run started.
+        """
+        self.progress, settings = restore_progress(self.run, PretrainingProgress)
+        if settings != self._settings():
+            raise ValueError(
+                f"The text of the run {os.fspath(self.run)!r} has changed since it started, or its "
+                "token store was built with different options, so the run cannot be resumed. "
+                f"Restore the text, or start a new run with init={os.fspath(self.run.last)!r}."
+            )
+        restore_variables(self.run, self.model, self.model.non_trainable_variables)
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> None:
         """Train the remaining steps.
@@ -115,8 +132,7 @@ class Trainer:
             except TrainingInterrupted as error:
                 raise TrainingInterrupted(
                     f"Stopped after step {self.progress.step:,} of {self.options.steps:,}; the "
-                    "state is saved. Resume with: keras-bert-d2l pretrain --resume "
-                    f"{shlex.quote(os.fspath(self.run))}"
+                    f"state is saved. {self.run.how_to_resume('pretrain')}"
                 ) from error
         self._say_held_out()
 
@@ -160,12 +176,22 @@ class Trainer:
 
     def save_last(self) -> None:
         """Write the complete training state, so that the run can resume."""
-        save_state(self.run, self.model, self.tokenizer, self.progress, self.store.fingerprint)
+        save_state(
+            self.run,
+            self.model,
+            self.model.non_trainable_variables,  # the dropout seeds
+            self.progress,
+            self._settings(),
+            save_model=lambda folder: save_pretrained(self.model, folder, self.tokenizer),
+        )
 
     def save_best(self) -> None:
         """Save the model as the best checkpoint."""
         sync(self.model)
         save_pretrained(self.model, self.run.best, self.tokenizer)
+
+    def _settings(self) -> dict[str, object]:
+        return {"text": self.store.fingerprint}
 
     def _say_held_out(self) -> None:
         metrics = self.run.metrics()[-1]
@@ -203,7 +229,8 @@ class Checkpoints(keras.callbacks.Callback):
         # A model without a next-sentence head only has the first of the two losses.
         logs = logs or {}
         loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
-        if loss < self.trainer.progress.best_loss:
+        best_loss = self.trainer.progress.best_loss
+        if best_loss is None or loss < best_loss:
             self.trainer.progress.best_loss = float(loss)
             self.trainer.save_best()
         self.trainer.save_last()

@@ -288,10 +288,10 @@ def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
     finished, text, options, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(PretrainingOptions, "to_yaml", lambda *_: press_ctrl_c())
+        patch.setattr(Vocab, "to_file", lambda *_: press_ctrl_c())
         with pytest.raises(KeyboardInterrupt):
             pretrain(text, tmp_path / "run", **options)
-    assert (tmp_path / "run" / "last").is_dir()
+    assert (tmp_path / "run" / "run.yaml").is_file()
     pretrain(text, tmp_path / "run", **options)
     assert digests(tmp_path / "run") == digests(finished[0])
 

@@ -4,8 +4,7 @@ import threading
 import pytest
 
 from keras_bert_d2l.training.callbacks import TrainingInterrupted
-from keras_bert_d2l.training.pretraining.state import PretrainingProgress
-from keras_bert_d2l.training.pretraining.trainer import Checkpoints
+from keras_bert_d2l.training.pretraining.trainer import Checkpoints, PretrainingProgress
 
 HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 

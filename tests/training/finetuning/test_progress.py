@@ -1,6 +1,6 @@
 import pytest
 
-from keras_bert_d2l.training.finetuning.state import FinetuningProgress
+from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
 
 
 def test_ties_between_epochs_go_to_the_lower_loss():

@@ -1,0 +1,131 @@
+"""Save and restore the training state of a run, bit for bit.
+
+The state is in `last/`: `optimizer.safetensors`, `variables.safetensors` with the other variables,
+such as the dropout seeds, which Keras does not save, `training_state.json` with the progress, and
+a copy of `metrics.jsonl`. Between two evaluations it may also have `metrics.safetensors`. The
+`last/` of a pretraining run is also a checkpoint, which contains the weights.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import keras
+import safetensors
+import safetensors.numpy
+
+from keras_bert_d2l.files import replacing_file, replacing_folder, write_text
+from keras_bert_d2l.training.run_folder import STATE_FILE, RunFolder, damaged
+
+_VARIABLES, _OPTIMIZER, _METRICS = (
+    f"{name}.safetensors" for name in ("variables", "optimizer", "metrics")
+)
+
+
+@dataclasses.dataclass
+class Progress:
+    """Progress of a run.
+
+    Attributes:
+        step: Number of completed optimizer steps.
+    """
+
+    step: int = 0
+
+
+P = TypeVar("P", bound=Progress)
+
+
+def sync(model: keras.Model) -> None:
+    """Copy the weights into the model, because the JAX trainer stores them elsewhere in `fit`."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+def save_state(
+    run: RunFolder,
+    model: keras.Model,
+    variables: Sequence[keras.Variable],
+    progress: Progress,
+    settings: Mapping[str, object],
+    *,
+    save_model: Callable[[pathlib.Path], object] = lambda folder: None,
+    metrics: bool = False,
+) -> None:
+    """Write the training state to `last/`.
+
+    Args:
+        run: The run folder.
+        model: The compiled model.
+        variables: Variables to save in addition to those of the optimizer.
+        progress: The progress of the run.
+        settings: Options and data hashes that must be the same when the run resumes.
+        save_model: Called with the folder, to add further files to it.
+        metrics: Also save the metrics since the last evaluation.
+    """
+    sync(model)
+    with replacing_folder(run.last) as folder:
+        save_model(folder)
+        _write_variables(folder / _VARIABLES, variables)
+        _write_variables(folder / _OPTIMIZER, model.optimizer.variables)
+        if metrics:
+            _write_variables(folder / _METRICS, model.metrics_variables)
+        if run.metrics_file.exists():
+            shutil.copy(run.metrics_file, folder)
+        state = {**dataclasses.asdict(progress), "settings": settings}
+        write_text(folder / STATE_FILE, json.dumps(state) + "\n")
+
+
+def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
+    """Return the progress and the settings of a run, and restore `metrics.jsonl`.
+
+    A killed process may have left metrics of steps that are about to be repeated.
+
+    Raises:
+        ValueError: The file is missing or damaged.
+    """
+    stored, settings = run.read_state()
+    try:
+        progress = kind(**stored)
+    except TypeError as error:
+        raise damaged(run.state_file, error) from error
+    saved = run.last / run.metrics_file.name
+    with replacing_file(run.metrics_file) as file:
+        file.write_bytes(saved.read_bytes() if saved.exists() else b"")
+    return progress, settings
+
+
+def restore_variables(
+    run: RunFolder, model: keras.Model, variables: Sequence[keras.Variable]
+) -> None:
+    """Restore the variables of `save_state` and the optimizer, which must be built.
+
+    Raises:
+        ValueError: A file is missing or damaged, or the variables have other shapes.
+    """
+    _read_variables(run.last / _VARIABLES, variables)
+    _read_variables(run.last / _OPTIMIZER, model.optimizer.variables)
+
+
+def restore_metrics(run: RunFolder, model: keras.Model) -> None:
+    """Restore the metrics since the last evaluation. Keras resets them when `fit` starts."""
+    _read_variables(run.last / _METRICS, model.metrics_variables)
+
+
+def _write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
+    values = map(keras.ops.convert_to_numpy, variables)
+    safetensors.numpy.save_file({str(n): value for n, value in enumerate(values)}, file)
+
+
+def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
+    try:
+        stored: dict[str, Any] = safetensors.numpy.load_file(file)
+        if len(stored) != len(variables):
+            raise ValueError(f"it contains {len(stored)} variables instead of {len(variables)}")
+        for index, variable in enumerate(variables):
+            variable.assign(stored[str(index)])  # raises ValueError if the shape is different
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
+        raise damaged(file, error) from error
