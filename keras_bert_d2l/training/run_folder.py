@@ -17,7 +17,7 @@ import shutil
 from typing import Any
 
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
-from keras_bert_d2l.files import read_json_object
+from keras_bert_d2l.files import CHECKSUMS, changed_files, read_json_object
 from keras_bert_d2l.types import PathLike
 
 STATE_FILE = "training_state.json"
@@ -60,8 +60,10 @@ class RunFolder:
         """Return the progress and the settings in the training state.
 
         Raises:
-            ValueError: The file is missing or damaged.
+            ValueError: A file of `last/` is missing or damaged.
         """
+        for file in changed_files(self.last):
+            raise damaged(file, f"it does not match {CHECKSUMS!r}")
         try:
             progress = read_json_object(self.state_file)
             return progress, dict(progress.pop("settings"))
