@@ -1,6 +1,7 @@
 """Argument checks shared by several subpackages."""
 
 import os
+import reprlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,22 @@ def check_path(name: str, value: object) -> None:
     """Raise a `ValueError` unless `value` is a path."""
     if not isinstance(value, str | os.PathLike):
         raise ValueError(f"`{name}` must be a path. Received: {name}={value!r}.")
+
+
+def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
+    """Raise a `ValueError` that ends with `advice` unless `value` is an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"`{name}` must be a `{kind.__name__}`. Received: {reprlib.repr(value)} "
+            f"({type(value).__name__}). {advice}".rstrip()
+        )
+
+
+def check_share(name: str, value: object, *, ends: bool = False) -> None:
+    """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_number or not (0 <= value <= 1 if ends else 0 < value < 1):  # type: ignore[operator]
+        raise ValueError(f"`{name}` must be a number between 0 and 1. Received: {name}={value!r}.")
 
 
 def check_integer(name: str, value: object, least: int, reason: str = "") -> None:

@@ -115,6 +115,22 @@ def verify_checksums(folder: PathLike) -> None:
         )
 
 
+def check_file(path: PathLike) -> pathlib.Path:
+    """Return the path of a regular file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is a folder, a named pipe or a device.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a named pipe or a device; save its content first"
+        raise ValueError(f"{os.fspath(path)!r} must be a file. Received: {kind}.")
+    return path
+
+
 def sha256_of(path: pathlib.Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with open(path, "rb") as file:

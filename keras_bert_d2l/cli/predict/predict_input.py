@@ -102,8 +102,6 @@ def _read_file(
     context: Path | None,
     labels: Sequence[str],
 ) -> TaskExamples:
-    if not path.exists():
-        raise FileNotFoundError(f"No file {str(path)!r}.")
     is_lines = context is not None or bare_suffix(path) in _LINES
     file = read_file(path) if is_lines else None
     if file is None or (context is None and (columns or _is_table(file, labels, task))):

@@ -5,7 +5,7 @@ per packed row.
 """
 
 import dataclasses
-import os
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -29,7 +29,7 @@ Batch = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]
 
 
 def pretraining_dataset(
-    corpus_or_store: Corpus | TokenStore,
+    corpus_or_store: Corpus | TokenStore | Sequence[Sequence[str]],
     tokenizer: Tokenizer,
     *,
     batch_size: int,
@@ -66,7 +66,8 @@ def pretraining_dataset(
     second.
 
     Args:
-        corpus_or_store: The training text. A corpus is tokenized on first use and cached on disk.
+        corpus_or_store: The training text: a corpus, a token store, or a list of documents, each a
+            list of sentences. Text is tokenized on first use and cached on disk.
         tokenizer: The tokenizer. For a store, it must be the one the store was built with.
         batch_size: Rows per batch, B.
         max_len: Tokens per row, T.
@@ -129,10 +130,7 @@ def pretraining_dataset(
         >>> features["tokens"].shape, labels["mlm"].shape
         (TensorShape([2, 16]), TensorShape([2, 2]))
     """
-    masking = Masking(masking) if isinstance(masking, str) else masking
-    if num_predictions is None:
-        num_predictions = masking.num_predictions(max_len)
-    _check(batch_size, max_len, num_predictions, rows, max_examples, epochs, first_step, shard)
+    masking = Masking.of(masking)
     options = ExampleOptions(
         max_len=max_len,
         objective=objective,
@@ -140,7 +138,14 @@ def pretraining_dataset(
         short_seq_prob=short_seq_prob,
         cross_documents=cross_documents,
     )
-    store = _store(corpus_or_store, tokenizer, cache_dir)
+    if num_predictions is None:
+        num_predictions = masking.num_predictions(max_len)
+    _check(batch_size, max_len, num_predictions, rows, max_examples, epochs, first_step, shard)
+    if isinstance(corpus_or_store, TokenStore):
+        store = corpus_or_store
+        store.check_tokenizer(tokenizer)
+    else:
+        store = cached_store(corpus_or_store, tokenizer, cache_dir)
     documents = split_documents(store.document_hashes, split, held_out)
     reader = Reader(
         store=store,
@@ -244,23 +249,6 @@ def _by_step(values: tf.Tensor, batch_size: int) -> tf.Tensor:
     return tf.ensure_shape(tf.reshape(values, shape), (None, batch_size, *values.shape[1:]))
 
 
-def _store(
-    corpus_or_store: Corpus | TokenStore | PathLike,
-    tokenizer: Tokenizer,
-    cache_dir: PathLike | None,
-) -> TokenStore:
-    if isinstance(corpus_or_store, TokenStore):
-        corpus_or_store.check_tokenizer(tokenizer)
-        return corpus_or_store
-    if isinstance(corpus_or_store, str | os.PathLike):
-        raise ValueError(
-            "`corpus_or_store` must be a corpus or a token store, not a path. Received: "
-            f"{os.fspath(corpus_or_store)!r}. Open it first with `Corpus.open` or "
-            "`TokenStore.open`."
-        )
-    return cached_store(corpus_or_store, tokenizer, cache_dir)
-
-
 def _check(
     batch_size: int,
     max_len: int,
@@ -276,13 +264,15 @@ def _check(
     check_integer("max_examples", max_examples, 1)
     check_integer("epochs", 1 if epochs is None else epochs, 1)
     check_integer("first_step", first_step, 0)
-    if not 1 <= num_predictions <= max_len:
+    check_integer("num_predictions", num_predictions, 1)
+    if num_predictions > max_len:
         raise ValueError(
-            f"`num_predictions` must be between 1 and max_len={max_len}. Received: "
+            f"`num_predictions` must be at most max_len={max_len}. Received: "
             f"num_predictions={num_predictions}."
         )
     check_choice("rows", rows, ROWS)
-    if len(shard) != 2 or not 0 <= shard[0] < shard[1]:
+    are_integers = isinstance(shard, tuple | list) and [type(n) for n in shard] == [int, int]
+    if not are_integers or not 0 <= shard[0] < shard[1]:
         raise ValueError(
             "`shard` must be (index, count) with an index from 0 to count - 1. Received: "
             f"shard={shard!r}."

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.checks import check_choice, check_share, check_type
 
 Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
 Count: TypeAlias = Literal["round", "ceil", "bernoulli"]
@@ -65,14 +65,26 @@ class Masking:
     def __post_init__(self) -> None:
         check_choice("strategy", self.strategy, STRATEGIES)
         check_choice("count", self.count, COUNTS)
-        if not 0 < self.rate < 1:
-            raise ValueError(f"`rate` must be between 0 and 1. Received: rate={self.rate!r}.")
+        check_share("rate", self.rate)
         shares = np.asarray(self.replace, float)
         if shares.shape != (3,) or shares.min() < 0 or not math.isclose(shares.sum(), 1):
             raise ValueError(
                 "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
                 f"kept tokens. Received: replace={self.replace!r}."
             )
+
+    @classmethod
+    def of(cls, masking: "Strategy | Masking") -> "Masking":
+        """Return the options for a strategy, or the given options."""
+        if isinstance(masking, str):
+            return cls(masking)
+        check_type(
+            "masking",
+            masking,
+            cls,
+            f"Pass one of {', '.join(map(repr, STRATEGIES))} or a `Masking`.",
+        )
+        return masking
 
     def num_predictions(self, max_len: int) -> int:
         """Return P, the number of predictions needed for a full row of `max_len` tokens.

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.checks import check_choice, check_integer, check_share
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 Objective: TypeAlias = Literal["nsp", "sop", "none"]
@@ -46,11 +46,7 @@ class ExampleOptions:
         reason = ": the special tokens and one token of each text"
         check_integer("max_len", self.max_len, least, reason)
         check_integer("seed", self.seed, 0)
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(
-                "`short_seq_prob` must be between 0 and 1. Received: "
-                f"short_seq_prob={self.short_seq_prob}."
-            )
+        check_share("short_seq_prob", self.short_seq_prob, ends=True)
         if self.cross_documents and self.are_pairs:
             raise ValueError(
                 "`cross_documents` requires objective='none', because pairs never cross document "

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_choice, check_share
+
 
 def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> np.ndarray:
     """Return the indices of the documents in one part of the split.
@@ -19,16 +21,15 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
     """
     if split is None:
         return np.arange(len(hashes))
-    if split not in ("train", "held_out"):
-        raise ValueError(f"`split` must be 'train', 'held_out' or None. Received: split={split!r}.")
-    if not 0 < held_out < 1:
-        raise ValueError(f"`held_out` must be between 0 and 1. Received: held_out={held_out!r}.")
+    check_choice("split", split, ("train", "held_out"))
+    check_share("held_out", held_out)
     count = min(max(2, round(held_out * len(hashes))), len(hashes) - 2)
     is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # identical documents stay together
     if min(is_held_out.sum(), (~is_held_out).sum()) < 2:
         raise ValueError(
             "Holding out documents requires at least two different documents in each part, because "
-            f"a false pair is made of two. Received: {len(hashes)} documents, "
-            f"{len(np.unique(hashes))} of them different. Use `split=None` or more text."
+            f"a false pair is made of two. Received: {len(hashes):,} in total, "
+            f"{len(np.unique(hashes)):,} of them different. Separate the documents of the text with blank "
+            "lines, put each in its own file, or add text."
         )
     return np.flatnonzero(is_held_out == (split == "held_out"))

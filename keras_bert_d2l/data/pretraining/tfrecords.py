@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import Rows
@@ -159,6 +159,7 @@ def write_tfrecords(
         ... )
         2
     """
+    check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
     check_integer("dupe_factor", dupe_factor, 1)
     num_examples = 0
     with (

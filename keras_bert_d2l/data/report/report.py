@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
@@ -201,8 +202,9 @@ def data_report(
         >>> report.num_documents, report.num_sentences
         (2, 3)
     """
+    check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
     store.check_tokenizer(tokenizer)
-    masking = Masking(masking) if isinstance(masking, str) else masking
+    masking = Masking.of(masking)
     every = -(-store.num_tokens // _SAMPLED_TOKENS)
     options = ExampleOptions(
         max_len=max_len,

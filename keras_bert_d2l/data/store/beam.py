@@ -10,19 +10,19 @@ import pathlib
 import types
 from collections.abc import Iterator, Sequence
 
-from keras_bert_d2l.data.store.building import Progress, build_with
+from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
 
 def build_store_with_beam(
-    corpus: Corpus,
+    corpus: Corpus | Sequence[Sequence[str]],
     tokenizer: Tokenizer,
     directory: PathLike,
     *,
@@ -39,7 +39,7 @@ def build_store_with_beam(
     mounted under the same path. The workers need the same version of this package.
 
     Args:
-        corpus: The text.
+        corpus: The text: a `Corpus`, or a list of documents, each a list of sentences.
         tokenizer: The tokenizer. Its vocabulary and options become part of the store.
         directory: Folder to write. If it already contains this store, the store is opened.
         pipeline_options: The runner and its options, as on a command line, such as
@@ -76,9 +76,9 @@ def build_store_with_beam(
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
     directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
     _apache_beam()
-    return build_with(
-        make, corpus, tokenizer, directory, deduplicate=deduplicate, progress=progress
-    )
+    corpus = as_corpus(corpus)
+    origin = origin_of(corpus, tokenizer, deduplicate)
+    return build_with(make, corpus, tokenizer, directory, origin, progress)
 
 
 def _make_shards(

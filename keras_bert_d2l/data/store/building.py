@@ -17,14 +17,14 @@ from typing import IO
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task, make_shards
 from keras_bert_d2l.files import replacing_folder, write_text
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -38,7 +38,7 @@ MakeShards = Callable[[Sequence[Task], Tokenizer], Iterator[int]]
 
 
 def build_store(
-    corpus: Corpus,
+    corpus: Corpus | Sequence[Sequence[str]],
     tokenizer: Tokenizer,
     directory: PathLike,
     *,
@@ -55,7 +55,7 @@ def build_store(
     Sentences without tokens and documents without sentences are skipped.
 
     Args:
-        corpus: The text.
+        corpus: The text: a `Corpus`, or a list of documents, each a list of sentences.
         tokenizer: The tokenizer. Its vocabulary and options become part of the store.
         directory: Folder to write. If it already contains the store of this corpus (identified by
             its fingerprint) and this tokenizer, the store is opened.
@@ -88,14 +88,16 @@ def build_store(
         (2, 3)
     """
     check_integer("workers", workers, 1)
+    corpus = as_corpus(corpus)
+    origin = origin_of(corpus, tokenizer, deduplicate)
     make = functools.partial(make_shards, workers=workers)
-    return build_with(
-        make, corpus, tokenizer, directory, deduplicate=deduplicate, progress=progress
-    )
+    return build_with(make, corpus, tokenizer, directory, origin, progress)
 
 
 def cached_store(
-    corpus: Corpus, tokenizer: Tokenizer, cache_dir: PathLike | None = None
+    corpus: Corpus | Sequence[Sequence[str]],
+    tokenizer: Tokenizer,
+    cache_dir: PathLike | None = None,
 ) -> TokenStore:
     """Return the cached store of a corpus. The first call builds it, later calls open it.
 
@@ -112,9 +114,11 @@ def cached_store(
     if cache_dir is None:
         user_cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         cache_dir = pathlib.Path(user_cache, "keras_bert_d2l")
-    directory = pathlib.Path(cache_dir, _origin(corpus, tokenizer, False).name())
+    corpus = as_corpus(corpus)
+    origin = origin_of(corpus, tokenizer)
+    directory = pathlib.Path(cache_dir, origin.name())
     make = functools.partial(make_shards, workers=1)
-    return build_with(make, corpus, tokenizer, directory, wait=True)
+    return build_with(make, corpus, tokenizer, directory, origin, wait=True)
 
 
 def build_with(
@@ -122,9 +126,9 @@ def build_with(
     corpus: Corpus,
     tokenizer: Tokenizer,
     directory: PathLike,
-    *,
-    deduplicate: bool = False,
+    origin: Origin,
     progress: Progress | None = None,
+    *,
     wait: bool = False,
 ) -> TokenStore:
     """Build a store. The function `make` creates its shards, here or on other workers.
@@ -135,7 +139,7 @@ def build_with(
         corpus: The text.
         tokenizer: The tokenizer.
         directory: Folder to write.
-        deduplicate: As for `build_store`.
+        origin: `origin_of` the corpus and the tokenizer.
         progress: As for `build_store`.
         wait: Whether to wait for another process that is building the store.
 
@@ -148,7 +152,6 @@ def build_with(
         OSError: As for `build_store`, or raised by `make`.
     """
     directory = pathlib.Path(directory)
-    origin = _origin(corpus, tokenizer, deduplicate)
     building = directory.with_name(f"{directory.name}.building")
     if not (directory / MANIFEST).exists() or building.exists():
         _check_free(directory, building, origin, corpus)
@@ -162,7 +165,9 @@ def build_with(
     return store
 
 
-def _origin(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
+def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool = False) -> Origin:
+    """Return everything that a store depends on. This reads the text, for its checksum."""
+    check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
     return Origin(
         version=manifest.VERSION,
         corpus_fingerprint=corpus.fingerprint(),

@@ -105,8 +105,6 @@ def read_examples(
 def _read(path: pathlib.Path, options: ReadingOptions) -> TaskExamples:
     if path.is_dir():
         return folder_examples(path, options)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     file = read_file(path)
     if not file.text.strip():
         raise ValueError(f"{os.fspath(path)!r} is empty.")

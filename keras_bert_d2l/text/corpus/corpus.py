@@ -7,18 +7,23 @@ import importlib.metadata
 import itertools
 import os
 import pathlib
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
-from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.checks import check_choice, check_type
+from keras_bert_d2l.files import check_file, sha256_of
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
-from keras_bert_d2l.text.corpus.layouts import LAYOUTS
+from keras_bert_d2l.text.corpus.layouts import LAYOUTS, documents
 from keras_bert_d2l.types import PathLike
 
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
 _TOKEN_STORE = ("manifest.json", "tokens.bin")  # files in a folder that `build_store` wrote
+_DOCUMENTS_IN_SECTION = 1000  # documents in memory
+IN_MEMORY = "documents in memory"
 _RULES = "2"  # increase when the rules that split text into documents change
 
 
@@ -26,10 +31,59 @@ _RULES = "2"  # increase when the rules that split text into documents change
 class Piece:
     """Consecutive documents of a corpus, which another process can read independently."""
 
-    sections: tuple[sections.Section | Docstrings, ...]
+    sections: tuple["sections.Section | Docstrings | _Documents", ...]
 
     def __iter__(self) -> Iterator[list[str]]:
         return itertools.chain.from_iterable(section.documents() for section in self.sections)
+
+
+@dataclasses.dataclass(frozen=True)
+class _TextFile:
+    path: pathlib.Path
+    layout: str
+
+    @property
+    def num_bytes(self) -> int:
+        return self.path.stat().st_size
+
+    @property
+    def description(self) -> str:
+        return f"{self.path.name} ({_megabytes(self.num_bytes)})"
+
+    def identity(self) -> tuple[str, ...]:
+        return sha256_of(self.path), self.layout
+
+    def sections(self) -> Iterator[sections.Section]:
+        return sections.sections(self.path, self.layout)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Documents:
+    """Documents in memory. The strings of a document are like the lines of a file."""
+
+    texts: tuple[tuple[str, ...], ...]
+    layout: str
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(len(line) for text in self.texts for line in text)
+
+    @property
+    def description(self) -> str:
+        return f"{len(self.texts):,} documents in memory"
+
+    def identity(self) -> tuple[str, ...]:
+        return hashlib.sha256(
+            repr(self.texts).encode(errors="surrogatepass")
+        ).hexdigest(), self.layout
+
+    def sections(self) -> Iterator["_Documents"]:
+        for first in range(0, len(self.texts), _DOCUMENTS_IN_SECTION):
+            yield _Documents(self.texts[first : first + _DOCUMENTS_IN_SECTION], self.layout)
+
+    def documents(self) -> Iterator[list[str]]:
+        for text in self.texts:
+            yield from documents("\n".join(text).split("\n"), self.layout)
 
 
 class Corpus:
@@ -41,7 +95,8 @@ class Corpus:
     Create a corpus with `Corpus.open`.
 
     Attributes:
-        source: The `source` that `open` received: a string or a list of strings.
+        source: The `source` that `open` received: a string or a list of strings;
+            `"documents in memory"` for documents.
         layout: The `layout` that `open` received.
 
     Example:
@@ -53,15 +108,23 @@ class Corpus:
     """
 
     def __init__(
-        self, parts: Sequence["_TextFile | Docstrings"], source: str | list[str], layout: str
+        self,
+        parts: Sequence[_TextFile | Docstrings | _Documents],
+        source: str | list[str],
+        layout: str,
     ) -> None:
         self._parts = tuple(parts)
         self.source = source
         self.layout = layout
 
     @classmethod
-    def open(cls, source: PathLike | Sequence[PathLike], *, layout: str = "auto") -> "Corpus":
-        """Open text files, or the docstrings of installed packages, as a corpus.
+    def open(
+        cls,
+        source: PathLike | Sequence[PathLike] | Iterable[Sequence[str]],
+        *,
+        layout: str = "auto",
+    ) -> "Corpus":
+        """Open text files, the docstrings of installed packages, or documents as a corpus.
 
         Args:
             source: What to read; all files must be UTF-8.
@@ -72,6 +135,8 @@ class Corpus:
                 `"docstrings"`: English prose from the docstrings of the installed tensorflow,
                 keras and numpy, over half a million words.
                 A list of these: read in this order, each file once.
+                A list of documents, each a list of sentences: text in memory. To have texts split
+                into sentences, pass `[[text] for text in texts]` with `layout="prose"`.
             layout: How a file is split into sentences and documents.
                 `"lines"`: one sentence per line; an empty line ends a document. This is the input
                 format of google-research/bert's create_pretraining_data.py.
@@ -81,7 +146,8 @@ class Corpus:
                 `"wikitext"`: the files of WikiText. A document is an article, a line is a
                 paragraph, and a sentence ends at " . ". Headings are skipped, and ` @-@ ` and
                 similar escapes become plain characters.
-                `"auto"`: one of these, detected from the beginning of each file.
+                `"auto"`: one of these, detected from the beginning of each file; `"lines"` for
+                documents in memory.
 
         Returns:
             A `Corpus`. The files are read when you iterate over it.
@@ -93,7 +159,12 @@ class Corpus:
                 damaged or is not UTF-8, or if the corpus contains no text.
         """
         check_choice("layout", layout, LAYOUTS)
-        names = _names(source)
+        is_one = isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable)
+        items: list[object] = [source] if is_one else list(source)  # type: ignore[arg-type]
+        if items and isinstance(items[0], list | tuple):
+            in_lines = "lines" if layout == "auto" else layout
+            return cls([_Documents(_texts(items), in_lines)], IN_MEMORY, layout)
+        names = _names(items)
         parts: dict[object, _TextFile | Docstrings] = {}
         for name in names:
             if name == "docstrings":
@@ -101,7 +172,6 @@ class Corpus:
                 continue
             for path in _files(name):
                 parts.setdefault(path.resolve(), _TextFile(path.absolute(), layout))
-        is_one = isinstance(source, str | os.PathLike)
         return cls(list(parts.values()), names[0] if is_one else names, layout)
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -122,7 +192,7 @@ class Corpus:
         Together, the pieces contain the documents of the corpus in the same order. Their boundaries
         depend only on the files. A compressed file is never split.
         """
-        gathered: list[sections.Section | Docstrings] = []
+        gathered: list[sections.Section | Docstrings | _Documents] = []
         num_bytes = 0
         for part in self._parts:
             for section in part.sections():
@@ -151,8 +221,9 @@ class Corpus:
     def fingerprint(self) -> str:
         """Return 64 hexadecimal digits that change whenever the documents may have changed.
 
-        They depend on the names, sizes, modification times and order of the files, the layout,
-        the versions of packages whose docstrings are read, and the rules for splitting sentences.
+        They depend on the contents and the order of the files, which are read completely, on the
+        layout, the versions of packages whose docstrings are read, and the rules for splitting
+        sentences. The names of the files do not matter.
         """
         version = importlib.metadata.version("sentencex")
         rules = ("rules", _RULES, version, str(sections.SECTION_BYTES))
@@ -163,39 +234,40 @@ class Corpus:
         return f"Corpus({self.description})"
 
 
-@dataclasses.dataclass(frozen=True)
-class _TextFile:
-    path: pathlib.Path
-    layout: str
-
-    @property
-    def num_bytes(self) -> int:
-        return self.path.stat().st_size
-
-    @property
-    def description(self) -> str:
-        return f"{self.path.name} ({_megabytes(self.num_bytes)})"
-
-    def identity(self) -> tuple[str, ...]:
-        state = self.path.stat()
-        return self.path.name, str(state.st_size), str(state.st_mtime_ns), self.layout
-
-    def sections(self) -> Iterator[sections.Section]:
-        return sections.sections(self.path, self.layout)
-
-
 def _megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 100_000 else f"{num_bytes / 1e3:.1f} kB"
 
 
-def _names(source: object) -> list[str]:
-    is_one = isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable)
+def as_corpus(value: object) -> Corpus:
+    """Return a corpus unchanged, and documents in memory as a corpus.
+
+    Raises:
+        ValueError: It is something else, such as a path.
+    """
+    if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple):
+        return Corpus.open(value)
+    advice = "Open files with `Corpus.open`, or pass a list of documents, each a list of sentences."
+    check_type("corpus", value, Corpus, advice)
+    return cast(Corpus, value)
+
+
+def _texts(documents: Sequence[object]) -> tuple[tuple[str, ...], ...]:
+    for number, text in enumerate(documents):
+        if not isinstance(text, list | tuple) or not all(isinstance(one, str) for one in text):
+            raise ValueError(
+                "Every document must be a list of sentences, which are strings. Received: "
+                f"{reprlib.repr(text)} as document {number}."
+            )
+    return tuple(map(tuple, documents))  # type: ignore[arg-type]
+
+
+def _names(source: Sequence[object]) -> list[str]:
     names: list[str] = []
-    for name in [source] if is_one else source:  # type: ignore[attr-defined]
+    for name in source:
         if not isinstance(name, str | os.PathLike) or not os.fspath(name):
             raise ValueError(
-                "`source` must be a path, a pattern, 'docstrings', or a list of these. Received: "
-                f"{name!r:.80} ({type(name).__name__})."
+                "`source` must be a path, a pattern, 'docstrings', a list of these, or a list of "
+                f"documents. Received: {reprlib.repr(name)} ({type(name).__name__})."
             )
         names.append(os.fspath(name))
     if not names:
@@ -208,7 +280,7 @@ def _files(name: str) -> list[pathlib.Path]:
     if path.is_dir():
         return _files_of_folder(path)
     if path.exists():
-        return [path]
+        return [check_file(path)]
     if not glob.has_magic(name):
         raise FileNotFoundError(f"There is no file or folder {name!r}.")
     found = map(pathlib.Path, glob.glob(str(path), recursive=True))

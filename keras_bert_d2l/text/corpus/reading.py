@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from keras_bert_d2l.files import check_file
+
 _BLOCK_BYTES = 1 << 16
 _MAX_LINE = 1 << 16  # characters; longer lines are split to bound memory
 _PACKED = (".gz", ".xz")
@@ -52,7 +54,8 @@ def read_text(path: pathlib.Path, start: int = 0, stop: int | None = None) -> It
         stop: Offset in bytes at which to stop; None (for compressed files) reads to the end.
 
     Raises:
-        ValueError: If the file is damaged, is not text, or is not UTF-8.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a regular file, is damaged, is not text, or is not UTF-8.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = start
@@ -78,7 +81,7 @@ def read_text(path: pathlib.Path, start: int = 0, stop: int | None = None) -> It
 def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file, then an empty block."""
     try:
-        with _open(path) as file:
+        with _open(check_file(path)) as file:
             file.seek(start)
             left = sys.maxsize if stop is None else stop - start
             while block := file.read(min(left, _BLOCK_BYTES)):

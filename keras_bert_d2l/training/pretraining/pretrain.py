@@ -202,6 +202,7 @@ def _token_store(
     else:
         say("Tokenizing the text, or reading its tokens from the cache")
         store = cached_store(text, tokenizer, settings.cache_dir)
+    store.verify()
     say(
         f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "
         f"{store.num_documents:,} documents, {settings.held_out:.0%} of them held out"

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import pathlib
 import random
 
 import numpy as np
@@ -282,12 +283,13 @@ def test_ten_times_the_text_needs_at_most_a_tenth_more_memory(fresh_process, tmp
     code = """
         import random, resource, sys
         from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+        from keras_bert_d2l.text.corpus.corpus import Corpus
         from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
         from keras_bert_d2l.text.vocab.vocab import Vocab
 
         WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(100))]
 
-        class Text:
+        class Text(Corpus):
             description = "random words"
             def __init__(self, num_documents):
                 self.num_documents = num_documents
@@ -354,7 +356,7 @@ def test_identical_documents_are_in_the_same_part_of_the_split():
 
 @pytest.mark.parametrize("hashes", [[1], [1, 2, 3], [1, 1, 1, 1, 2], [1, 1, 1, 1]])
 def test_a_split_with_one_document_in_a_part_is_rejected(hashes):
-    with pytest.raises(ValueError, match="at least two different documents in each.*split=None"):
+    with pytest.raises(ValueError, match="at least two different documents in each.*blank lines"):
         split_documents(np.array(hashes, np.uint64), "train", 0.05)
 
 
@@ -377,18 +379,27 @@ def test_a_split_has_at_least_two_documents_in_each_part(held_out):
         ({"seed": -1}, "`seed` must be an integer of at least 0"),
         ({"first_step": -1}, "`first_step` must be an integer of at least 0"),
         ({"first_step": 10_000}, r"`first_step` must be at most \d+, the .* 1 epochs of \d+ steps"),
-        ({"num_predictions": 33}, "between 1 and max_len=32"),
-        ({"num_predictions": 0}, "between 1 and max_len=32"),
+        ({"num_predictions": 33}, "at most max_len=32"),
+        ({"num_predictions": 0}, "`num_predictions` must be an integer of at least 1"),
         ({"max_len": 4}, "`max_len` must be an integer of at least 5"),
-        ({"split": "test"}, "'train', 'held_out' or None. Received: split='test'"),
+        ({"split": "test"}, "'train', 'held_out'. Received: split='test'"),
         ({"split": "train", "held_out": 1.5}, "between 0 and 1. Received: held_out=1.5"),
         ({"masking": "words"}, "`strategy` must be one of"),
         ({"objective": "mlm"}, "`objective` must be one of 'nsp', 'sop', 'none'"),
         ({"cross_documents": True}, "`cross_documents` requires objective='none'"),
-        ({"short_seq_prob": 1.5}, "`short_seq_prob` must be between 0 and 1"),
+        ({"short_seq_prob": 1.5}, "`short_seq_prob` must be a number between 0 and 1"),
         ({"rows": "square"}, "`rows` must be one of 'padded', 'packed', 'bucketed'"),
         ({"max_examples": 0}, "`max_examples` must be an integer of at least 1"),
         ({"shard": (2, 2)}, "an index from 0 to count - 1"),
+        ({"shard": 2}, "an index from 0 to count - 1"),
+        ({"max_len": "32"}, "`max_len` must be an integer.*Received: max_len='32'"),
+        ({"num_predictions": 2.5}, "`num_predictions` must be an integer"),
+        ({"short_seq_prob": "0.1"}, "`short_seq_prob` must be a number"),
+        ({"split": "train", "held_out": "0.1"}, "`held_out` must be a number"),
+        (
+            {"masking": 5},
+            r"`masking` must be a `Masking`. Received: 5 \(int\). Pass one of 'token'",
+        ),
         ({"batch_size": 50, "shard": (0, 2)}, r"fewer than one batch.*shard=\(0, 2\)"),
         ({"batch_size": 1000}, r"only \d+ rows, fewer than one batch.*batch_size=1000"),
     ],
@@ -409,9 +420,27 @@ def test_a_store_with_a_different_vocabulary_is_rejected(text, words):
         pretraining_dataset(text.store, words(3), **SETTINGS)
 
 
-def test_a_path_instead_of_a_corpus_is_rejected(text):
-    with pytest.raises(ValueError, match=r"Received: 'book\.txt'.*`Corpus\.open`"):
-        pretraining_dataset("book.txt", text.tokenizer, **SETTINGS)
+@pytest.mark.parametrize("corpus", ["book.txt", pathlib.Path("book.txt"), ["book.txt"], [], 3])
+def test_a_path_instead_of_a_corpus_is_rejected(text, corpus):
+    with pytest.raises(ValueError, match=r"`corpus` must be.*Received: .*`Corpus\.open`"):
+        pretraining_dataset(corpus, text.tokenizer, **SETTINGS)
+
+
+def test_a_path_instead_of_a_tokenizer_is_rejected(text):
+    for corpus in (text.store, [["w0 w1"], ["w2 w3"]]):
+        with pytest.raises(ValueError, match=r"`tokenizer` must be a `Tokenizer`.*'vocab\.txt'"):
+            pretraining_dataset(corpus, "vocab.txt", **SETTINGS)
+
+
+def test_a_list_of_documents_gives_the_batches_of_the_same_text_in_a_file(words, tmp_path):
+    documents = [[f"w{n} w{n + 1}", f"w{n + 2}"] for n in range(20)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(document) for document in documents))
+    settings = {**SETTINGS, "cache_dir": tmp_path / "cache"}
+    assert_same(
+        pretraining_dataset(documents, words(30), **settings),
+        pretraining_dataset(Corpus.open(path, layout="lines"), words(30), **settings),
+    )
 
 
 KINDS = {

@@ -387,8 +387,8 @@ def test_an_id_outside_the_vocabulary_is_rejected():
     [
         ({"strategy": "words"}, "`strategy` must be one of 'token', .* strategy='words'"),
         ({"count": "floor"}, "`count` must be one of 'round', .* count='floor'"),
-        ({"rate": 0}, "`rate` must be between 0 and 1"),
-        ({"rate": 1.0}, "`rate` must be between 0 and 1"),
+        ({"rate": 0}, "`rate` must be a number between 0 and 1"),
+        ({"rate": 1.0}, "`rate` must be a number between 0 and 1"),
         ({"replace": (0.8, 0.1)}, "three shares that add up to 1"),
         ({"replace": (0.8, 0.1, 0.2)}, "three shares that add up to 1"),
         ({"replace": (1.1, -0.1, 0.0)}, "three shares that add up to 1"),

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.store import merging, shards
 from keras_bert_d2l.data.store.building import TokenStore, build_store, cached_store
+from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -161,7 +162,7 @@ def test_the_number_of_workers_must_be_positive(documents, words, tmp_path, work
         build_store(documents(TEXT), words(10), tmp_path / "store", workers=workers)
 
 
-class Pieces:
+class Pieces(Corpus):
     """A corpus of three pieces. Reading a piece in `broken` fails."""
 
     description = "pieces of a test"

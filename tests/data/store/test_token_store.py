@@ -57,11 +57,30 @@ def test_every_flipped_bit_is_detected_with_its_file(built, name):
     content = path.read_bytes()
     for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
-        opened = TokenStore.open(built.directory)
-        with pytest.raises(ValueError, match=f"{name}: its SHA-256.*Delete the folder"):
-            opened.verify()
+        with pytest.raises(ValueError, match=f"{name}: .*Delete the folder"):
+            TokenStore.open(built.directory).verify()
     path.write_bytes(content)
     TokenStore.open(built.directory).verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "place", "value", "message"),
+    [
+        ("tokens.bin", "<u2", 3, 15, "ids must be from 0 to 14, but it has the id 15"),
+        ("sentence_offsets.bin", "<i8", 0, 1, "do not ascend from 0 to 10"),
+        ("sentence_offsets.bin", "<i8", 2, 3, "do not ascend from 0 to 10"),
+        ("sentence_offsets.bin", "<i8", 5, 11, "do not ascend from 0 to 10"),
+        ("document_offsets.bin", "<i8", 1, 5, "do not ascend from 0 to 5"),
+    ],
+)
+def test_impossible_values_are_detected_when_a_store_is_opened(
+    built, name, dtype, place, value, message
+):
+    values = np.fromfile(built.directory / name, dtype)
+    values[place] = value
+    values.tofile(built.directory / name)
+    with pytest.raises(ValueError, match=f"{name}: its .*{message}.*Delete the folder"):
+        TokenStore.open(built.directory)
 
 
 @pytest.mark.parametrize(

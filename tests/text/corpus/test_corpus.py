@@ -187,18 +187,50 @@ def test_memory_does_not_grow_with_the_file(write, layout, separator):
 
 
 def test_the_fingerprint_changes_only_with_the_text(write):
-    path, other = write("a.txt", LINES), write("b.txt", LINES)
+    path, other = write("a.txt", LINES), write("b.txt", LINES + "Other.")
     fingerprint = Corpus.open(path).fingerprint()
     assert Corpus.open(str(path)).fingerprint() == fingerprint
+    assert Corpus.open(write("renamed.txt", LINES)).fingerprint() == fingerprint
+    os.utime(path, (1, 1))
+    assert Corpus.open(path).fingerprint() == fingerprint
     different = {fingerprint}
     different.add(Corpus.open(path, layout="lines").fingerprint())
     different.add(Corpus.open([path, other]).fingerprint())
     different.add(Corpus.open([other, path]).fingerprint())
-    os.utime(path, (1, 1))
+    write("a.txt", LINES.replace("cat", "dog"))
+    os.utime(path, (1, 1))  # same name, size and time
     different.add(Corpus.open(path).fingerprint())
-    write("a.txt", LINES + "More.")
-    different.add(Corpus.open(path).fingerprint())
-    assert len(different) == 6
+    assert len(different) == 5
+
+
+def test_documents_in_memory_are_a_corpus():
+    documents = [["The cat sat.", "It slept."], ("A dog ran.",)] * 1500
+    corpus = Corpus.open(documents)
+    assert list(corpus) == [list(document) for document in documents]
+    assert [list(document) for piece in corpus.pieces() for document in piece] == list(corpus)
+    assert (corpus.source, corpus.layout) == ("documents in memory", "auto")
+    assert corpus.description == "3,000 documents in memory"
+    different = (documents, documents[1:], [*documents, ["More."]])
+    assert len({Corpus.open(one).fingerprint() for one in different}) == 3
+    assert Corpus.open(list(map(tuple, documents))).fingerprint() == corpus.fingerprint()
+
+
+def test_texts_in_memory_are_split_into_sentences():
+    corpus = Corpus.open([["The cat sat. It slept.\n\nA dog ran."], ["Two. More."]], layout="prose")
+    assert list(corpus) == [["The cat sat.", "It slept.", "A dog ran."], ["Two.", "More."]]
+
+
+@pytest.mark.parametrize("documents", [[["a"], "b"], [["a"], [3]], [["a"], None]])
+def test_documents_that_are_not_lists_of_sentences_are_rejected(documents):
+    with pytest.raises(ValueError, match="must be a list of sentences.*as document 1"):
+        Corpus.open(documents)
+
+
+def test_a_named_pipe_is_rejected(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (tmp_path / "pipe.txt", "/dev/zero"):
+        with pytest.raises(ValueError, match="must be a file.*named pipe or a device"):
+            Corpus.open(path)
 
 
 def test_a_corpus_describes_itself(write, tmp_path):
