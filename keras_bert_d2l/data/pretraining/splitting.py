@@ -29,7 +29,7 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
         raise ValueError(
             "Holding out documents requires at least two different documents in each part, because "
             f"a false pair is made of two. Received: {len(hashes):,} in total, "
-            f"{len(np.unique(hashes)):,} of them different. Separate the documents of the text with blank "
+            f"{len(np.unique(hashes)):,} of them different. Separate documents with blank "
             "lines, put each in its own file, or add text."
         )
     return np.flatnonzero(is_held_out == (split == "held_out"))

@@ -9,7 +9,7 @@ import os
 import pathlib
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 from keras_bert_d2l.checks import check_choice, check_type
 from keras_bert_d2l.files import check_file, sha256_of
@@ -161,7 +161,7 @@ class Corpus:
         check_choice("layout", layout, LAYOUTS)
         is_one = isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable)
         items: list[object] = [source] if is_one else list(source)  # type: ignore[arg-type]
-        if items and isinstance(items[0], list | tuple):
+        if are_documents(items):
             in_lines = "lines" if layout == "auto" else layout
             return cls([_Documents(_texts(items), in_lines)], IN_MEMORY, layout)
         names = _names(items)
@@ -238,13 +238,18 @@ def _megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 100_000 else f"{num_bytes / 1e3:.1f} kB"
 
 
+def are_documents(value: object) -> TypeGuard[Sequence[Sequence[str]]]:
+    """Return whether a value is a list of documents, rather than a list of paths."""
+    return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], list | tuple)
+
+
 def as_corpus(value: object) -> Corpus:
     """Return a corpus unchanged, and documents in memory as a corpus.
 
     Raises:
         ValueError: It is something else, such as a path.
     """
-    if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple):
+    if are_documents(value):
         return Corpus.open(value)
     advice = "Open files with `Corpus.open`, or pass a list of documents, each a list of sentences."
     check_type("corpus", value, Corpus, advice)

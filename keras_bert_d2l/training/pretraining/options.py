@@ -5,6 +5,7 @@ import math
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, TypedDict
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.text.corpus.corpus import IN_MEMORY
 from keras_bert_d2l.training.option_records import (
     FilePath,
     NotNegative,
@@ -40,7 +41,7 @@ _LONGEST_INTERVAL = 500
 
 
 def _one_source(name: str, value: object) -> str:
-    return "docstrings" if value == "docstrings" else absolute_path(name, value)
+    return str(value) if value in ("docstrings", IN_MEMORY) else absolute_path(name, value)
 
 
 def _sources(name: str, value: object) -> str | tuple[str, ...]:

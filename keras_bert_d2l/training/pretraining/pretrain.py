@@ -12,7 +12,7 @@ from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.manifest import VOCAB
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.distribution import check_batch_size, make_strategy, scope_of
@@ -40,7 +40,7 @@ class PretrainingResult(NamedTuple):
 
 
 def pretrain(
-    corpus: Corpus | TokenStore | PathLike | Sequence[PathLike] | None,
+    corpus: Corpus | TokenStore | PathLike | Sequence[PathLike] | Sequence[Sequence[str]] | None,
     run_dir: PathLike,
     *,
     resume: bool = False,
@@ -60,8 +60,9 @@ def pretrain(
     weights of an uninterrupted run.
 
     Args:
-        corpus: The text: a path, several paths, a glob, or `"docstrings"`. Or a token store or its
-            folder, which determines the vocabulary. With `resume`, it may be `None`.
+        corpus: The text: a path, several paths, a glob, `"docstrings"`, or a list of documents,
+            each a list of sentences. Or a token store or its folder, which determines the
+            vocabulary. With `resume`, it may be `None`, except for documents in memory.
         run_dir: The run folder. It must be new or empty, unless `resume` is set.
         resume: Continue the run in `run_dir` with its own options.
         callbacks: Additional Keras callbacks for `fit`.
@@ -110,7 +111,7 @@ def pretrain(
         run.make()
     strategy = make_strategy(settings.strategy, settings.tpu)
     check_batch_size(settings.batch_size, strategy)
-    text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(settings)
+    text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
     say(f"Text: {text.description}")
     checkpoint = run.last if resume else settings.init
     if checkpoint is None:
@@ -135,6 +136,8 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
     plain = {**options, "corpus": corpus}
     if isinstance(corpus, Corpus):
         plain |= {"corpus": corpus.source, "layout": corpus.layout}
+    if are_documents(corpus):
+        plain["corpus"] = IN_MEMORY
     if isinstance(corpus, TokenStore):
         plain["corpus"] = corpus.directory
     files = {Vocab: run.vocab_file, BERTConfig: run.config_file}
@@ -210,7 +213,11 @@ def _token_store(
     return store
 
 
-def _open(settings: PretrainingOptions) -> Corpus | TokenStore:
+def _open(corpus: object, settings: PretrainingOptions) -> Corpus | TokenStore:
+    if are_documents(corpus):
+        return Corpus.open(corpus, layout=settings.layout)
+    if settings.corpus == IN_MEMORY:
+        raise ValueError("The text of this run was in memory. Pass the same documents as `corpus`.")
     if isinstance(settings.corpus, str):
         if TokenStore.is_at(settings.corpus):
             return TokenStore.open(settings.corpus)

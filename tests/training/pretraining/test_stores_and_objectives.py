@@ -2,6 +2,9 @@
 
 import dataclasses
 import hashlib
+import os
+import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -136,3 +139,38 @@ def test_an_objective_requires_its_head(store, of_store, options, objective, tmp
         pretrain(
             store, tmp_path / "run", **{**of_store, "bert_config": headless}, objective=objective
         )
+
+
+def test_a_damaged_store_is_rejected_at_the_start_of_a_run(store, of_store, tmp_path):
+    copy = shutil.copytree(store.directory, tmp_path / "store")
+    ids = np.fromfile(copy / "tokens.bin", store.tokens.dtype)
+    ids[::2] = ids[0]  # possible ids, so only the checksum tells
+    ids.tofile(copy / "tokens.bin")
+    with pytest.raises(ValueError, match=r"damaged at .*tokens\.bin: its SHA-256"):
+        pretrain(copy, tmp_path / "run", **of_store)
+
+
+@pytest.mark.slow
+def test_changed_text_of_the_same_size_and_time_does_not_resume_a_run(text, options, tmp_path):
+    path = pathlib.Path(shutil.copy2(text, tmp_path / "text.txt"))
+    pretrain(path, tmp_path / "run", **{**options, "steps": 1})
+    content, time = path.read_bytes(), path.stat().st_mtime_ns
+    path.write_bytes(content[:-20] + content[:20])
+    os.utime(path, ns=(time, time))
+    with pytest.raises(ValueError, match="text"):
+        pretrain(path, tmp_path / "run", resume=True)
+
+
+@pytest.mark.slow
+def test_a_run_on_documents_in_memory_equals_a_run_on_their_file(text, options, tmp_path):
+    options = {**options, "steps": 1}
+    blocks = pathlib.Path(text).read_text().split("\n\n")
+    documents = [lines for block in blocks if (lines := block.strip().split("\n")) != [""]]
+    pretrain(text, tmp_path / "file", **options)
+    pretrain(documents, tmp_path / "run", **options)
+    assert weights(tmp_path / "run") == weights(tmp_path / "file")
+    with pytest.raises(ValueError, match="was in memory. Pass the same documents"):
+        pretrain(None, tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match="text"):
+        pretrain(documents[1:], tmp_path / "run", resume=True)
+    pretrain(documents, tmp_path / "run", resume=True)
