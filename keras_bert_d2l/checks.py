@@ -1,5 +1,6 @@
 """Argument checks shared by several subpackages."""
 
+import math
 import os
 import reprlib
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise a `ValueError` unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(
@@ -32,9 +33,23 @@ def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
 
 def check_share(name: str, value: object, *, ends: bool = False) -> None:
     """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_number or not (0 <= value <= 1 if ends else 0 < value < 1):  # type: ignore[operator]
+    if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):  # type: ignore[operator]
         raise ValueError(f"`{name}` must be a number between 0 and 1. Received: {name}={value!r}.")
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return `value` as a plain boolean, or raise a `ValueError` if it is not a boolean."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r:.80}.")
+    return bool(value)
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise a `ValueError` unless `value` is a number above 0, and neither infinite nor NaN."""
+    if not _is_number(value) or not 0 < value < math.inf:  # type: ignore[operator]
+        raise ValueError(
+            f"`{name}` must be a positive, finite number. Received: {name}={value!r:.80}."
+        )
 
 
 def check_integer(name: str, value: object, least: int, reason: str = "") -> None:
@@ -53,3 +68,7 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> Non
         raise ValueError(
             f"`{name}` must be an integer of at least {least}{reason}. Received: {name}={value!r}."
         )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

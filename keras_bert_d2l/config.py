@@ -12,6 +12,9 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Literal, Self, TypeAlias, TypeVar, cast
 
+import numpy as np
+
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_positive
 from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
@@ -21,7 +24,7 @@ LayerNorm: TypeAlias = Literal["biased", "unbiased"]
 MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
 MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal"]
-_Value = TypeVar("_Value", str, float)
+_Value = TypeVar("_Value", str, int, float)
 
 
 class BlockOptions(LayerOptions, total=False):
@@ -42,6 +45,7 @@ class BERTOptions(BlockOptions, total=False):
 
     embedding_dropout: float
     num_segments: int
+    first_segment_id: int
     positions: Positions
     embedding_norm: bool
     final_norm: bool
@@ -105,6 +109,7 @@ _D2L = {
 # For models that pad with token 0 and use the segments 1 and 2, with 0 for padding.
 _PADDED_BY_ZERO: ConfigDict = {
     "num_segments": 3,
+    "first_segment_id": 1,
     "mask_from": "tokens",
     "pooler": False,
     "mlm_head": "linear",
@@ -153,7 +158,7 @@ def check_field(name: str, value: _Value) -> _Value:
 
 def check_heads(num_hiddens: int, num_heads: int) -> None:
     """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
-    if num_hiddens % num_heads:
+    if check_field("num_hiddens", num_hiddens) % check_field("num_heads", num_heads):
         raise ValueError(
             "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
             f"width. Received: num_hiddens={num_hiddens}, num_heads={num_heads}."
@@ -162,20 +167,18 @@ def check_heads(num_hiddens: int, num_heads: int) -> None:
 
 def _check_value(name: str, kind: object, value: object) -> None:
     """Raise a `ValueError` unless the value is valid for its field, which has the type `kind`."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    number = cast(float, value) if is_number else -1.0  # -1 is outside every range
     if typing.get_origin(kind) is Literal:
-        fits, wanted = value in typing.get_args(kind), f"one of {typing.get_args(kind)}"
+        check_choice(name, value, typing.get_args(kind))
     elif kind is bool:
-        fits, wanted = isinstance(value, bool), "True or False"
+        check_bool(name, value)
     elif kind is int:
-        fits, wanted = isinstance(value, int) and number > 0, "a positive integer"
+        check_integer(name, value, 0 if name == "first_segment_id" else 1)
     elif name == "layer_norm_epsilon":
-        fits, wanted = number > 0, "a positive number"
-    else:
-        fits, wanted = 0 <= number < 1 or (value is None and kind is not float), "in [0, 1)"
-    if not fits:
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}.")
+        check_positive(name, value)
+    elif value is not None or kind is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= cast(float, value) < 1:
+            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r:.80}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +196,11 @@ class _BlockFields:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _check_value(field.name, field.type, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):  # as plain Python numbers, they fit into JSON
+                value = value.item()
+                object.__setattr__(self, field.name, value)
+            _check_value(field.name, field.type, value)
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
@@ -248,8 +255,10 @@ class BERTConfig(_BlockFields):
             the notebook, none in the book).
         ffn_dropout: Dropout rate between the two feed-forward layers (0.1 in the notebook).
         block_dropout: Dropout rate at the end of each block (0.1 in the notebook).
-        num_segments: Number of segments, which are rows of the segment embedding (3 in the
-            blog and the notebook, which use 0 for padding).
+        num_segments: Number of rows of the segment embedding (3 in the blog and the notebook).
+        first_segment_id: Row of the segment embedding for the first text (1 in the blog and the
+            notebook, whose row 0 is for padding). In every batch, segments count from 0; the
+            encoder adds this number, except to tokens that `mask_from="tokens"` counts as padding.
         positions: `"learned"`, or `"sinusoidal"`, which is not trained (the notebook).
         embedding_norm: Whether to layer-normalize the summed embeddings (google, Hugging Face).
         norm_first: Whether each sublayer normalizes its input (the notebook) instead of the sum
@@ -301,6 +310,7 @@ class BERTConfig(_BlockFields):
     _: dataclasses.KW_ONLY
     embedding_dropout: float = 0.0
     num_segments: int = 2
+    first_segment_id: int = 0
     positions: Positions = "learned"
     embedding_norm: bool = False
     final_norm: bool = False
@@ -313,6 +323,11 @@ class BERTConfig(_BlockFields):
     def __post_init__(self) -> None:
         super().__post_init__()
         BlockConfig(**self.of_block())
+        if self.first_segment_id >= self.num_segments:
+            raise ValueError(
+                f"`first_segment_id` must be below num_segments={self.num_segments}. "
+                f"Received: first_segment_id={self.first_segment_id}."
+            )
         if self.positions == "sinusoidal" and self.num_hiddens % 2:
             raise ValueError(
                 "`num_hiddens` must be even with positions='sinusoidal', which uses a sine and "
@@ -339,8 +354,7 @@ class BERTConfig(_BlockFields):
         Raises:
             ValueError: There is no such preset, or a field is unknown or out of range.
         """
-        if name not in _PRESETS:
-            raise ValueError(f"`name` must be one of {tuple(_PRESETS)}. Received: name={name!r}.")
+        check_choice("name", name, tuple(_PRESETS))
         return cls.from_dict({**_PRESETS[name], **overrides})
 
     def of_block(self) -> ConfigDict:
@@ -353,8 +367,11 @@ class BERTConfig(_BlockFields):
         """Return the configuration with the given fields.
 
         Raises:
-            ValueError: A field is unknown, missing, or out of range.
+            ValueError: `fields` is not a dictionary, or a field is unknown, missing, or out of
+                range.
         """
+        if not isinstance(fields, Mapping):
+            raise ValueError(f"`fields` must be a dictionary. Received: {fields!r:.80}.")
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - set(known))
         if unknown:

@@ -2,9 +2,10 @@ import dataclasses
 import json
 import typing
 
+import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig
+from keras_bert_d2l import BERTConfig, BERTModel
 from keras_bert_d2l.config import BERTOptions
 from keras_bert_d2l.types import LayerOptions
 
@@ -97,6 +98,11 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ({"dropout": None}, "dropout=None"),
         ({"attention_dropout": -0.1}, "attention_dropout=-0.1"),
         ({"layer_norm_epsilon": 0}, "layer_norm_epsilon=0"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon=nan"),
+        ({"layer_norm_epsilon": float("inf")}, "finite.*layer_norm_epsilon=inf"),
+        ({"dropout": float("nan")}, "dropout=nan"),
+        ({"first_segment_id": -1}, "first_segment_id=-1"),
+        ({"first_segment_id": 2}, "below num_segments=2.*first_segment_id=2"),
         ({"activation": "swish"}, "'gelu_tanh'.*activation='swish'"),
         ({"initializer": "zeros"}, "initializer='zeros'"),
         ({"positions": "rotary"}, "'sinusoidal'.*positions='rotary'"),
@@ -115,6 +121,20 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
 def test_the_error_for_a_field_out_of_range_names_the_field(fields, message):
     with pytest.raises(ValueError, match=message):
         make_config(**fields)
+
+
+@pytest.mark.parametrize("fields", [None, [], 5, "tiny"])
+def test_fields_that_are_no_dictionary_are_rejected(fields):
+    with pytest.raises(ValueError, match="`fields` must be a dictionary"):
+        BERTConfig.from_dict(fields)
+    with pytest.raises(ValueError, match="`config` must be a BERTConfig"):
+        BERTModel.from_bert_config(fields)
+
+
+def test_numpy_numbers_become_plain_numbers():
+    config = make_config(max_len=np.int64(6), dropout=np.float32(0.5), pooler=np.bool_(False))
+    assert config == make_config(max_len=6, dropout=0.5, pooler=False)
+    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
 
 
 def test_json_keeps_every_field(tmp_path):

@@ -36,7 +36,8 @@ class BERTEncoder(keras.layers.Layer):
 
     Call arguments:
         tokens: Token ids, int `(B, T)`.
-        segments: Segment ids, int `(B, T)`.
+        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second. The encoder
+            adds `first_segment_id`; see `BERTConfig`.
         valid_lens: Number of non-padding tokens in each row, `(B,)`, integers in any dtype.
             `None`: all tokens.
         training: Whether to apply dropout.
@@ -88,13 +89,13 @@ class BERTEncoder(keras.layers.Layer):
         super().__init__(autocast=False, **layer_options)
         self.config = config
         policy = self.dtype_policy
-        self.token_embedding = self._embedding(vocab_size, "token_embedding")
+        self.token_embedding = self._embedding(config.vocab_size, "token_embedding")
         self.segment_embedding = self._embedding(config.num_segments, "segment_embedding")
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
         self.embedding_dropout = keras.layers.Dropout(config.embedding_dropout, dtype=policy)
         self.blks = [
             TransformerEncoderBlock(**config.of_block(), dtype=policy, name=f"blk_{index}")
-            for index in range(num_blks)
+            for index in range(config.num_blks)
         ]
         self.final_ln = self._layer_norm("final_ln") if config.final_norm else None
 
@@ -110,13 +111,16 @@ class BERTEncoder(keras.layers.Layer):
         return_attention: bool = False,
     ) -> Tensor | dict[str, Tensor]:
         tokens, segments = self._checked_ids(tokens, segments)  # both (B, T)
+        is_token = tokens > 0 if self.config.mask_from == "tokens" else None
+        if self.config.first_segment_id:
+            segments = segments + self.config.first_segment_id
+            segments = segments if is_token is None else ops.where(is_token, segments, 0)
         X = self.token_embedding(tokens) + self.segment_embedding(segments)  # (B, T, D)
         X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
         X = X if self.embedding_ln is None else self.embedding_ln(X)
         X = self.embedding_dropout(X, training=training)
-        padding = tokens > 0 if self.config.mask_from == "tokens" else None
         lens_mask = valid_lens_mask(valid_lens, ops.shape(tokens)[1])
-        mask = combine_masks(attention_mask, lens_mask, padding)  # (B, T or 1, T), for all blocks
+        mask = combine_masks(attention_mask, lens_mask, is_token)  # (B, T or 1, T), for all blocks
         hidden_states, attention = [X], []
         for block in self.blks:
             X = block(X, training=training, attention_mask=mask, return_attention=return_attention)
@@ -177,7 +181,8 @@ class BERTEncoder(keras.layers.Layer):
                 "model with a larger `max_len`."
             )
         check_ids(tokens, self.config.vocab_size, "tokens", "token")
-        check_ids(segments, self.config.num_segments, "segments", "segment")
+        num_segments = self.config.num_segments - self.config.first_segment_id
+        check_ids(segments, num_segments, "segments", "segment")
         return tokens, segments
 
     def _positions(self, tokens: Tensor, position_ids: Tensor | None, dtype: str) -> Tensor:

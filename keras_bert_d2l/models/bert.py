@@ -50,7 +50,7 @@ class BERTModel(BatchModel):
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, such as a batch
             of a dataset.
-        segments: Segment ids, int `(B, T)`.
+        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second.
         valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         pred_positions: Positions to predict, int `(B, P)`. `None`: no MLM output.
         training: Whether to apply dropout.
@@ -117,15 +117,15 @@ class BERTModel(BatchModel):
         self.hidden = None
         if config.pooler:
             self.hidden = keras.layers.Dense(
-                num_hiddens,
+                config.num_hiddens,
                 activation="tanh",
                 kernel_initializer=dense_initializer(config.initializer),
                 dtype=policy,
                 name="hidden",
             )
         self.mlm = MaskLM(
-            vocab_size,
-            num_hiddens,
+            config.vocab_size,
+            config.num_hiddens,
             token_embedding=self.encoder.token_embedding if config.tie_embeddings else None,
             mlm_head=config.mlm_head,
             layer_norm_epsilon=config.layer_norm_epsilon,
@@ -138,15 +138,24 @@ class BERTModel(BatchModel):
         self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
         # All widths are known, so create the weights now; they can then be counted or loaded.
         self.encoder.build((None, None))
-        self.mlm.build((None, None, num_hiddens), (None, None))
+        self.mlm.build((None, None, config.num_hiddens), (None, None))
         for layer in (self.hidden, self.nsp):
             if layer is not None:
-                layer.build((None, num_hiddens))
+                layer.build((None, config.num_hiddens))
         self.built = True
 
     @classmethod
     def from_bert_config(cls, config: BERTConfig, **options: Unpack[LayerOptions]) -> Self:
-        """Create a model from a `BERTConfig`, with Keras's `name` and `dtype` as options."""
+        """Create a model from a `BERTConfig`, with Keras's `name` and `dtype` as options.
+
+        Raises:
+            ValueError: `config` is not a `BERTConfig`.
+        """
+        if not isinstance(config, BERTConfig):
+            raise ValueError(
+                f"`config` must be a BERTConfig. Received: {config!r:.80}. Create one with "
+                "`BERTConfig.preset(name)` or `BERTConfig.from_dict(fields)`."
+            )
         return cls(**config.to_dict(), **options)
 
     def call(

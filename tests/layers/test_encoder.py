@@ -71,6 +71,17 @@ def test_a_segment_without_an_embedding_raises():
         small_encoder()(np.array([[1]]), np.array([[2]]))
 
 
+def test_the_first_segment_id_is_added_except_to_padding():
+    tokens, segments = np.array([[3, 4, 5, 0, 0]]), np.array([[0, 0, 1, 0, 0]])
+    encoder = small_encoder(num_segments=3, first_segment_id=1, mask_from="tokens")
+    got = encoder(tokens, segments, return_hidden_states=True)["hidden_states"][0]
+    rows = encoder.segment_embedding.embeddings.numpy()[[1, 1, 2, 0, 0]]
+    others = encoder.token_embedding(tokens)[0] + encoder.pos_embedding[0, :5]
+    np.testing.assert_allclose(got[0], others + rows, atol=1e-6)
+    with pytest.raises(ValueError, match="`segments` must contain ids from 0 to 1.*the id 2"):
+        encoder(tokens, segments * 2)
+
+
 @pytest.mark.slow
 def test_tracing_accepts_an_unknown_batch_size_and_length():
     encoder = small_encoder()

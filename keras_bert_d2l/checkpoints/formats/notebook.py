@@ -3,9 +3,10 @@
 The notebook's model is the one from github.com/codertimo/BERT-pytorch. It has sinusoidal positions
 and pre-normalization with the unbiased standard deviation. The weight names of the repository and
 of the notebook are both supported. The blog's model is the one from blog.iks-ran.com, 2023-07-26,
-with the encoder block from 2023-07-19. In both models, token 0 is padding, the segments are 1 and
-2 with 0 for padding, and column 1 of the next-sentence logits means "is next". The files (npz or
-safetensors) contain no vocabulary. These formats can be read but not written.
+with the encoder block from 2023-07-19. In both models, token 0 is padding, and column 1 of the
+next-sentence logits means "is next". Rows 1 and 2 of the segment embedding are for the two texts
+and row 0 is for padding, see `first_segment_id` of `BERTConfig`. The files (npz or safetensors)
+contain no vocabulary. These formats can be read but not written.
 """
 
 import pathlib

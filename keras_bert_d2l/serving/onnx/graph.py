@@ -101,14 +101,23 @@ def encode(graph: Graph, encoder: BERTEncoder, inputs: Mapping[str, str]) -> str
 
     Returns: the encoded tokens `(B, T, D)`.
     """
+    config, segments = encoder.config, inputs["segments"]
+    if config.first_segment_id:
+        segments = graph.add("Add", segments, graph.constant(config.first_segment_id, "int32"))
+        if config.mask_from == "tokens":
+            is_text = graph.add("Greater", inputs["tokens"], graph.constant(0, "int32"))
+            segments = graph.add("Mul", segments, graph.add("Cast", is_text, to=_INT32))
     embedded = []
-    for name, layer in (("token", encoder.token_embedding), ("segment", encoder.segment_embedding)):
+    for name, layer, ids in (
+        ("token", encoder.token_embedding, inputs["tokens"]),
+        ("segment", encoder.segment_embedding, segments),
+    ):
         table = graph.weight(f"encoder/{name}_embedding/embeddings", layer.embeddings)
-        embedded.append(graph.add("Gather", table, inputs[f"{name}s"]))
+        embedded.append(graph.add("Gather", table, ids))
     X = graph.add("Add", graph.add("Add", *embedded), _positions(graph, encoder, inputs["tokens"]))
     if encoder.embedding_ln is not None:
         X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
-    penalty = _penalty(graph, is_token(graph, inputs, encoder.config.mask_from))
+    penalty = _penalty(graph, is_token(graph, inputs, config.mask_from))
     for index, block in enumerate(encoder.blks):
         X = _block(graph, block, X, penalty, f"encoder/blk_{index}")
     if encoder.final_ln is not None:

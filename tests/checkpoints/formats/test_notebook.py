@@ -167,7 +167,7 @@ def test_the_outputs_match_the_notebooks_code(of_the_notebook, tmp_path, suffix)
     segments = np.array([[1, 1, 1, 2, 2], [1, 1, 2, 0, 0]])
     every = np.tile(np.arange(5), (2, 1))
     expected = run_the_notebook(of_the_notebook, x, segments)
-    encoded, mlm, nsp = model(x, segments, None, every)
+    encoded, mlm, nsp = model(x, np.maximum(segments - 1, 0), None, every)
     for received, output in zip((encoded, nsp, mlm), expected, strict=True):
         np.testing.assert_allclose(received, output, rtol=0, atol=2e-5)
 
@@ -185,6 +185,7 @@ def test_the_notebooks_configuration_is_inferred_from_the_shapes(of_the_notebook
         ffn_dropout=0.1,
         block_dropout=0.1,
         num_segments=3,
+        first_segment_id=1,
         positions="sinusoidal",
         norm_first=True,
         layer_norm_epsilon=1e-6,
@@ -275,6 +276,7 @@ def test_the_blogs_configuration_is_inferred_from_the_shapes(of_the_blog, tmp_pa
         dropout=0.1,
         max_len=MAX_LEN,
         num_segments=3,
+        first_segment_id=1,
         layer_norm_epsilon=1e-5,
         activation="gelu",
         mask_from="tokens",
@@ -339,7 +341,9 @@ def test_the_outputs_match_the_original_programs(data_dir, name, tokens, segment
     path = data_dir / f"golden/variants/{name}.npz"
     golden, (model, missing) = dict(np.load(path)), loaded(path)
     assert missing == []
-    inputs = golden[tokens], golden[segments]
+    assert model.bert_config.first_segment_id == 1
+    assert ((golden[segments] == 0) == (golden[tokens] == 0)).all()  # only padding has segment 0
+    inputs = golden[tokens], np.maximum(golden[segments] - 1, 0)
     inside = model.encoder(*inputs, return_hidden_states=True, return_attention=True)
     every = np.broadcast_to(np.arange(inputs[0].shape[1]), inputs[0].shape)
     encoded, mlm, nsp = model(*inputs, None, every)

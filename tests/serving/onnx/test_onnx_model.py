@@ -29,7 +29,13 @@ CONFIGS = {
     "google": GOOGLE,
     "google-tanh": {**GOOGLE, "activation": "gelu_tanh", "layer_norm_epsilon": 1e-12},
     "pre-norm": {"norm_first": True, "final_norm": True, "positions": "sinusoidal"},
-    "notebook": {"layer_norm": "unbiased", "layer_norm_epsilon": 1e-6, "mask_from": "tokens"},
+    "notebook": {
+        "layer_norm": "unbiased",
+        "layer_norm_epsilon": 1e-6,
+        "mask_from": "tokens",
+        "num_segments": 3,
+        "first_segment_id": 1,
+    },
     "no-pooler": {"pooler": False, "mlm_head": "linear"},
     "no-nsp": {"next_sentence": False, "tie_embeddings": True, "mlm_head": "linear"},
 }
