@@ -44,6 +44,9 @@ class MaskLM(keras.layers.Layer):
 
     Output shape: logits, `(B, P, V)`.
 
+    Raises:
+        ValueError: An option is out of range, or `token_embedding` has a different size.
+
     Example:
 
     ```python
@@ -71,8 +74,10 @@ class MaskLM(keras.layers.Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(autocast=False, **options)
-        self.vocab_size = vocab_size
-        self.num_hiddens = num_hiddens
+        self.vocab_size = check_field("vocab_size", vocab_size)
+        self.num_hiddens = check_field("num_hiddens", num_hiddens)
+        if token_embedding is not None:
+            _check_embedding(token_embedding, vocab_size, num_hiddens)
         self.token_embedding = token_embedding
         self.mlm_head = check_field("mlm_head", mlm_head)
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -144,6 +149,17 @@ class MaskLM(keras.layers.Layer):
         if isinstance(embedding, dict):
             embedding = keras.saving.deserialize_keras_object(embedding)
         return cls(**{**config, "token_embedding": embedding})
+
+
+def _check_embedding(
+    token_embedding: keras.layers.Embedding, vocab_size: int, num_hiddens: int
+) -> None:
+    size = (token_embedding.input_dim, token_embedding.output_dim)
+    if size != (vocab_size, num_hiddens):
+        raise ValueError(
+            "`token_embedding` must have the size of the head, (vocab_size, num_hiddens) = "
+            f"{(vocab_size, num_hiddens)}. Received: an embedding of size {size}."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

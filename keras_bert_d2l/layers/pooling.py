@@ -29,7 +29,7 @@ class Pooling(keras.layers.Layer):
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
-        mask: Non-padding tokens, bool `(B, T)`. `None`: all tokens.
+        is_token: Non-padding tokens, bool `(B, T)`. `None`: all tokens.
 
     Output shape: `(B, D)`.
 
@@ -50,22 +50,23 @@ class Pooling(keras.layers.Layer):
         self.pooling = pooling
         self.normalize = normalize
 
-    def call(self, X: Tensor, mask: Tensor | None = None) -> Tensor:
+    # Not named `mask`, which Keras would fill in by itself if it is `None`.
+    def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:
         X = ops.cast(X, self.compute_dtype)
-        mask = ops.ones(ops.shape(X)[:2], "bool") if mask is None else mask
+        is_token = ops.ones(ops.shape(X)[:2], "bool") if is_token is None else is_token
         if self.pooling == "cls":
             vectors = X[:, 0]
         elif self.pooling == "mean":
-            weights = ops.cast(mask, X.dtype)[:, :, None]  # (B, T, 1)
+            weights = ops.cast(is_token, X.dtype)[:, :, None]  # (B, T, 1)
             # A text without tokens gets the zero vector.
             vectors = ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
         else:
-            shown = ops.where(mask[:, :, None], X, ops.full_like(X, _LOWEST))
+            shown = ops.where(is_token[:, :, None], X, ops.full_like(X, _LOWEST))
             vectors = ops.max(shown, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
         if self.normalize:
             length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
             vectors = vectors / ops.maximum(length, 1e-12)
         return vectors
 
-    def compute_output_shape(self, X_shape: Shape, mask_shape: Shape | None = None) -> Shape:
+    def compute_output_shape(self, X_shape: Shape, is_token_shape: Shape | None = None) -> Shape:
         return (X_shape[0], X_shape[-1])

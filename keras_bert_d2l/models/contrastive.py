@@ -6,6 +6,7 @@ B batch, D width of the vectors.
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import check_positive
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
 from keras_bert_d2l.types import ConfigDict, Tensor
 
@@ -54,10 +55,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     def __init__(self, temperature: float = 0.05, name: str = "contrastive") -> None:
         super().__init__(name=name)
-        if not temperature > 0:
-            raise ValueError(
-                f"`temperature` must be above 0. Received: temperature={temperature!r}."
-            )
+        check_positive("temperature", temperature)
         self.temperature = temperature
 
     def __call__(

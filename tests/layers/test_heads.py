@@ -54,6 +54,11 @@ def test_a_tied_head_in_a_functional_model_is_saved_once_and_loads_tied(tmp_path
     assert loaded.count_params() == model.count_params()
 
 
+def test_an_embedding_of_another_size_is_rejected():
+    with pytest.raises(ValueError, match=r"\(9, 8\). Received: an embedding of size \(12, 8\)"):
+        MaskLM(9, 8, token_embedding=keras.layers.Embedding(12, 8))
+
+
 def test_next_sentence_head_accepts_any_width():
     assert NextSentencePred()(X.reshape(2, -1)).shape == (2, 2)
 

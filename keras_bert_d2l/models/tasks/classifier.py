@@ -8,6 +8,7 @@ from typing import Unpack
 
 import keras
 
+from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import binary_metrics, label_metrics
@@ -43,7 +44,7 @@ class SequenceClassifier(LabeledTask):
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
-        segments: Segment ids, int `(B, T)`.
+        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second.
         valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         training: Whether to apply dropout.
 
@@ -76,7 +77,7 @@ class SequenceClassifier(LabeledTask):
         multi_label: bool = False,
         **options: Unpack[LabeledTaskOptions],
     ) -> None:
-        self.multi_label = bool(multi_label)
+        self.multi_label = check_bool("multi_label", multi_label)
         self.min_labels = 1 if self.multi_label else 2
         super().__init__(bert, labels, **options)
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
@@ -80,7 +81,7 @@ class TextEmbedder(TaskModel):
         head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
         super().__init__(bert, head=head, **options)
         self.pooling = pooling
-        self.normalize = bool(normalize)
+        self.normalize = check_bool("normalize", normalize)
 
     def answer(self, encoded_X: Tensor, tokens: Tensor, valid_lens: Tensor | None) -> Tensor:
         lens_mask = valid_lens_mask(valid_lens, ops.shape(encoded_X)[1])

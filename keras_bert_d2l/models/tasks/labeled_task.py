@@ -3,7 +3,8 @@
 B batch, T tokens, C labels.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -50,14 +51,28 @@ class LabeledTask(TaskModel):
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
         super().__init__(bert, head=head, dropout=rate, **options)
 
+    def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
+        is_map = isinstance(by_label, Mapping) and set(by_label) <= set(self.labels)
+        if not is_map or not all(
+            isinstance(weight, int | float) and 0 <= weight < math.inf
+            for weight in by_label.values()
+        ):
+            raise ValueError(
+                f"`class_weights` must map labels from {self.labels} to finite, non-negative "
+                f"numbers. Received: {by_label!r:.120}."
+            )
+        return [float(by_label.get(label, 1.0)) for label in self.labels]
+
 
 def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
     """Return the label names as a tuple; raise `ValueError` if they are invalid."""
-    names = () if isinstance(labels, str) else tuple(labels)
+    # A set has no fixed order, so the ids of its names would differ between processes.
+    names = tuple(labels) if isinstance(labels, list | tuple | np.ndarray) else ()
     is_name = all(isinstance(name, str) and name for name in names)
     if not is_name or len(set(names)) < len(names) or len(names) < at_least:
         raise ValueError(
-            f"`labels` must be at least {at_least} different names. Received: {labels!r:.120}."
+            f"`labels` must be a list of at least {at_least} different names. "
+            f"Received: {labels!r:.120}."
         )
     return names
 

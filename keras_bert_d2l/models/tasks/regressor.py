@@ -3,7 +3,7 @@
 B batch, C scores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import keras
@@ -62,9 +62,10 @@ class SequenceRegressor(LabeledTask):
         super().__init__(bert, labels, **options)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
-        if class_weights is not None:
-            raise ValueError("`class_weights` needs classes; a SequenceRegressor predicts scores.")
         return Training(WeightedSquaredError(), score_metrics())
+
+    def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
+        raise ValueError("`class_weights` needs classes; a SequenceRegressor predicts scores.")
 
     def label_ids(self, y: object) -> Tensor:
         return np.asarray(y, "float32") if isinstance(y, list | tuple) else y

@@ -68,8 +68,18 @@ def as_tensors(x: Texts) -> Texts:
     return tf.convert_to_tensor(list(x), tf.string)
 
 
+def check_tokenizer(tokenizer: object) -> None:
+    """Raise `ValueError` if an object is not a tokenizer."""
+    if not callable(tokenizer) or not hasattr(tokenizer, "vocab"):
+        raise ValueError(
+            f"`tokenizer` must be a Tokenizer. Received: {tokenizer!r:.80}. Create one with "
+            "`Tokenizer(vocab)`."
+        )
+
+
 def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
     """Raise `ValueError` if the tokenizer and the model have different vocabulary sizes."""
+    check_tokenizer(tokenizer)
     expected, received = config.vocab_size, len(tokenizer.vocab)
     if received != expected:
         raise ValueError(

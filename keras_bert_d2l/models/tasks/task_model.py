@@ -3,11 +3,13 @@
 B batch, T tokens, D hidden width, C labels.
 """
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, TypedDict, Unpack
 
 import keras
 
+from keras_bert_d2l.checks import check_choice, check_integer, check_positive
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.models.bert import BERTModel
@@ -23,12 +25,7 @@ from keras_bert_d2l.models.keras_options import (
     Results,
     with_default_metrics,
 )
-from keras_bert_d2l.models.tasks import string_inputs
-from keras_bert_d2l.models.tasks.partial_training import (
-    add_lora,
-    freeze_lower_part,
-    num_frozen_blks,
-)
+from keras_bert_d2l.models.tasks import partial_training, string_inputs
 from keras_bert_d2l.models.tasks.string_inputs import Batch, TextTokenizer
 from keras_bert_d2l.types import ConfigDict, Tensor
 
@@ -51,8 +48,10 @@ class Training(NamedTuple):
     loss_weights: Mapping[str, float] | None = None
 
 
-class TaskModel(BatchModel):
+class TaskModel(BatchModel, abc.ABC):
     """Base class of the task models: a BERT encoder with the head of a task.
+
+    A subclass defines `default_training`, and overrides what its inputs and labels need.
 
     The model shares the encoder, and the pooler if the task needs it, with `bert`: training or
     freezing them here also trains or freezes them there. A batch is a dictionary of `tokens`,
@@ -108,9 +107,10 @@ class TaskModel(BatchModel):
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "tokenizer":  # not tracked, so that Keras does not export it
-            self.__dict__["tokenizer"] = value
             if value is not None:
+                string_inputs.check_tokenizer(value)
                 self.__dict__["_traced_text_batch"] = string_inputs.traced(self.text_batch)
+            self.__dict__["tokenizer"] = value
         else:
             super().__setattr__(name, value)
 
@@ -138,9 +138,9 @@ class TaskModel(BatchModel):
         X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
 
+    @abc.abstractmethod
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         """Return the losses and metrics that `compile` uses by default."""
-        raise NotImplementedError
 
     def compile(
         self,
@@ -163,11 +163,11 @@ class TaskModel(BatchModel):
             ValueError: `class_weights` names an unknown label, or the loss or the task does not
                 support class weights.
         """
-        if class_weights is not None and (loss is not None or not hasattr(self, "labels")):
-            raise ValueError("`class_weights` needs a task with labels and its default loss.")
+        if class_weights is not None and loss is not None:
+            raise ValueError("`class_weights` requires the default loss. Received: another `loss`.")
         options.setdefault("jit_compile", False)
         if loss is None:
-            weights = None if class_weights is None else self._class_weights(class_weights)
+            weights = None if class_weights is None else self.weights_of_classes(class_weights)
             training = self.default_training(weights)
             loss = training.loss
             if options.get("loss_weights") is None:
@@ -175,14 +175,9 @@ class TaskModel(BatchModel):
             options = with_default_metrics(options, training.metrics)
         super().compile(optimizer, loss, **options)
 
-    def _class_weights(self, by_label: Mapping[str, float]) -> list[float]:
-        unknown = sorted(set(by_label) - set(self.labels))
-        if unknown or any(not weight >= 0 for weight in by_label.values()):
-            raise ValueError(
-                f"`class_weights` must map labels from {self.labels} to non-negative numbers. "
-                f"Received: {dict(by_label)}."
-            )
-        return [float(by_label.get(label, 1.0)) for label in self.labels]
+    def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
+        """Return the weight of every label, in the order of the labels' ids."""
+        raise ValueError(f"`class_weights` requires labels, which a {type(self).__name__} lacks.")
 
     def fit(
         self,
@@ -295,7 +290,7 @@ class TaskModel(BatchModel):
     @property
     def frozen_blks(self) -> int | None:
         """Number of frozen blocks, if the embeddings are frozen as well; otherwise `None`."""
-        return num_frozen_blks(self.encoder)
+        return partial_training.num_frozen_blks(self.encoder)
 
     def freeze_encoder(self, num_blks: int | None = None) -> None:
         """Freeze the encoder, or its lower part.
@@ -312,9 +307,8 @@ class TaskModel(BatchModel):
         """
         total = self.bert_config.num_blks
         frozen = total if num_blks is None else num_blks
-        if not 0 <= frozen <= total:
-            raise ValueError(f"`num_blks` must be in 0..{total}. Received: {num_blks}.")
-        freeze_lower_part(self.encoder, frozen)
+        check_choice("num_blks", frozen, range(total + 1))
+        partial_training.freeze_lower_part(self.encoder, frozen)
 
     def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
         """Freeze the encoder and train LoRA weights for its query and value projections.
@@ -330,9 +324,15 @@ class TaskModel(BatchModel):
         Args:
             rank: Rank of the LoRA weights.
             lora_alpha: The LoRA term is scaled by `lora_alpha / rank`. `None`: by 1.
+
+        Raises:
+            ValueError: `rank` or `lora_alpha` is out of range, or the encoder already has LoRA.
         """
+        check_integer("rank", rank, 1)
+        if lora_alpha is not None:
+            check_positive("lora_alpha", lora_alpha)
         self.freeze_encoder()
-        add_lora(self.encoder, rank, lora_alpha)
+        partial_training.add_lora(self.encoder, rank, lora_alpha)
         self.has_lora = True
 
     def get_compile_config(self) -> ConfigDict | None:

@@ -40,7 +40,7 @@ def frame(
             `max_len` has no room for one token of each text, or `truncation` is invalid or would
             remove a text completely.
     """
-    check_max_len(max_len, 1 if tokens_b is None else 2)
+    max_len = check_max_len(max_len, 1 if tokens_b is None else 2)
     tokens_a = as_rows(tokens_a)
     if tokens_b is not None:
         tokens_b = as_rows(tokens_b)
@@ -118,12 +118,17 @@ def as_rows(ids: Tensor) -> tf.RaggedTensor:
     return tf.cast(ids, tf.int32).with_row_splits_dtype(tf.int64)
 
 
-def check_max_len(max_len: int | None, num_texts: int) -> None:
-    """Raise a `ValueError` unless `max_len` is None or has room for one token of each text."""
-    if max_len is not None:
-        num_added = num_texts + 1
-        reason = f" ({num_added} special tokens and one token of each text), or None"
-        check_integer("max_len", max_len, num_added + num_texts, reason)
+def check_max_len(max_len: int | None, num_texts: int) -> int | None:
+    """Return `max_len` as a plain integer or None.
+
+    Raise a `ValueError` if it has no room for one token of each text.
+    """
+    if max_len is None:
+        return None
+    num_added = num_texts + 1
+    reason = f" ({num_added} special tokens and one token of each text), or None"
+    check_integer("max_len", max_len, num_added + num_texts, reason)
+    return int(max_len)
 
 
 def check_same_number(tokens_a: tf.RaggedTensor, tokens_b: tf.RaggedTensor) -> None:

@@ -225,7 +225,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: If the words are not strings, or `max_len` has no room for one token.
         """
-        check_max_len(max_len, 1)
+        max_len = check_max_len(max_len, 1)
         words = _as_words(words)
         pieces = words.with_values(self.tokenize(words.values))
         positions = tf.ragged.range(words.row_lengths())

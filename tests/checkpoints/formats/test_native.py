@@ -175,7 +175,7 @@ def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(editable):
         ({"format_version": 2}, "`format_version` must be 1.*newer"),
         ({"colour": "red"}, "Unknown field 'colour'"),
         ({"num_heads": 3}, "`num_hiddens` must be a multiple"),
-        ({"num_blks": None}, "`num_blks` must be a positive integer"),
+        ({"num_blks": None}, "`num_blks` must be an integer of at least 1"),
         ({"lowercase": "yes"}, "`lowercase` must be true, false or null"),
     ],
 )

@@ -413,33 +413,6 @@ def test_the_first_token_of_a_word_gets_the_label_of_the_word(tokenizer):
     assert model.evaluate(batch, by_hand, verbose=0, return_dict=True)["accuracy"] == 1
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-def test_an_empty_batch_has_no_vectors(pooling):
-    model, batch = TextEmbedder(make_bert(), pooling), make_batch()
-    matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
-    specs = {"tokens": matrix, "segments": matrix, "valid_lens": vector}
-    in_graph = tf.function(lambda batch: model(batch), [specs], autograph=False)
-    nothing = {name: tf.constant(array[:0]) for name, array in batch.items()}
-    for embed in (model, in_graph):
-        assert embed(nothing).shape == (0, 16)
-    some = {name: tf.constant(array) for name, array in batch.items()}
-    np.testing.assert_allclose(in_graph(some), model(some), atol=1e-6)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-@pytest.mark.parametrize("normalize", [True, False])
-def test_vectors_are_pooled_over_the_tokens_of_the_text(pooling, normalize):
-    bert, batch = make_bert(), make_batch()
-    model = TextEmbedder(bert, pooling, normalize=normalize)
-    encoded = bert.encoder(*batch.values()).numpy()
-    rows = [x[:n] for x, n in zip(encoded, batch["valid_lens"], strict=True)]
-    pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
-    expected = np.stack([pool(row) for row in rows])
-    if normalize:
-        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(model(batch), expected, atol=1e-6)
-
-
 @pytest.mark.slow
 def test_export_has_integer_inputs_and_no_tokenizer(tokenizer, tmp_path):
     model, batch = make_task("QuestionAnswerer", tokenizer=tokenizer), make_batch()
@@ -448,38 +421,6 @@ def test_export_has_integer_inputs_and_no_tokenizer(tokenizer, tmp_path):
     assert {spec.dtype for spec in served.structured_input_signature[1].values()} == {tf.int32}
     outputs = served(**{name: tf.constant(value) for name, value in batch.items()})
     np.testing.assert_allclose(outputs["end"], model(batch)["end"], atol=1e-6)
-
-
-BAD = {
-    "no pooler": (lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"]), "pooler=False"),
-    "no bert": (lambda: QuestionAnswerer("bert"), "must be a BERTModel"),
-    "one label": (lambda: SequenceClassifier(make_bert(), ["a"]), "at least 2 different"),
-    "equal labels": (lambda: TokenClassifier(make_bert(), ["a", "a"]), "at least 2 different"),
-    "a string": (lambda: TokenClassifier(make_bert(), "ab"), "at least 2 different"),
-    "dropout": (lambda: TokenClassifier(make_bert(), ["a", "b"], dropout=1.0), "`dropout`"),
-    "pooling": (lambda: TextEmbedder(make_bert(), "sum"), "'sum'"),
-    "blocks": (lambda: make_task("TokenClassifier").freeze_encoder(2), r"0\.\.1"),
-    "weights": (
-        lambda: make_task("TokenClassifier").compile(class_weights={"x": 1.0}),
-        "class_weights",
-    ),
-    "weights of scores": (
-        lambda: make_task("SequenceRegressor").compile(class_weights={"a": 1.0}),
-        "a SequenceRegressor predicts scores",
-    ),
-    "a key": (
-        lambda: make_task("TokenClassifier")({**make_batch(), "word_ids": np.zeros(1)}),
-        "'word_ids'",
-    ),
-    "segments": (lambda: make_task("TokenClassifier")(np.zeros((1, 3))), "`segments`"),
-    "no tokenizer": (lambda: make_task("SequenceClassifier").predict(["good"]), "need a tokenizer"),
-}
-
-
-@pytest.mark.parametrize(("call", "message"), BAD.values(), ids=BAD)
-def test_invalid_arguments_raise(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_multi_labels_that_are_neither_names_nor_multi_hot_raise(tokenizer):
@@ -542,3 +483,50 @@ def test_invalid_labels_are_named_in_the_error(tokenizer):
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
         tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])
+
+
+BAD = {
+    "no pooler": (lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"]), "pooler=False"),
+    "no bert": (lambda: QuestionAnswerer("bert"), "must be a BERTModel"),
+    "one label": (lambda: SequenceClassifier(make_bert(), ["a"]), "at least 2 different"),
+    "equal labels": (lambda: TokenClassifier(make_bert(), ["a", "a"]), "at least 2 different"),
+    "a string": (lambda: TokenClassifier(make_bert(), "ab"), "at least 2 different"),
+    "dropout": (lambda: TokenClassifier(make_bert(), ["a", "b"], dropout=1.0), "`dropout`"),
+    "pooling": (lambda: TextEmbedder(make_bert(), "sum"), "'sum'"),
+    "blocks": (lambda: make_task("TokenClassifier").freeze_encoder(2), "one of 0, 1"),
+    "labels without order": (lambda: TokenClassifier(make_bert(), {"a", "b"}), "must be a list"),
+    "no labels": (lambda: TokenClassifier(make_bert(), None), "must be a list"),
+    "multi-label": (lambda: make_task("SequenceClassifier", multi_label="no"), "True or False"),
+    "normalize": (lambda: TextEmbedder(make_bert(), normalize=None), "True or False"),
+    "a vocabulary": (lambda: TextEmbedder(make_bert(), tokenizer=WORDS), "must be a Tokenizer"),
+    "rank": (lambda: make_task("TokenClassifier").enable_lora(0), "`rank` must be an integer"),
+    "alpha": (lambda: make_task("TokenClassifier").enable_lora(1, "x"), "`lora_alpha` must be"),
+    "infinite weights": (
+        lambda: make_task("TokenClassifier").compile(class_weights={"a": float("inf")}),
+        "finite",
+    ),
+    "weights without classes": (
+        lambda: make_task("TextEmbedder").compile(class_weights={"a": 1.0}),
+        "which a TextEmbedder lacks",
+    ),
+    "weights": (
+        lambda: make_task("TokenClassifier").compile(class_weights={"x": 1.0}),
+        "class_weights",
+    ),
+    "weights of scores": (
+        lambda: make_task("SequenceRegressor").compile(class_weights={"a": 1.0}),
+        "a SequenceRegressor predicts scores",
+    ),
+    "a key": (
+        lambda: make_task("TokenClassifier")({**make_batch(), "word_ids": np.zeros(1)}),
+        "'word_ids'",
+    ),
+    "segments": (lambda: make_task("TokenClassifier")(np.zeros((1, 3))), "`segments`"),
+    "no tokenizer": (lambda: make_task("SequenceClassifier").predict(["good"]), "need a tokenizer"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), BAD.values(), ids=BAD)
+def test_invalid_arguments_raise(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -27,6 +27,12 @@ def test_ids_of_any_type_are_framed(ids):
     assert {tensor.dtype for tensor in batch.values()} == {tf.int32}
 
 
+def test_the_length_may_be_a_numpy_integer():
+    for ids in ([[5, 6]], [[5] * 9]):
+        one, other = (frame(ids, vocab=VOCAB, max_len=size) for size in (6, np.int64(6)))
+        assert one["tokens"].numpy().tolist() == other["tokens"].numpy().tolist()
+
+
 def lengths_after(length_a, length_b, max_len, truncation):
     batch = frame(
         [[5] * length_a], [[6] * length_b], vocab=VOCAB, max_len=max_len, truncation=truncation

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTModel, TextEmbedder
+
+VOCAB_SIZE, SIZE, LENGTH = 13, 6, 8
+
+
+@pytest.fixture
+def bert():
+    return BERTModel(VOCAB_SIZE, 16, 24, 2, 1, 0.0, 12)
+
+
+@pytest.fixture
+def batch():
+    rng = np.random.default_rng(0)
+    return {
+        "tokens": rng.integers(0, VOCAB_SIZE, (SIZE, LENGTH), "int32"),
+        "segments": rng.integers(0, 2, (SIZE, LENGTH), "int32"),
+        "valid_lens": rng.integers(3, LENGTH + 1, SIZE, "int32"),
+    }
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_an_empty_batch_has_no_vectors(bert, batch, pooling):
+    model = TextEmbedder(bert, pooling)
+    matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
+    specs = {"tokens": matrix, "segments": matrix, "valid_lens": vector}
+    in_graph = tf.function(lambda batch: model(batch), [specs], autograph=False)
+    nothing = {name: tf.constant(array[:0]) for name, array in batch.items()}
+    for embed in (model, in_graph):
+        assert embed(nothing).shape == (0, 16)
+    some = {name: tf.constant(array) for name, array in batch.items()}
+    np.testing.assert_allclose(in_graph(some), model(some), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_are_pooled_over_the_tokens_of_the_text(bert, batch, pooling, normalize):
+    model = TextEmbedder(bert, pooling, normalize=normalize)
+    encoded = bert.encoder(*batch.values()).numpy()
+    rows = [x[:n] for x, n in zip(encoded, batch["valid_lens"], strict=True)]
+    pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
+    expected = np.stack([pool(row) for row in rows])
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(model(batch), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_without_valid_lens_all_tokens_count(bert, batch, pooling):
+    model = TextEmbedder(bert, pooling)
+    expected = model({**batch, "valid_lens": np.full(SIZE, LENGTH)})
+    del batch["valid_lens"]
+    np.testing.assert_array_equal(model(batch), expected)
+    np.testing.assert_array_equal(model(batch["tokens"], batch["segments"]), expected)
