@@ -4,6 +4,7 @@ import math
 import os
 import reprlib
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
 
 def check_share(name: str, value: object, *, ends: bool = False) -> None:
     """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
-    if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):  # type: ignore[operator]
+    if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):
         raise ValueError(f"`{name}` must be a number between 0 and 1. Received: {name}={value!r}.")
 
 
@@ -46,7 +47,7 @@ def check_bool(name: str, value: object) -> bool:
 
 def check_positive(name: str, value: object) -> None:
     """Raise a `ValueError` unless `value` is a number above 0, and neither infinite nor NaN."""
-    if not _is_number(value) or not 0 < value < math.inf:  # type: ignore[operator]
+    if not _is_number(value) or not 0 < value < math.inf:
         raise ValueError(
             f"`{name}` must be a positive, finite number. Received: {name}={value!r:.80}."
         )
@@ -70,5 +71,5 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> Non
         )
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -127,7 +127,7 @@ def test_the_error_for_a_field_out_of_range_names_the_field(fields, message):
 def test_fields_that_are_no_dictionary_are_rejected(fields):
     with pytest.raises(ValueError, match="`fields` must be a dictionary"):
         BERTConfig.from_dict(fields)
-    with pytest.raises(ValueError, match="`config` must be a BERTConfig"):
+    with pytest.raises(ValueError, match="`config` must be a `BERTConfig`"):
         BERTModel.from_bert_config(fields)
 
 

@@ -9,6 +9,7 @@ from typing import Self, TypeAlias, Unpack, cast
 
 import keras
 
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
@@ -151,11 +152,7 @@ class BERTModel(BatchModel):
         Raises:
             ValueError: `config` is not a `BERTConfig`.
         """
-        if not isinstance(config, BERTConfig):
-            raise ValueError(
-                f"`config` must be a BERTConfig. Received: {config!r:.80}. Create one with "
-                "`BERTConfig.preset(name)` or `BERTConfig.from_dict(fields)`."
-            )
+        check_type("config", config, BERTConfig, "Create one with `BERTConfig.preset(name)`.")
         return cls(**config.to_dict(), **options)
 
     def call(
