@@ -5,28 +5,25 @@ file in the format of the `sha256sum` command. `verify_checksums` compares the f
 """
 
 import contextlib
+import errno
+import glob
 import hashlib
 import json
 import os
 import pathlib
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS = "SHA256SUMS"
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # Python does not name the file
+_PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
 
-
-def _sync_folder(path: pathlib.Path) -> None:
-    if os.name == "nt":  # Windows cannot open a folder
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -36,16 +33,12 @@ def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     Readers see the old file or the complete new one. Missing parent folders are created.
     """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with _workspace(path) as workspace:
+        temporary = workspace / path.name
         yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
+        _sync(temporary)
         os.replace(temporary, path)
-        _sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 def write_text(path: PathLike, text: str) -> None:
@@ -141,30 +134,176 @@ def sha256_of(path: pathlib.Path) -> str:
 def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
     """Yield a temporary folder, which replaces the folder `path` if the block succeeds.
 
-    An existing folder is first moved aside and removed last, so a complete copy always exists.
-    `SHA256SUMS` is added.
+    `SHA256SUMS` is added. If the process is killed, `recover` restores a complete folder, the old
+    one or the new one.
     """
     path = pathlib.Path(path)
+    with _workspace(path) as workspace:
+        new, old = _new_and_old(workspace, path)
+        new.mkdir()
+        yield new
+        write_checksums(new)
+        for entry in (*new.rglob("*"), new, workspace):
+            _sync(entry)
+        while new.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # there is no folder to replace
+                os.replace(path, old)
+            try:
+                os.replace(new, path)
+            except OSError as error:
+                # Another process may have written the folder since the old one was moved.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        _sync(path.parent)
+
+
+@contextlib.contextmanager
+def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a new folder next to `path` for temporary files, and remove it afterwards.
+
+    The folder is locked. The system releases the lock when the process ends, so a folder that can
+    be locked belongs to a dead process. A process id would not show this, because ids repeat.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    )
+    recover(path)
+    with contextlib.ExitStack() as locks:
+        while True:
+            workspace = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            workspace.mkdir()
+            locks.enter_context(_locked(workspace, wait=True))
+            if workspace.exists():  # no other process has removed it before it was locked
+                break
+        try:
+            yield workspace
+        except OSError as error:
+            if error.errno in _DISK_ERRORS and error.filename is None:
+                error.filename = os.fspath(path)
+            raise
+        finally:
+            _remove(workspace, path)
+
+
+def recover(path: PathLike) -> None:
+    """Remove the temporary files of processes that died while they wrote a file or a folder.
+
+    If a process had moved the old folder aside but not yet the complete new one to `path`, the new
+    one is moved there first. Files of running processes are not touched. Nothing is done where
+    folders cannot be locked, as on Windows and on some network file systems.
+    """
+    path = pathlib.Path(path)
+    for workspace in _workspaces(path):
+        with _locked(workspace) as is_locked:
+            if is_locked:
+                _remove(workspace, path)
+
+
+def read_folder(path: PathLike, read: Callable[[], Result]) -> Result:
+    """Call a function that reads a folder. Repeat the call if the folder was replaced meanwhile.
+
+    The result comes from one version of the folder, even if `replacing_folder` writes new versions
+    without a pause. A function that reads lazily must open its files before it returns.
+
+    Args:
+        path: The folder, or a file that is replaced as a whole.
+        read: The function.
+
+    Raises:
+        TimeoutError: The folder was replaced during each attempt.
+    """
+    path = pathlib.Path(path)
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        with _version(path) as is_current:
+            try:
+                result = read()
+            except (OSError, ValueError):
+                if is_current() or time.monotonic() > deadline:
+                    raise
+            else:
+                if is_current():
+                    return result
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{os.fspath(path)!r} was replaced each time it was read, for {_PATIENCE} seconds. "
+                "Read it again when no program is writing to it."
+            )
+        recover(path)
+        time.sleep(_PAUSE)
+
+
+@contextlib.contextmanager
+def _version(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether `path` still leads to the same folder or file."""
     try:
-        yield temporary
-        write_checksums(temporary)
-        temporary.chmod(0o755)  # mkdtemp creates folders that only their owner can read
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                with open(file, "rb+") as opened:
-                    os.fsync(opened.fileno())
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
-        if path.exists():
-            os.replace(path, old)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        descriptor = os.open(path, os.O_RDONLY)  # an open folder keeps its inode number
+    except PermissionError:  # Windows cannot open folders
+        yield lambda: True
+        return
+    except OSError:  # the folder does not exist, or is being replaced at this moment
+        yield (
+            lambda: (
+                not path.exists()
+                and not any(
+                    _new_and_old(workspace, path)[1].exists() for workspace in _workspaces(path)
+                )
+            )
+        )
+        return
+    try:
+        yield lambda: path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _workspaces(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    return path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp")
+
+
+def _new_and_old(workspace: pathlib.Path, path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    return workspace / path.name, workspace / f"{path.name}.old"
+
+
+def _remove(workspace: pathlib.Path, path: pathlib.Path) -> None:
+    """Remove a workspace. If the replacement of a folder was interrupted, complete it first."""
+    new, old = _new_and_old(workspace, path)
+    if new.exists() and old.exists() and not path.exists():
+        os.replace(new, path)
+    shutil.rmtree(workspace, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
+    """Yield whether this process could lock a folder. The lock ends with the block."""
+    try:
+        import fcntl  # not available on Windows
+
+        descriptor = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(descriptor)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: pathlib.Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    is_windows = os.name == "nt"
+    if is_windows and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_json_object(path: PathLike) -> dict[str, Any]:
@@ -176,7 +315,7 @@ def read_json_object(path: PathLike) -> dict[str, Any]:
     """
     try:
         fields = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
     if not isinstance(fields, dict):
         raise ValueError(

@@ -1,9 +1,43 @@
+import errno
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 
 import pytest
 
-from keras_bert_d2l.files import replacing_file, replacing_folder, verify_checksums, write_text
+from keras_bert_d2l.files import (
+    read_folder,
+    read_json_object,
+    recover,
+    replacing_file,
+    replacing_folder,
+    verify_checksums,
+    write_text,
+)
+
+# Saves a folder with the content "new", but kills itself at the n-th rename.
+KILLED_SAVE = """
+import os, signal, sys
+from keras_bert_d2l.files import replacing_folder
+
+path, number, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+original, calls = os.replace, []
+
+def replace(*arguments):
+    calls.append(arguments)
+    if len(calls) == number and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(*arguments)
+    if len(calls) == number and moment == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.replace = replace
+with replacing_folder(path) as folder:
+    (folder / "new").write_text("new")
+"""
 
 
 def names(folder):
@@ -94,3 +128,126 @@ def test_files_that_are_not_listed_and_folders_without_checksums_pass(folder):
     (folder / "SHA256SUMS").unlink()
     (folder / "config.json").write_text("changed")
     verify_checksums(folder)
+
+
+def save(path, *names):
+    with replacing_folder(path) as folder:
+        for name in names:
+            (folder / name).write_text(name)
+
+
+def run_killed_save(path, number, moment):
+    """Return whether the process was killed before it had saved."""
+    command = [sys.executable, "-c", KILLED_SAVE, path, str(number), moment]
+    return subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+
+def test_a_save_has_three_renames(tmp_path):
+    save(tmp_path / "model", "old")
+    assert run_killed_save(tmp_path / "model", 3, "after")
+    assert not run_killed_save(tmp_path / "model", 4, "before")
+
+
+# The renames are those of SHA256SUMS, the old folder and the new folder.
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("then", ["read", "save"])
+def test_a_folder_survives_a_kill_at_any_rename(number, moment, then, tmp_path):
+    path = tmp_path / "model"
+    save(path, "old")
+    assert run_killed_save(path, number, moment)
+    if then == "read":
+        is_old = (number, moment) in {(1, "before"), (1, "after"), (2, "before")}
+        expected = "old" if is_old else "new"
+        assert read_folder(path, lambda: names(path)) == ["SHA256SUMS", expected]
+    else:
+        save(path, "newest")
+        assert names(path) == ["SHA256SUMS", "newest"]
+    recover(path)
+    verify_checksums(path)
+    assert names(tmp_path) == ["model"]
+
+
+def test_the_workspace_of_a_running_process_is_not_touched(tmp_path):
+    path = tmp_path / "model"
+    with replacing_folder(path) as folder:
+        (folder / "first").write_text("first")
+        save(path, "second")
+        recover(path)
+        assert names(path) == ["SHA256SUMS", "second"]
+    assert names(path) == ["SHA256SUMS", "first"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_only_workspaces_of_the_same_name_are_removed(tmp_path):
+    mine = [".model.0123abcd.tmp", ".model.x.0123abcd.tmp", ".model.tmp", ".model.0123abcde.tmp"]
+    for name in mine:
+        (tmp_path / name).mkdir()
+    recover(tmp_path / "model")
+    assert names(tmp_path) == sorted(mine[1:])
+
+
+def test_a_killed_nested_write_leaves_nothing_beside_the_folder(tmp_path):
+    path = tmp_path / "model"
+    inner = (
+        KILLED_SAVE.partition("with replacing_folder")[0]
+        + """
+with replacing_folder(path) as outer, replacing_folder(outer):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    subprocess.run([sys.executable, "-c", inner, path, "9", "after"], check=False)
+    assert len(names(tmp_path)) == 1
+    recover(path)
+    assert names(tmp_path) == []
+
+
+def test_a_reader_never_mixes_two_versions_of_a_folder(tmp_path):
+    path, stop = tmp_path / "model", threading.Event()
+    save(path, *"ab")
+
+    def write():
+        while not stop.is_set():
+            save(path, *"cd")
+            save(path, *"ab")
+
+    def read():
+        first = (path / "a").exists()
+        return first, "ab" if (path / "b").exists() else "cd", (path / "c").exists()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = {read_folder(path, read) for _ in range(200)}
+    finally:
+        stop.set()
+        writer.join()
+    assert found <= {(True, "ab", False), (False, "cd", True)}
+
+
+def test_an_error_while_reading_is_raised_at_once_if_the_folder_has_not_changed(tmp_path):
+    def fail():
+        calls.append(1)
+        raise ValueError("damaged")
+
+    for path in (tmp_path, tmp_path / "nowhere"):
+        calls = []
+        with pytest.raises(ValueError, match="damaged"):
+            read_folder(path, fail)
+        assert calls == [1]
+
+
+@pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
+def test_the_error_on_a_full_disk_names_the_file(replacing, tmp_path):
+    with (
+        pytest.raises(OSError, match="No space left on device.*'.*model'"),
+        replacing(tmp_path / "model"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert names(tmp_path) == []
+
+
+def test_a_json_file_with_too_many_levels_is_named(tmp_path):
+    (tmp_path / "deep.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match="deep.json' is not a JSON file"):
+        read_json_object(tmp_path / "deep.json")

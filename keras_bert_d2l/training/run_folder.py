@@ -13,11 +13,10 @@ import math
 import os
 import pathlib
 import shlex
-import shutil
 from typing import Any
 
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
-from keras_bert_d2l.files import CHECKSUMS, changed_files, read_json_object
+from keras_bert_d2l.files import CHECKSUMS, changed_files, read_folder, read_json_object, recover
 from keras_bert_d2l.types import PathLike
 
 STATE_FILE = "training_state.json"
@@ -50,11 +49,7 @@ class RunFolder:
     def repair(self) -> None:
         """Complete the replacement of a checkpoint if a process was killed during it."""
         for folder in (self.best, self.last):
-            if (old := _in_place_or_aside(folder)) != folder:  # the new one is not in place
-                os.replace(old, folder)
-            for ending in ("old", "tmp"):
-                for leftover in self.path.glob(f".{folder.name}.*.{ending}"):
-                    shutil.rmtree(leftover, ignore_errors=True)
+            recover(folder)
 
     def read_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the progress and the settings in the training state.
@@ -150,19 +145,12 @@ def checkpoint_folder(path: PathLike) -> pathlib.Path:
     run = RunFolder(path)
     if not any(path.exists() for path in (run.options_file, run.state_file, run.best)):
         return run.path
-    # Change nothing: the files may belong to a process that is still training.
-    best, last = map(_in_place_or_aside, (run.best, run.last))
-    if best.is_dir():
-        return best
-    if not (last / CONFIG_FILE).is_file():  # `last/` of a fine-tuning run is not a checkpoint
+    if read_folder(run.best, run.best.is_dir):
+        return run.best
+    # `last/` of a fine-tuning run is not a checkpoint.
+    if not read_folder(run.last, (run.last / CONFIG_FILE).is_file):
         raise FileNotFoundError(
             f"The run {os.fspath(path)!r} has no checkpoint yet, because its first epoch is not "
             "complete. Resume it first, if it was stopped."
         )
-    return last
-
-
-def _in_place_or_aside(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder, or its backup if a process is replacing the folder."""
-    aside = sorted(folder.parent.glob(f".{folder.name}.*.old"))
-    return aside[-1] if aside and not folder.exists() else folder
+    return run.last

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
@@ -188,7 +187,6 @@ def _write(
     progress: Progress | None,
 ) -> None:
     """Make the missing shards, and merge all shards into the store."""
-    _remove_leftovers(directory, building)
     write_text(building / _ORIGIN, to_json(origin))
     pieces = list(corpus.pieces())
     folders = [building / f"{number:06}" for number in range(len(pieces))]
@@ -214,17 +212,6 @@ def _write(
         content = merge(folders, origin, temporary, keep)
         tokenizer.vocab.to_file(temporary / VOCAB)
         (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
-
-
-def _remove_leftovers(directory: pathlib.Path, building: pathlib.Path) -> None:
-    """Remove the unfinished files and folders of a build that was killed."""
-    half_done = re.compile(rf"\.{re.escape(directory.name)}\.[^.]+\.(tmp|old)")
-    for entry in directory.parent.iterdir():
-        if half_done.fullmatch(entry.name):
-            shutil.rmtree(entry)
-    for entry in building.iterdir():
-        if entry.name.startswith("."):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _check_free(

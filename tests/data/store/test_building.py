@@ -209,8 +209,8 @@ def test_a_failed_build_continues_with_the_intact_shards(undisturbed, words, tmp
         flipped = bytes([content[0] ^ 1]) + content[1:]
         (shard / "tokens.bin").write_bytes(flipped if change == "flipped" else content[:-1])
     # Files that a killed process leaves:
-    (tmp_path / ".store.a1b2c3.tmp").mkdir()
-    (tmp_path / "store.building" / ".000002.a1b2c3.tmp").mkdir()
+    (tmp_path / ".store.a1b2c3d4.tmp").mkdir()
+    (tmp_path / "store.building" / ".000002.a1b2c3d4.tmp").mkdir()
     corpus.broken = set()
     store = build_store(corpus, words(3), tmp_path / "store")
     assert corpus.times_read == [1, 1 if change == "none" else 2, 2]
