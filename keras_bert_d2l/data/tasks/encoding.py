@@ -5,6 +5,7 @@ T: tokens per row.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
 from keras_bert_d2l.data.tasks.labels import check_label_names, label_ids
+from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -23,6 +25,7 @@ _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf
 
 IGNORED = -100  # the label of a token or a row that the loss ignores
 _TEXTS_TOGETHER = 4096
+_WORDS_TOGETHER = 1 << 17
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
 _WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds, but makes encoding five times as fast
 _NO_WORD = -1
@@ -45,45 +48,66 @@ def encoded_texts(
 
     tokens, lengths, seconds, full_lengths = _in_parts(in_part, len(examples), _TEXTS_TOGETHER)
     full_lengths += ADDED_TO_PAIR if len(sides) == 2 else ADDED_TO_ONE
-    labels_of_rows = {"label_names": names, "labels": ids}
-    return _single_rows(tokens, lengths, full_lengths) | {"seconds": seconds} | labels_of_rows
+    return {
+        "label_names": names,
+        "tokens": tokens,
+        "splits": splits(lengths),
+        "seconds": seconds,
+        "labels": ids,
+        "examples": np.arange(len(lengths), dtype=np.int32),
+        "full_lengths": full_lengths.astype(np.int32),
+        "num_truncated": int((full_lengths > lengths).sum()),
+    }
 
 
 def encoded_words(
     examples: WordExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
 ) -> Fields:
-    """Encode texts split into words, one row each; the first token of a word gets its label."""
+    """Encode texts split into words, in several rows if a text is long.
+
+    The first token of a word gets its label, in one of the rows.
+    """
     check_max_len(max_len, 1)
     names, ids = _names_and_ids(examples, labels)
-
-    def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
-        words = examples.words[chosen]
-        flat = tf.constant([word for text in words for word in text], tf.string)
-        num_words = tf.constant([len(text) for text in words], tf.int64)
-        batch = tokenizer.from_words(tf.RaggedTensor.from_row_lengths(flat, num_words))
-        tokens, lengths, _ = _unpadded(batch)
-        return tokens, _ragged(batch["word_ids"], lengths), lengths
-
-    tokens, word_ids, full_lengths = _in_parts(in_part, len(examples), _TEXTS_TOGETHER)
-    lengths = np.minimum(full_lengths, max_len)
-    position = np.arange(len(tokens)) - np.repeat(splits(full_lengths)[:-1], full_lengths)
-    is_kept = position < np.repeat(lengths, full_lengths)
-    tokens, word_ids = tokens[is_kept], word_ids[is_kept]
-    last = np.cumsum(lengths) - 1
-    tokens[last], word_ids[last] = tokenizer.vocab.sep_id, _NO_WORD
-    is_first = (word_ids != _NO_WORD) & (word_ids != np.append(_NO_WORD, word_ids[:-1]))
-    num_words = np.array([len(words) for words in examples.words])
+    words = [word for text in examples.words for word in text]
+    pieces, sizes = _in_parts(
+        lambda chosen: word_tokens(words[chosen], tokenizer), len(words), _WORDS_TOGETHER
+    )
+    num_words = np.array(list(map(len, examples.words)))
+    word_begin = splits(sizes)  # the first token of each word in `pieces`
+    text_begin = word_begin[splits(num_words)]
+    num_tokens = np.diff(text_begin)
+    of_texts = [windows(length, max_len - ADDED_TO_ONE) for length in num_tokens.tolist()]
+    num_rows = np.array(list(map(len, of_texts)))
+    owners = np.repeat(np.arange(len(of_texts), dtype=np.int32), num_rows)
+    in_rows = np.array(list(itertools.chain.from_iterable(of_texts)))
+    start, end, _, stop = (in_rows + text_begin[owners, np.newaxis]).T
+    lengths = end - start + ADDED_TO_ONE
+    row_begin = splits(lengths)
+    # Of the tokens of a row, the first and the last are special and may be out of range.
+    source = np.arange(row_begin[-1]) + np.repeat(start - 1 - row_begin[:-1], lengths)
+    tokens = pieces.take(source, mode="clip")
+    tokens[row_begin[:-1]] = tokenizer.vocab.cls_id
+    tokens[row_begin[1:] - 1] = tokenizer.vocab.sep_id
+    # The row in which each word counts, and the place of its first token.
+    row = np.searchsorted(stop, word_begin[:-1], side="right")
+    place = row_begin[row] + 1 + word_begin[:-1] - start[row]
+    word_ids = np.full(len(tokens), _NO_WORD, np.int32)
+    word_ids[place] = np.arange(len(words)) - np.repeat(splits(num_words)[:-1], num_words)
     token_labels = None
     if ids is not None:
-        word = (splits(num_words)[:-1].repeat(lengths) + word_ids)[is_first]
         token_labels = np.full(len(tokens), IGNORED, np.int32)
-        token_labels[is_first] = ids[word]
-    return _single_rows(tokens, lengths, full_lengths) | {
+        token_labels[place] = ids
+    return {
         "label_names": names,
+        "tokens": tokens,
+        "splits": row_begin,
         "seconds": lengths.astype(np.int32),
         "labels": token_labels,
+        "examples": owners,
+        "full_lengths": (num_tokens + ADDED_TO_ONE).astype(np.int32),
+        "num_truncated": int((num_rows > 1).sum()),
         "word_ids": word_ids,
-        "num_words_cut": int(num_words.sum() - is_first.sum()),
     }
 
 
@@ -142,17 +166,6 @@ def _names_and_ids(
     is_multi = isinstance(examples, TextExamples) and examples.multi_label
     names = check_label_names(examples, labels, at_least=1 if is_multi else 2)
     return names, label_ids(examples, names)
-
-
-def _single_rows(tokens: np.ndarray, lengths: np.ndarray, full_lengths: np.ndarray) -> Fields:
-    """Return the token fields of `TaskRows` for examples with one row each."""
-    return {
-        "tokens": tokens,
-        "splits": splits(lengths),
-        "examples": np.arange(len(lengths), dtype=np.int32),
-        "full_lengths": full_lengths.astype(np.int32),
-        "num_truncated": int((full_lengths > lengths).sum()),
-    }
 
 
 def _question_lengths(
@@ -220,11 +233,11 @@ def _windows_graph(
 
 
 def _in_parts(
-    part: Callable[[slice], Sequence[tf.Tensor]], number: int, together: int
+    part: Callable[[slice], Sequence[tf.Tensor | np.ndarray]], number: int, together: int
 ) -> tuple[np.ndarray, ...]:
-    """Encode `number` texts, `together` at a time, and concatenate the arrays."""
-    slices = (slice(first, first + together) for first in range(0, number, together))
-    parts = [[tensor.numpy() for tensor in part(chosen)] for chosen in slices]
+    """Encode `number` texts or words, `together` at a time, and concatenate the arrays."""
+    slices = (slice(first, first + together) for first in range(0, max(1, number), together))
+    parts = [list(map(np.asarray, part(chosen))) for chosen in slices]
     return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 

@@ -162,16 +162,13 @@ def _lengths(
         ("maximum", f"{lengths.max():,}"),
     ]
     truncated = f"examples truncated to {max_len} tokens"
-    if isinstance(examples, QuestionExamples):
+    if not isinstance(examples, TextExamples):
         truncated = f"longer than {max_len} tokens, split into rows"
-    elif isinstance(examples, TextExamples) and examples.texts_b is not None:
+    elif examples.texts_b is not None:
         truncated += ", longer text first"
     lines.append((truncated, _share(rows.num_truncated, len(examples))))
-    if isinstance(examples, QuestionExamples):
+    if not isinstance(examples, TextExamples):
         lines.append(("rows", f"{len(rows):,}"))
-    if isinstance(examples, WordExamples):
-        num_words = sum(map(len, examples.words))
-        lines.append(("words truncated or without a token", _share(rows.num_words_cut, num_words)))
     lines.append((f"padding, batch size {batch_size}", f"{rows.padding_share(batch_size):.1%}"))
     return lines
 
@@ -214,7 +211,7 @@ def _shown_examples(
             found = examples.labels[number]
             is_score = examples.task == "regress"
             label = str(found) if is_score else ", ".join(names_of(found)) or "no label"
-        if rows.task != "answer" and len(tokens) < rows.full_lengths[number]:
+        if isinstance(examples, TextExamples) and len(tokens) < rows.full_lengths[number]:
             label = f"{label} (truncated)".lstrip()
         yield Text()
         yield Text.assemble(examples.ids[number], "  ", (label, "bold"))
@@ -258,11 +255,8 @@ def _tags(examples: WordExamples, rows: TaskRows, number: int, chosen: slice) ->
     """Return the label of each token: the label of a word for its first token, otherwise ""."""
     if examples.labels is None or rows.word_ids is None:
         return [""] * (chosen.stop - chosen.start)
-    words = rows.word_ids[chosen].tolist()
-    return [
-        examples.labels[number][word] if word not in (-1, before) else ""
-        for before, word in zip([-1, *words], words, strict=False)
-    ]
+    labels = examples.labels[number]
+    return ["" if word < 0 else labels[word] for word in rows.word_ids[chosen].tolist()]
 
 
 def _tagged(tokens: Sequence[str], tags: Sequence[str], width: int) -> RenderableType:

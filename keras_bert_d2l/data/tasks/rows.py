@@ -2,7 +2,7 @@
 
 The examples are tokenized once and stored without padding. The rows are shuffled in every epoch.
 
-N: examples, R: rows (a long context gives several rows per example), B: rows in a batch,
+N: examples, R: rows (a long context or tagged text gives several), B: rows in a batch,
 T: tokens in its longest row, C: labels.
 """
 
@@ -49,11 +49,10 @@ class TaskRows:
         examples: The example that each row belongs to, ascending, int32 `(R,)`.
         full_lengths: Tokens of each example before truncation, int32 `(N,)`; 0 for an example
             without a row.
-        word_ids: For `"tag"`, the word that each token belongs to, or -1 for special tokens, int32
-            `(splits[-1],)`.
-        num_truncated: Number of truncated examples; for questions, the number with several rows.
-        num_words_cut: For `"tag"`, the number of words without a token: beyond `max_len`, or made
-            only of characters that the tokenizer removes.
+        word_ids: For `"tag"`, the word of each token that has a label, or -1, int32
+            `(splits[-1],)`. A label is at the first token of a word, in one of the text's rows.
+        num_truncated: Number of truncated examples; for words and questions, the number with
+            several rows.
         dropped: Number of examples without a row or without a label to learn, by reason.
         pad_id: Token id of the padding.
 
@@ -78,7 +77,6 @@ class TaskRows:
     full_lengths: np.ndarray
     word_ids: np.ndarray | None = None
     num_truncated: int = 0
-    num_words_cut: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     pad_id: int = 0
 
@@ -94,7 +92,9 @@ class TaskRows:
     ) -> "TaskRows":
         """Tokenize examples.
 
-        Pairs are truncated token by token, always at the end of the longer text. A long context
+        Texts are truncated at the end; in a pair, the longer text loses its last tokens. A long
+        text of words gives several rows, which overlap by half, and each word has its label in the
+        row with most of its context, as `tag` uses the predictions. A long context
         gives several rows, each with the complete question; rows that do not contain the complete
         answer are labeled with position 0, the `[CLS]` token, which means "no answer". If a
         question has several answers, the first one is learned.
@@ -135,11 +135,8 @@ class TaskRows:
         return np.diff(self.splits)
 
     def lost_in_words(self) -> list[str]:
-        """Return one line per reason for examples or words that are not learned."""
-        lines = [f"{count:,} skipped: {reason}" for reason, count in self.dropped.items()]
-        if self.num_words_cut:
-            lines.append(f"{self.num_words_cut:,} words are truncated or have no token")
-        return lines
+        """Return one line per reason for examples that are not learned."""
+        return [f"{count:,} skipped: {reason}" for reason, count in self.dropped.items()]
 
     def padding_share(self, batch_size: int) -> float:
         """Return the share of padding in the batches of an epoch."""

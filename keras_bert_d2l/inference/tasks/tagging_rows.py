@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -76,12 +77,8 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
                 "Texts must all be strings, or all be lists of words. Received: "
                 f"{row!r:.80} as text {number}."
             )
-    ids = tokenizer.tokenize([word for row in words for word in row])
-    values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
-    # A word without tokens is replaced by the unknown token.
-    values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
-    ends = np.cumsum(np.maximum(lengths, 1))
-    starts = np.append([0], ends)
+    values, lengths = word_tokens([word for row in words for word in row], tokenizer)
+    starts = np.append([0], np.cumsum(lengths))
     of_texts = np.cumsum([0, *map(len, words)])
     places = list(itertools.pairwise(of_texts))
     return SplitWords(
@@ -106,11 +103,11 @@ class TaggingRows:
         self._split = split
         self._vocab = vocab
         room = max_len - ADDED_TO_ONE
-        self._parts = [_parts(len(tokens), room) for tokens in split.tokens]
+        self._windows = [windows(len(tokens), room) for tokens in split.tokens]
         self._rows = [
-            tokens[start:end]
-            for tokens, parts in zip(split.tokens, self._parts, strict=True)
-            for start, end in parts
+            tokens[window.start : window.end]
+            for tokens, of_text in zip(split.tokens, self._windows, strict=True)
+            for window in of_text
         ]
 
     def __len__(self) -> int:
@@ -129,24 +126,12 @@ class TaggingRows:
             outputs: The outputs for the tokens of each row, `(T, C)`, in the order of the rows.
         """
         of_rows = iter(outputs)
-        for parts, firsts in zip(self._parts, self._split.firsts, strict=True):
-            kept = []
-            for number, (start, end) in enumerate(parts):
-                # Switch to the next row in the middle of the overlap.
-                begin = (start + parts[number - 1][1]) // 2 if number else start
-                stop = (parts[number + 1][0] + end) // 2 if number + 1 < len(parts) else end
-                # + 1: each row starts with [CLS]
-                kept.append(next(of_rows)[begin - start + 1 : stop - start + 1])
+        for of_text, firsts in zip(self._windows, self._split.firsts, strict=True):
+            kept = [
+                next(of_rows)[begin - start + 1 : stop - start + 1]  # + 1: rows start with [CLS]
+                for start, _, begin, stop in of_text
+            ]
             yield np.concatenate(kept)[firsts]
-
-
-def _parts(num_tokens: int, room: int) -> list[tuple[int, int]]:
-    """Return the start and end indices of the rows of a text."""
-    if num_tokens <= room:
-        return [(0, num_tokens)]
-    step = max(1, room // 2)
-    starts = [*range(0, num_tokens - room, step), num_tokens - room]
-    return [(start, start + room) for start in starts]
 
 
 def _word(text: str, start: int, end: int) -> Word:

@@ -222,7 +222,10 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
         + (f"; labels {named}{more}" if counts else "")
     ]
     if rows.num_truncated:
-        share = rows.num_truncated / max(1, len(rows.examples))
-        lines.append(f"  {rows.num_truncated:,} ({share:.1%}) truncated to {max_len} tokens")
+        share = rows.num_truncated / len(examples)
+        how = f"truncated to {max_len} tokens"
+        if not isinstance(examples, TextExamples):
+            how = f"longer than {max_len} tokens, split into rows"
+        lines.append(f"  {rows.num_truncated:,} ({share:.1%}) {how}")
     lost = (*examples.dropped_in_words(), *rows.lost_in_words())
     return [*lines, *(f"  {line}" for line in lost)]

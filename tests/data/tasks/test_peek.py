@@ -52,7 +52,7 @@ def test_tags_are_printed_below_the_first_token_of_a_word(tokenizer):
     place = next(n for n, line in enumerate(lines) if "##ing" in line)
     assert lines[place] == "  [CLS] a   crane fly  ##ing over [SEP]"
     assert lines[place + 1] == "        DET NOUN  VERB       ADP"
-    assert "words truncated or without a token 0 (0.0%)" in words_of(shown)
+    assert "longer than 16 tokens, split into rows 0 (0.0%)" in words_of(shown)
 
 
 def test_answers_are_marked(tokenizer):

@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.tasks.tagging_rows import TaggingRows, split_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -158,36 +159,61 @@ def test_the_first_token_of_a_word_has_its_label(tokenizer):
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=8)
     features, found = one_batch(rows)
     names = [[rows.label_names[n] if n >= 0 else "" for n in row] for row in found.numpy()]
-    assert names == [["", "D", "N", "V", "", "P", ""], ["", "V", "", "N", "", "", ""]]
+    assert names == [["", "D", "N", "V", "", "P", ""], ["", "X", "V", "", "N", "", ""]]
     assert features["tokens"][0].numpy().tolist() == [
         CLS,
         *ids(tokenizer, "a crane fly ##ing ."),
         SEP,
     ]
-    assert rows.word_ids.tolist() == [-1, 0, 1, 2, 2, 3, -1, -1, 1, 1, 2, -1]
-    assert rows.num_words_cut == 1  # the word without a visible character
+    # The word without a visible character is the unknown token, as in prediction.
+    assert features["tokens"][1].numpy().tolist()[1] == tokenizer.vocab.unk_id
+    assert rows.word_ids.tolist() == [-1, 0, 1, 2, -1, 3, -1, -1, 0, 1, -1, 2, -1]
     assert rows.num_truncated == 0
     assert set(found.numpy().ravel()[[0, 4]]) == {-100}
 
 
-def test_truncated_words_are_counted(tokenizer):
+def test_a_long_text_of_words_is_split_into_rows(tokenizer):
     words = (("a", "flying", "crane"), ("flying", "flying"), ("a",))
     labels = (("D", "V", "N"), ("V", "V"), ("D",))
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=5)
     features, found = one_batch(rows)
+    assert rows.examples.tolist() == [0, 0, 1, 1, 2]
     assert features["tokens"].numpy().tolist() == [
         [CLS, *ids(tokenizer, "a fly ##ing"), SEP],
+        [CLS, *ids(tokenizer, "fly ##ing crane"), SEP],
         [CLS, *ids(tokenizer, "fly ##ing fly"), SEP],
+        [CLS, *ids(tokenizer, "##ing fly ##ing"), SEP],
         [CLS, *ids(tokenizer, "a"), SEP, PAD, PAD],
     ]
-    d, v = (rows.label_names.index(name) for name in "DV")
+    d, n, v = (rows.label_names.index(name) for name in "DNV")
     assert found.numpy().tolist() == [
         [-100, d, v, -100, -100],
-        [-100, v, -100, v, -100],
+        [-100, -100, -100, n, -100],
+        [-100, v, -100, -100, -100],
+        [-100, -100, v, -100, -100],
         [-100, d, -100, -100, -100],
     ]
-    assert (rows.num_truncated, rows.num_words_cut) == (2, 1)
-    assert rows.lost_in_words() == ["1 words are truncated or have no token"]
+    assert rows.num_truncated == 2
+    assert rows.lost_in_words() == []
+
+
+@pytest.mark.parametrize("max_len", [3, 4, 9, 32])
+def test_every_word_has_its_label_in_the_row_that_predicts_it(tokenizer, max_len):
+    draw = np.random.default_rng(0)
+    words = [draw.choice(["a", "flying", "lake", "\u200b"], size) for size in (1, 40, 7, 90, 2, 0)]
+    words = tuple(tuple(map(str, text)) for text in words)
+    labels = tuple(tuple(f"l{draw.integers(9)}" for _ in text) for text in words)
+    rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=max_len)
+    assert rows.lengths.max() <= max_len
+    predicted = TaggingRows(split_words(words, tokenizer), tokenizer.vocab, max_len)
+    batch = predicted.batch(0, len(predicted))
+    np.testing.assert_array_equal(batch["valid_lens"], rows.lengths)
+    np.testing.assert_array_equal(one_batch(rows)[0]["tokens"], batch["tokens"])
+    # If a model returns the labels of the rows, prediction finds each word's label.
+    outputs = np.split(rows.labels, rows.splits[1:-1])
+    found = [[rows.label_names[n] for n in text] for text in predicted.word_outputs(outputs)]
+    assert found == [list(text) for text in labels]
+    assert (rows.labels >= 0).sum() == sum(map(len, words))
 
 
 def test_a_long_context_is_split_into_rows(tokenizer):
