@@ -135,11 +135,12 @@ class BERTEncoder(keras.layers.Layer):
             outputs["attention"] = attention
         return outputs if len(outputs) > 1 else outputs["encoded"]
 
-    def _embedding(self, size: int, name: str) -> keras.layers.Embedding:
-        return keras.layers.Embedding(
+    def _embedding(self, size: int, name: str) -> keras.layers.ReversibleEmbedding:
+        return keras.layers.ReversibleEmbedding(  # a tied MLM head uses it in reverse
             size,
             self.config.num_hiddens,
             embeddings_initializer=embedding_initializer(self.config.initializer),
+            reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
             name=name,
         )

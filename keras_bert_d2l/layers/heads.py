@@ -8,6 +8,7 @@ from typing import Self, Unpack
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
@@ -26,9 +27,9 @@ class MaskLM(keras.layers.Layer):
     Args:
         vocab_size: Size of the vocabulary, V.
         num_hiddens: Width of the hidden layer, D.
-        token_embedding: The encoder's token embedding, whose transpose becomes the output kernel
-            (tied weights, as in google-research/bert). `None`: a separate dense layer, as in the
-            book.
+        token_embedding: The encoder's token embedding, a `keras.layers.ReversibleEmbedding`, whose
+            transpose becomes the output kernel (tied weights, as in google-research/bert). `None`:
+            a separate dense layer, as in the book.
         mlm_head: `"mlp"`: a dense layer and layer normalization before the logits; `"linear"`:
             only the logits.
         layer_norm_epsilon: Epsilon of the layer normalization.
@@ -45,7 +46,8 @@ class MaskLM(keras.layers.Layer):
     Output shape: logits, `(B, P, V)`.
 
     Raises:
-        ValueError: An option is out of range, or `token_embedding` has a different size.
+        ValueError: An option is out of range, or `token_embedding` is not a
+            `keras.layers.ReversibleEmbedding` of the same size.
 
     Example:
 
@@ -65,7 +67,7 @@ class MaskLM(keras.layers.Layer):
         vocab_size: int,
         num_hiddens: int,
         *,
-        token_embedding: keras.layers.Embedding | None = None,
+        token_embedding: keras.layers.ReversibleEmbedding | None = None,
         mlm_head: MLMHead = "mlp",
         layer_norm_epsilon: float = 1e-3,
         layer_norm: LayerNorm = "biased",
@@ -124,8 +126,8 @@ class MaskLM(keras.layers.Layer):
         Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
             return Y
-        kernel = ops.cast(ops.transpose(self.token_embedding.embeddings), Y.dtype)  # (D, V)
-        return ops.matmul(Y, kernel) + ops.cast(self.bias, Y.dtype)  # (B, P, V)
+        logits = self.token_embedding(Y, reverse=True)  # (B, P, V), also if it is quantized
+        return logits + ops.cast(self.bias, logits.dtype)
 
     def compute_output_shape(self, X_shape: Shape, pred_positions_shape: Shape) -> Shape:
         return (*pred_positions_shape, self.vocab_size)
@@ -152,8 +154,9 @@ class MaskLM(keras.layers.Layer):
 
 
 def _check_embedding(
-    token_embedding: keras.layers.Embedding, vocab_size: int, num_hiddens: int
+    token_embedding: keras.layers.ReversibleEmbedding, vocab_size: int, num_hiddens: int
 ) -> None:
+    check_type("token_embedding", token_embedding, keras.layers.ReversibleEmbedding)
     size = (token_embedding.input_dim, token_embedding.output_dim)
     if size != (vocab_size, num_hiddens):
         raise ValueError(

@@ -248,14 +248,16 @@ class BERTModel(BatchModel):
             **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
             **self.bert_config.to_dict(),
             "missing_heads": sorted(self.missing_heads),
+            "quantized": self.quantized_policies,
         }
 
     @classmethod
     def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
         config = dict(config)
-        missing = config.pop("missing_heads", ())
+        missing, quantized = config.pop("missing_heads", ()), config.pop("quantized", {})
         model = cls(**config)
         model.missing_heads = frozenset(missing)
+        model.quantize_layers(quantized)
         return model
 
 

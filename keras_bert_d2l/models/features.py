@@ -65,6 +65,18 @@ class BatchModel(keras.Model):
             options["input_signature"] = [specs]
         super().export(filepath, format, **options)
 
+    @property
+    def quantized_policies(self) -> dict[str, str]:
+        """The dtype policies of the quantized layers, by the paths of the layers."""
+        layers = self._flatten_layers()  # private, but Keras's quantization uses it the same way
+        return {layer.path: layer.dtype_policy.name for layer in layers if layer.quantization_mode}
+
+    def quantize_layers(self, policies: Mapping[str, str]) -> None:
+        """Quantize the layers that `quantized_policies` listed when the model was saved."""
+        for layer in self._flatten_layers():
+            if layer.path in policies:
+                layer.dtype_policy = policies[layer.path]
+
     def compile_from_config(self, config: ConfigDict) -> None:
         # Keras skips this step for models that override `compile`. These models take the same
         # arguments as `keras.Model.compile`, so the saved arguments can be passed on.

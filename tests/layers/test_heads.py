@@ -31,7 +31,7 @@ def test_an_untied_head_matches_the_books_mlp():
 
 
 def test_a_tied_head_multiplies_by_the_token_embedding_and_adds_a_bias():
-    embedding = keras.layers.Embedding(100, 16)
+    embedding = keras.layers.ReversibleEmbedding(100, 16)
     embedding.build((None, None))
     head = MaskLM(100, 16, token_embedding=embedding)
     head.build(X.shape, POSITIONS.shape)
@@ -44,7 +44,7 @@ def test_a_tied_head_multiplies_by_the_token_embedding_and_adds_a_bias():
 def test_a_tied_head_in_a_functional_model_is_saved_once_and_loads_tied(tmp_path):
     tokens = keras.Input((None,), dtype="int32", name="tokens")
     positions = keras.Input((None,), dtype="int32", name="pred_positions")
-    embedding = keras.layers.Embedding(50, 16)
+    embedding = keras.layers.ReversibleEmbedding(50, 16)
     logits = MaskLM(50, 16, token_embedding=embedding)(embedding(tokens), positions)
     model = keras.Model([tokens, positions], logits)
     model.save(tmp_path / "tied.keras")
@@ -56,7 +56,7 @@ def test_a_tied_head_in_a_functional_model_is_saved_once_and_loads_tied(tmp_path
 
 def test_an_embedding_of_another_size_is_rejected():
     with pytest.raises(ValueError, match=r"\(9, 8\). Received: an embedding of size \(12, 8\)"):
-        MaskLM(9, 8, token_embedding=keras.layers.Embedding(12, 8))
+        MaskLM(9, 8, token_embedding=keras.layers.ReversibleEmbedding(12, 8))
 
 
 def test_next_sentence_head_accepts_any_width():

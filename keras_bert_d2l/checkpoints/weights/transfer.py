@@ -22,7 +22,15 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
 
     A tied token embedding is listed once. The states of random generators and the LoRA matrices
     are not listed.
+
+    Raises:
+        ValueError: The model is quantized.
     """
+    if model.quantized_policies:
+        raise ValueError(
+            "A quantized model has no float weights to save, change or load. Do this before "
+            "`quantize`; to save the quantized model, use `model.save('model.keras')`."
+        )
     # A path may start with a model name or a name scope, so it is compared with the path of the
     # layer.
     layers = {part: getattr(model, part, None) for part in PARTS}

@@ -353,6 +353,7 @@ class TaskModel(BatchModel, abc.ABC):
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             "bert_config": self.bert_config.to_dict(),
             "frozen_blks": self.frozen_blks,
+            "quantized": self.quantized_policies,
             **self.task_config(),
         }
 
@@ -361,10 +362,11 @@ class TaskModel(BatchModel, abc.ABC):
         config = dict(config)
         architecture = BERTConfig.from_dict(config.pop("bert_config"))
         dtype = keras.saving.deserialize_keras_object(config.pop("dtype"))
-        frozen_blks = config.pop("frozen_blks")
+        frozen_blks, quantized = config.pop("frozen_blks"), config.pop("quantized", {})
         model = cls(BERTModel.from_bert_config(architecture, dtype=dtype), **config)
         if frozen_blks is not None:
             model.freeze_encoder(frozen_blks)
+        model.quantize_layers(quantized)
         return model
 
 
