@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.data.pretraining.masked_positions import choose_positions
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
-from keras_bert_d2l.text.tokenizer.framing import require
+from keras_bert_d2l.data.value_checks import require_range
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 
@@ -59,13 +59,9 @@ def mask_tokens(
         The masked batch.
 
     Raises:
-        ValueError: A token id is not in the vocabulary. In a graph, this is an
-            `InvalidArgumentError`.
+        tf.errors.InvalidArgumentError: A token id is not in the vocabulary.
     """
-    are_ids = (tf.reduce_min(tokens) >= 0) & (tf.reduce_max(tokens) < len(vocab))
-    message = f"`tokens` must be vocabulary ids, from 0 to {len(vocab) - 1}."
-    with tf.control_dependencies(require(are_ids, message)):
-        tokens = tf.identity(tokens)
+    require_range("tokens", tokens, 0, len(vocab) - 1)
     num_tokens = tf.shape(tokens)[1]
 
     # 1. Choose. Special and excluded tokens are never chosen and never inserted.

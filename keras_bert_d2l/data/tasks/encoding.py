@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
 from keras_bert_d2l.data.tasks.labels import check_label_names, label_ids
 from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
+from keras_bert_d2l.data.value_checks import IGNORED
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -23,7 +24,6 @@ Fields: TypeAlias = dict[str, Any]
 
 _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
 
-IGNORED = -100  # the label of a token or a row that the loss ignores
 _TEXTS_TOGETHER = 4096
 _WORDS_TOGETHER = 1 << 17
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory

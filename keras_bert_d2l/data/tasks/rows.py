@@ -14,18 +14,14 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.data.buckets import bucket
-from keras_bert_d2l.data.tasks.encoding import (
-    IGNORED,
-    encoded_questions,
-    encoded_texts,
-    encoded_words,
-)
+from keras_bert_d2l.data.tasks.encoding import encoded_questions, encoded_texts, encoded_words
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
     TextExamples,
     WordExamples,
 )
+from keras_bert_d2l.data.value_checks import IGNORED
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 

@@ -109,10 +109,13 @@ def test_files_are_read_in_order_or_shuffled_by_the_seed(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"input_ids": [2, 7, 10, 3, 9, 3, 0, 0]}, "input_ids must be from 0 to 9"),
-        ({"masked_lm_ids": [-1, 0, 0]}, "masked_lm_ids must be from 0 to 9"),
-        ({"masked_lm_positions": [8, 0, 0]}, "masked_lm_positions must be from 0 to 7"),
-        ({"input_mask": [0, 1, 1, 1, 1, 1, 1, 0]}, "input_mask must be ones followed by zeros"),
+        ({"input_ids": [2, 7, 10, 3, 9, 3, 0, 0]}, "`input_ids` must be from 0 to 9"),
+        ({"masked_lm_ids": [-1, 0, 0]}, "`masked_lm_ids` must be from 0 to 9"),
+        ({"masked_lm_positions": [8, 0, 0]}, "`masked_lm_positions` must be from 0 to 7"),
+        ({"input_mask": [0] * 8}, "`sum of input_mask` must be from 1 to 8. Received: 0"),
+        ({"segment_ids": [0, 0, 2, 0, 0, 0, 0, 0]}, "`segment_ids` must be from 0 to 1"),
+        ({"next_sentence_labels": [2]}, "`next_sentence_labels` must be from 0 to 1. Received: 2"),
+        ({"input_mask": [0, 1, 1, 1, 1, 1, 1, 0]}, "`input_mask` must be ones, then zeros"),
     ],
 )
 def test_values_out_of_range_raise_an_error(tmp_path, change, message):

@@ -326,6 +326,19 @@ def test_endless_batches_empty_batches_and_a_missing_run_are_rejected(tmp_path):
         finetune(make_model(), DEV, DEV, tmp_path / "none", resume=True, **OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x, y + 1), "`labels` must be from 0 to 1. Received: 2."),
+        (lambda x, y: ({**x, "tokens": x["tokens"] + 9}, y), "`tokens` must be from 0 to 19"),
+        (lambda x, y: ({**x, "valid_lens": x["valid_lens"] - 6}, y), "`valid_lens` must be from 1"),
+    ],
+)
+def test_values_of_batches_that_do_not_fit_the_model_are_named(change, message, tmp_path):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        finetune(make_model(), DEV.map(change), DEV, tmp_path / "run", **OPTIONS)
+
+
 def test_layer_decay_lowers_the_learning_rate_of_lower_layers():
     config = BERTConfig(20, 8, 12, num_heads=2, num_blks=2, dropout=0.0, max_len=8)
     model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
