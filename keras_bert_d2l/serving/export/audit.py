@@ -1,7 +1,7 @@
-"""Audit of a SavedModel for operations that TensorFlow Serving does not support.
+"""Audit of a SavedModel for operations that are unsupported or access files.
 
 TensorFlow Serving loads a graph only if its binary, which is built with tensorflow-text 2.12.1,
-registers every operation. `known_ops.txt` lists the allowed operations;
+registers every operation. `known_ops.txt` lists the supported operations;
 `scripts/op_registry.py` generates it from the op registries of the releases.
 """
 
@@ -14,11 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_bert_d2l.serving.export.file_access import accesses_files, checkpoint_nodes
 from keras_bert_d2l.types import PathLike
 
+ACCESSES_FILES = "accesses files or the network"
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
 _KNOWN = "known: "  # prefix of the titles of the registry's allowed sections
@@ -27,37 +29,41 @@ _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """An operation that TensorFlow Serving does not support.
+    """An operation that TensorFlow Serving does not support, or that accesses files.
 
     Attributes:
         op: Name of the operation.
-        origin: Release whose registry contains it, such as `"tensorflow-text 2.21.1"`, or
-            `"no known release"`.
+        problem: `ACCESSES_FILES`; or for an unsupported operation the release whose registry
+            contains it, such as `"tensorflow-text 2.21.1"`, or `"no known release"`.
         places: Nodes that use it: `"function/node"`, or `"node"` in the main graph.
     """
 
     op: str
-    origin: str
+    problem: str
     places: tuple[str, ...]
 
     def __str__(self) -> str:
         places = ", ".join(self.places[:_MAX_PLACES])
         more = len(self.places) - _MAX_PLACES
-        return f"{self.op} ({self.origin}) at {places}" + (f" and {more} more" if more > 0 else "")
+        return f"{self.op} ({self.problem}) at {places}" + (f" and {more} more" if more > 0 else "")
 
 
 def audit_saved_model(path: PathLike) -> list[Finding]:
-    """Find the operations of a SavedModel that TensorFlow Serving does not support.
+    """Find operations of a SavedModel that are unsupported or access files or the network.
 
     The audit covers the graphs and all functions in their libraries, even functions that no
-    signature uses, because the server registers all of them when it loads a model. An operation
-    is allowed if it exists in both TensorFlow 2.12.1 and the TensorFlow release that this package
-    supports, or in tensorflow-text 2.12.1.
+    signature uses, because the server registers all of them when it loads a model. TensorFlow
+    Serving supports an operation if it exists in both TensorFlow 2.12.1 and the TensorFlow release
+    that this package supports, or in tensorflow-text 2.12.1.
+
+    Operations that access files are reported because a SavedModel is a program: whoever wrote it
+    decides what it reads and writes. The operations that SavedModel itself adds for saving and
+    restoring variables are not reported, unless something else in the graph uses them.
 
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
 
-    Returns: one finding per unsupported operation, sorted by name. Empty if there are none.
+    Returns: one finding per operation, sorted by name. Empty if there are none.
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
@@ -70,28 +76,31 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
 
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny"))
     folder = kb.export_saved_model(model, "saved_models/demo")
-    print(kb.audit_saved_model(folder))  # []: the server supports all operations
+    print(kb.audit_saved_model(folder))  # []
     ```
     """
-    places: dict[str, list[str]] = defaultdict(list)
-    origins = _origins()
-    for meta_graph in read_saved_model(path).meta_graphs:
-        graph = meta_graph.graph_def
-        functions = {function.signature.name for function in graph.library.function}
-        for place, op in _nodes(graph):
-            if op not in functions and not origins.get(op, "").startswith(_KNOWN):
-                places[op].append(place)
-    elsewhere = "no known release"
-    return [Finding(op, origins.get(op, elsewhere), tuple(places[op])) for op in sorted(places)]
+    return _findings(read_saved_model(path))
 
 
 def check_saved_model(path: PathLike) -> None:
     """Raise `RuntimeError` if TensorFlow Serving cannot load a SavedModel."""
-    if findings := audit_saved_model(path):
+    findings = [one for one in audit_saved_model(path) if one.problem != ACCESSES_FILES]
+    if findings:
         raise RuntimeError(
             "TensorFlow Serving cannot load this model because its binary does not support some "
             f"operations in the graph: {'; '.join(map(str, findings))}. Replace them with "
             "TensorFlow's built-in operations."
+        )
+
+
+def check_file_access(saved_model: saved_model_pb2.SavedModel) -> None:
+    """Raise `ValueError` if a SavedModel has operations that access files or the network."""
+    findings = [one for one in _findings(saved_model) if one.problem == ACCESSES_FILES]
+    if findings:
+        raise ValueError(
+            "A SavedModel is a program, and this one can access files or the network with your "
+            f"rights: {'; '.join(map(str, findings))}. If you trust whoever wrote it, serve it "
+            "with `--allow-files`."
         )
 
 
@@ -117,13 +126,28 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     return saved_model
 
 
-def _nodes(graph: graph_pb2.GraphDef) -> Iterator[tuple[str, str]]:
-    """Yield the path and the operation of each node."""
+def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
+    places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    origins = _origins()
+    for meta_graph in saved_model.meta_graphs:
+        graph, of_saver = meta_graph.graph_def, checkpoint_nodes(meta_graph)
+        functions = {function.signature.name for function in graph.library.function}
+        for place, node in _nodes(graph):
+            origin = origins.get(node.op, "no known release")
+            if node.op not in functions and not origin.startswith(_KNOWN):
+                places[node.op, origin].append(place)
+            elif accesses_files(node) and place not in of_saver:
+                places[node.op, ACCESSES_FILES].append(place)
+    return [Finding(op, problem, tuple(places[op, problem])) for op, problem in sorted(places)]
+
+
+def _nodes(graph: graph_pb2.GraphDef) -> Iterator[tuple[str, node_def_pb2.NodeDef]]:
+    """Yield each node with its path."""
     for node in graph.node:
-        yield node.name, node.op
+        yield node.name, node
     for function in graph.library.function:
         for node in function.node_def:
-            yield f"{function.signature.name}/{node.name}", node.op
+            yield f"{function.signature.name}/{node.name}", node
 
 
 @functools.cache

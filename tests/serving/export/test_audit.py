@@ -1,8 +1,17 @@
+import sys
+
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_bert_d2l.serving.export.audit import Finding, audit_saved_model, check_saved_model
+from keras_bert_d2l.serving.export.audit import (
+    ACCESSES_FILES,
+    Finding,
+    audit_saved_model,
+    check_file_access,
+    check_saved_model,
+    read_saved_model,
+)
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 
 
@@ -57,7 +66,7 @@ def test_the_tensorflow_text_trimmer_is_reported(tmp_path):
     tf.saved_model.save(Module(), str(tmp_path))
     (finding,) = audit_saved_model(tmp_path)
     assert finding.op == "TFText>RoundRobinTrim"
-    assert finding.origin.startswith("tensorflow-text 2.21")
+    assert finding.problem.startswith("tensorflow-text 2.21")
 
 
 def test_only_the_first_nodes_of_a_finding_are_printed():
@@ -75,3 +84,104 @@ def test_a_damaged_model_is_rejected(content, tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(content)
     with pytest.raises(ValueError, match="is damaged"):
         audit_saved_model(tmp_path)
+
+
+def save(folder, module, **signatures):
+    functions = {name: f.get_concrete_function() for name, f in signatures.items()}
+    tf.saved_model.save(module, str(folder), functions)
+
+
+class Reader(tf.Module):
+    """A model whose signature returns the content of any file."""
+
+    @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+    def read(self, name):
+        return {"content": tf.io.read_file(name)}
+
+
+def test_ops_that_access_files_are_reported(tmp_path):
+    module = Reader()
+    module.variable = tf.Variable([1.0])  # saved and restored by SavedModel's own functions
+    save(tmp_path, module, read=module.read)
+    (finding,) = audit_saved_model(tmp_path)
+    assert (finding.op, finding.problem) == ("ReadFile", ACCESSES_FILES)
+    with pytest.raises(ValueError, match=r"A SavedModel is a program.*ReadFile.*`--allow-files`"):
+        check_file_access(read_saved_model(tmp_path))
+    check_saved_model(tmp_path)  # the server has the operation
+
+
+def test_only_savedmodels_own_saver_may_use_checkpoint_ops(tmp_path):
+    class Saver(tf.Module):
+        def __init__(self):
+            self.variable = tf.Variable([1.0])
+
+        @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+        def write(self, name):
+            tf.raw_ops.SaveV2(
+                prefix=name, tensor_names=["x"], shape_and_slices=[""], tensors=[self.variable]
+            )
+            return {"name": tf.identity(name)}
+
+    module = Saver()
+    save(tmp_path, module, write=module.write)
+    (finding,) = audit_saved_model(tmp_path)
+    assert (finding.op, finding.problem) == ("SaveV2", ACCESSES_FILES)
+    assert all("inference_write" in place for place in finding.places)
+
+
+@pytest.mark.parametrize("name", ["__inference__traced_save_1", "f"])
+def test_a_function_of_the_saver_that_something_else_calls_is_reported(name, tmp_path):
+    saved_model = saved_model_pb2.SavedModel()
+    meta_graph = saved_model.meta_graphs.add()
+    graph = meta_graph.graph_def
+    function = graph.library.function.add()
+    function.signature.name = name
+    for op in ("MergeV2Checkpoints", "RestoreV2", "SaveV2", "WriteFile"):
+        function.node_def.add(name=op, op=op)
+    caller = graph.node.add(name="save", op="PartitionedCall")
+    caller.attr["f"].func.name = name
+    meta_graph.saver_def.save_tensor_name = "save:0"
+
+    def found():
+        (tmp_path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+        return [finding.op for finding in audit_saved_model(tmp_path)]
+
+    assert found() == ["RestoreV2", "WriteFile"]  # neither is needed to save variables
+    meta_graph.signature_def["read"].outputs["x"].name = "save:0"
+    assert found() == ["MergeV2Checkpoints", "RestoreV2", "SaveV2", "WriteFile"]
+    del meta_graph.signature_def["read"]
+    meta_graph.collection_def["saved_model_main_op"].node_list.value.append("save")
+    assert found() == ["MergeV2Checkpoints", "RestoreV2", "SaveV2", "WriteFile"]
+
+
+def test_the_saver_of_a_tensorflow_1_model_is_not_reported(tmp_path):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        x, weight = v1.placeholder(tf.float32), v1.get_variable("x", (), tf.float32)
+        session.run(weight.initializer)
+        inputs, outputs = (
+            {name: v1.saved_model.build_tensor_info(tensor)}
+            for name, tensor in (("x", x), ("y", x * weight))
+        )
+        builder = v1.saved_model.Builder(str(tmp_path / "1"))
+        signature = v1.saved_model.build_signature_def(inputs, outputs)
+        builder.add_meta_graph_and_variables(session, ["serve"], {"predict": signature})
+        builder.save()
+    assert {"RestoreV2", "SaveV2"} <= operations(tmp_path / "1")
+    assert audit_saved_model(tmp_path / "1") == []
+
+
+def test_printing_is_reported_only_if_it_writes_to_a_file(tmp_path):
+    for output, expected in ((sys.stderr, []), (f"file://{tmp_path}/log", ["PrintV2"])):
+        module = tf.Module()
+        module.show = tf.function(printer(output), input_signature=[tf.TensorSpec((), tf.string)])
+        save(tmp_path, module, show=module.show)
+        assert [finding.op for finding in audit_saved_model(tmp_path)] == expected
+
+
+def printer(output):
+    def show(text):
+        tf.print(text, output_stream=output)
+        return {"text": tf.identity(text)}
+
+    return show
