@@ -22,13 +22,26 @@ def write_model(folder, op):
 
 def test_audit_lists_operations_that_tensorflow_serving_does_not_support(run, error, tmp_path):
     assert run("audit", write_model(tmp_path / "good", "MatMul")).stdout == (
-        "TensorFlow Serving supports all operations.\n"
+        "TensorFlow Serving supports all operations, and none accesses files or the network.\n"
     )
     bad = write_model(tmp_path / "bad", "TFText>RoundRobinTrim")
     assert run("audit", bad, exit_code=1).stdout == (
         "TFText>RoundRobinTrim (tensorflow-text 2.21.1) at node\n"
     )
-    assert "saved_model.pb" in error("audit", tmp_path)
+    write_model(tmp_path / "2", "MatMul")
+    write_model(tmp_path / "10", "WriteFile")
+    assert f"Pass the folder of one version, such as '{tmp_path}/10'" in error("audit", tmp_path)
+    assert run("audit", tmp_path / "10", exit_code=1).stdout == (
+        "WriteFile (accesses files or the network) at node\n"
+    )
+    assert "`keras-bert-d2l export` printed" in error("audit", bad.parent / "good" / "1")
+
+
+def test_serve_refuses_a_model_that_can_write_files(error, tmp_path):
+    write_model(tmp_path / "1", "WriteFile")
+    message = error("serve", tmp_path, "--port", 0)
+    assert "A SavedModel is a program" in message
+    assert "--allow-files" in message
 
 
 def make_bert(vocab):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.serving.client.client import ServingClient
+from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.versions import ServedVersions
 
@@ -41,7 +42,7 @@ def ask_hostile(versions, http, number, huge):
     """Return the number of hostile requests per status."""
     draw = random.Random(0)
     normal = {"inputs": {name: ["red [MASK]"] for name in inputs_of(versions, "serving_default")}}
-    with running(LocalServer(versions, "demo", max_body=MAX_BODY)) as url:
+    with running(LocalServer(versions, "demo", limits=Limits(max_bytes=MAX_BODY))) as url:
         ask = f"{url}/v1/models/demo"
         before = http(f"{ask}:predict", normal)
         assert before[0] == 200

@@ -11,9 +11,11 @@ def audit(
     path: Path,
     /,
 ) -> int | None:
-    """List the operations of a SavedModel that TensorFlow Serving does not support.
+    """List the operations of a SavedModel that are unsupported or access files or the network.
 
-    The exit code is 1 if any are found.
+    TensorFlow Serving cannot load a model with operations that it does not support. Operations that
+    access files can read and write them with the rights of the server. The exit code is 1 if any
+    are found.
 
     For example: `keras-bert-d2l audit saved_models/mine/1`
 
@@ -25,5 +27,5 @@ def audit(
         print(finding)
     if findings:
         return _FOUND
-    print("TensorFlow Serving supports all operations.")
+    print("TensorFlow Serving supports all operations, and none accesses files or the network.")
     return None

@@ -95,12 +95,12 @@ def check_saved_model(path: PathLike) -> None:
 
 def check_file_access(saved_model: saved_model_pb2.SavedModel) -> None:
     """Raise `ValueError` if a SavedModel has operations that access files or the network."""
-    findings = [one for one in _findings(saved_model) if one.problem == ACCESSES_FILES]
-    if findings:
+    ops = [one.op for one in _findings(saved_model) if one.problem == ACCESSES_FILES]
+    if ops:
         raise ValueError(
             "A SavedModel is a program, and this one can access files or the network with your "
-            f"rights: {'; '.join(map(str, findings))}. If you trust whoever wrote it, serve it "
-            "with `--allow-files`."
+            f"rights: it contains {', '.join(ops)}. Use `keras-bert-d2l audit` to see where. If "
+            "you trust whoever wrote it, serve it with `--allow-files`."
         )
 
 
@@ -114,8 +114,8 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     file = pathlib.Path(path, GRAPH_FILE)
     if not file.is_file():
         raise FileNotFoundError(
-            f"{os.fspath(path)!r} is not a SavedModel folder: it has no {GRAPH_FILE}. Pass the "
-            "folder of one version, such as 'saved_models/demo/1'."
+            f"{os.fspath(path)!r} is not a SavedModel folder: it has no {GRAPH_FILE}. "
+            f"{_version_hint(pathlib.Path(path))}"
         )
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
@@ -124,6 +124,16 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     if not saved_model.meta_graphs:
         raise ValueError(f"{os.fspath(file)!r} is damaged: it has no graph.")
     return saved_model
+
+
+def _version_hint(path: pathlib.Path) -> str:
+    versions = [
+        file.parent for file in path.glob(f"*/{GRAPH_FILE}") if file.parent.name.isdecimal()
+    ]
+    if not versions:
+        return "Pass the folder that `keras-bert-d2l export` printed."
+    newest = max(versions, key=lambda version: int(version.name))
+    return f"Pass the folder of one version, such as {os.fspath(newest)!r}."
 
 
 def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:

@@ -15,10 +15,11 @@ import contextlib
 import json
 import reprlib
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
-from keras_bert_d2l.serving.protocol.interface import Arrays, Specs, to_arrays
+from keras_bert_d2l.serving.protocol.interface import Arrays, Specs
 
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
@@ -46,16 +47,14 @@ def read_object(body: bytes) -> JSONObject:
     return document
 
 
-def request_arrays(
-    document: Mapping[str, object], specs: Specs
-) -> tuple[dict[str, np.ndarray], bool]:
+def request_columns(document: Mapping[str, object], specs: Specs) -> tuple[dict[str, object], bool]:
     """Read the inputs of a request.
 
     Args:
         document: The body of the request.
         specs: Inputs of its signature.
 
-    Returns: arrays by name, and whether the request contains rows.
+    Returns: nested lists by name, and whether the request contains rows.
 
     Raises:
         ValueError: The request does not match the signature.
@@ -66,7 +65,7 @@ def request_arrays(
     columns = _columns(document[_ROWS], specs) if by_rows else document[_COLUMNS]
     if not _is_named(columns):
         columns = dict.fromkeys(list(specs)[:1], columns)
-    return to_arrays(columns, specs, encode), by_rows
+    return cast(dict[str, object], columns), by_rows
 
 
 def response(outputs: Arrays, by_rows: bool) -> JSONObject:

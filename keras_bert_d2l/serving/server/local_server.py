@@ -1,19 +1,23 @@
 """A development server for exported models, with TensorFlow Serving's REST routes.
 
-Use it to try out a model or to test clients, not in production: it does not batch requests, has
-no metrics and does not limit its load. Source of the routes: tensorflow.org/tfx/serving/api_rest.
+Use it to try out a model or to test clients, not in production: it does not batch requests and has
+no metrics. Source of the routes: tensorflow.org/tfx/serving/api_rest.
 """
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, cast
 
+import anyio
+import h11
 import uvicorn
 from google.protobuf import json_format
 from starlette.applications import Starlette
@@ -22,16 +26,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.methods import METHODS
 from keras_bert_d2l.serving.server.versions import ServedVersions, Version
 from keras_bert_d2l.types import PathLike
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
-MAX_BODY = 16 * 2**20  # bytes
 _MAX_PORT = 2**16 - 1
 _POLL_SECONDS = 1.0
 _GRACE_SECONDS = 5  # time to finish requests in progress when the server stops
+_CONCURRENT = 4  # requests that run at the same time; the others wait
 _NAME = re.compile(r"[^/:]+")
 
 
@@ -41,8 +47,8 @@ class LocalServer:
     Args:
         versions: The versions.
         name: Name of the model in the routes.
+        limits: Limits of one request.
         poll_seconds: Seconds between checks for a newer version.
-        max_body: Maximum size of a request body in bytes.
 
     Raises:
         ValueError: The name contains a character that is not allowed in a route.
@@ -53,15 +59,16 @@ class LocalServer:
         versions: ServedVersions,
         name: str,
         *,
+        limits: Limits = Limits(),  # noqa: B008, it is immutable
         poll_seconds: float = _POLL_SECONDS,
-        max_body: int = MAX_BODY,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ValueError(f"`name` must not contain '/' or ':'. Received: {name!r}.")
         self.versions = versions
         self.name = name
+        self.limits = limits
         self._poll_seconds = poll_seconds
-        self._max_body = max_body
+        self._slots = anyio.CapacityLimiter(_CONCURRENT)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -90,7 +97,9 @@ class LocalServer:
         if method is None:
             raise _malformation(request)
         body = await self._body(request)
-        return await run_in_threadpool(lambda: _json(method(version, body)))
+        return await anyio.to_thread.run_sync(
+            lambda: _json(method(version, body, self.limits)), limiter=self._slots
+        )
 
     async def _metadata(self, request: Request) -> Response:
         version = self._version(request)
@@ -130,14 +139,19 @@ class LocalServer:
         return version
 
     async def _body(self, request: Request) -> bytes:
-        body, size = [], 0
-        # Always read to the end: a client that is still sending would miss the response.
-        async for part in request.stream():
-            size += len(part)
-            if size <= self._max_body:
-                body.append(part)
-        if size > self._max_body:
-            raise HTTPException(413, f"The body must not exceed {self._max_body} bytes.")
+        body, size, most = [], 0, self.limits.max_bytes
+        try:
+            async with asyncio.timeout(self.limits.read_seconds):
+                # Always read to the end: a client that is still sending would miss the response.
+                async for part in request.stream():
+                    size += len(part)
+                    if size <= most:
+                        body.append(part)
+        except TimeoutError as error:
+            message = f"The body did not arrive within {self.limits.read_seconds:g} seconds."
+            raise HTTPException(408, message, {"Connection": "close"}) from error
+        if size > most:
+            raise HTTPException(413, f"The body must not exceed {most} bytes. Received: {size}.")
         return b"".join(body)
 
     @contextlib.asynccontextmanager
@@ -158,6 +172,9 @@ def serve(
     name: str | None = None,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
+    limits: Limits = Limits(),  # noqa: B008, it is immutable
+    verify: bool = True,
+    allow_files: bool = False,
 ) -> None:
     """Serve the newest version of a model until Ctrl-C.
 
@@ -166,15 +183,18 @@ def serve(
         name: Name of the model in the routes. Defaults to the folder name.
         host: Address of this machine to listen on.
         port: Port to listen on. 0: any free port.
+        limits: Limits of one request.
+        verify: As for `ServedVersions`.
+        allow_files: As for `ServedVersions`.
 
     Raises:
         FileNotFoundError: The folder contains no version.
-        ValueError: The newest version cannot be loaded, or the name is not allowed in a route.
+        ValueError: As for `ServedVersions`, or the name is not allowed in a route.
         OSError: The port is already in use.
     """
     with listen(host, port) as found:
-        versions = ServedVersions(path)
-        server = LocalServer(versions, name or versions.name)
+        versions = ServedVersions(path, verify=verify, allow_files=allow_files)
+        server = LocalServer(versions, name or versions.name, limits=limits)
         url = f"{url_of(found)}/v1/models/{server.name}"
         print(f"Serving {os.fspath(path)}, version {versions.newest.number}, at {url}")
         print("This is a development server. Press Ctrl-C to stop it.", flush=True)
@@ -244,6 +264,7 @@ def url_of(found: socket.socket) -> str:
 def _uvicorn(server: LocalServer) -> uvicorn.Server:
     config = uvicorn.Config(
         server.app(),
+        http=functools.partial(_Protocol, server.limits.read_seconds),  # type: ignore[arg-type]
         log_config=None,  # uvicorn's default would close the log handlers of this process
         log_level="warning",
         ws="none",
@@ -253,14 +274,48 @@ def _uvicorn(server: LocalServer) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
+class _Protocol(H11Protocol):
+    """HTTP connection that is closed if the head of a request does not arrive in time."""
+
+    def __init__(self, read_seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._read_seconds = read_seconds
+        self._closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._closing is None:
+            self._wait_for_head()
+
+    def _wait_for_head(self) -> None:
+        self._closing = self.loop.call_later(self._read_seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+
+
 def _version_status(number: int, state: str, message: str) -> dict[str, object]:
     status = {"error_code": "UNKNOWN" if message else "OK", "error_message": message}
     return {"version": str(number), "state": state, "status": status}
 
 
-def _json(document: object, status: int = 200) -> Response:
+def _json(
+    document: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     # Starlette's JSONResponse rejects NaN and Infinity, which TensorFlow Serving writes.
-    return Response(json.dumps(document), status, media_type="application/json")
+    return Response(json.dumps(document), status, headers, media_type="application/json")
 
 
 async def _malformed(request: Request) -> Response:
@@ -274,7 +329,9 @@ def _malformation(request: Request) -> HTTPException:
 async def _error_response(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException():
-            return _json({"error": error.detail}, error.status_code)
+            return _json({"error": error.detail}, error.status_code, error.headers)
+        case TooLargeError():
+            return _json({"error": str(error)}, 413)
         case ClientDisconnect() | ValueError():
             return _json({"error": str(error)}, 400)
         case _:

@@ -11,42 +11,47 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.serving.protocol.interface import Arrays, Interface, find_interface
+from keras_bert_d2l.serving.protocol.interface import Arrays, Interface, find_interface, to_arrays
 from keras_bert_d2l.serving.protocol.rest_json import (
     DEFAULT_SIGNATURE,
     JSONObject,
     encode,
     read_object,
-    request_arrays,
+    request_columns,
     response,
     to_json,
 )
+from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.versions import Version
 
 
-def predict(version: Version, body: bytes) -> JSONObject:
+def predict(version: Version, body: bytes, limits: Limits) -> JSONObject:
     """Handle a request to `:predict`.
 
     Args:
         version: The loaded model version.
         body: Body of the request.
+        limits: Limits of the request.
 
     Returns: the body of the response.
 
     Raises:
+        TooLargeError: The request exceeds a limit.
         ValueError: The request does not match the signature.
     """
     document, signature, interface = _read(version, body)
-    inputs, by_rows = request_arrays(document, interface.inputs)
-    return response(version.ask(signature, inputs), by_rows)
+    columns, by_rows = request_columns(document, interface.inputs)
+    limits.check_rows(columns, interface.inputs)
+    inputs = to_arrays(columns, interface.inputs, encode)
+    return response(_ask(version, signature, inputs, limits), by_rows)
 
 
-def classify(version: Version, body: bytes) -> JSONObject:
+def classify(version: Version, body: bytes, limits: Limits) -> JSONObject:
     """Handle a request to `:classify`, with the same arguments and exceptions as `predict`.
 
     Also raises `ValueError` if the signature does not support the method.
     """
-    outputs = _ask_examples(version, body, tf.saved_model.CLASSIFY_METHOD_NAME)
+    outputs = _ask_examples(version, body, limits, tf.saved_model.CLASSIFY_METHOD_NAME)
     scores = outputs.get(tf.saved_model.CLASSIFY_OUTPUT_SCORES)
     classes = outputs.get(tf.saved_model.CLASSIFY_OUTPUT_CLASSES)
     # A classifier may omit one of the two. TensorFlow Serving then writes "" or 0.
@@ -57,13 +62,13 @@ def classify(version: Version, body: bytes) -> JSONObject:
     return {"results": [[list(pair) for pair in zip(*row, strict=True)] for row in rows]}
 
 
-def regress(version: Version, body: bytes) -> JSONObject:
+def regress(version: Version, body: bytes, limits: Limits) -> JSONObject:
     """Handle a request to `:regress`, with the same arguments and exceptions as `classify`."""
-    outputs = _ask_examples(version, body, tf.saved_model.REGRESS_METHOD_NAME)
+    outputs = _ask_examples(version, body, limits, tf.saved_model.REGRESS_METHOD_NAME)
     return {"results": outputs[tf.saved_model.REGRESS_OUTPUTS].ravel().tolist()}
 
 
-METHODS: dict[str, Callable[[Version, bytes], JSONObject]] = {
+METHODS: dict[str, Callable[[Version, bytes, Limits], JSONObject]] = {
     "predict": predict,
     "classify": classify,
     "regress": regress,
@@ -79,7 +84,14 @@ def _read(version: Version, body: bytes) -> tuple[JSONObject, str, Interface]:
     return document, signature, find_interface(version.interfaces, signature)
 
 
-def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
+def _ask(version: Version, signature: str, inputs: Arrays, limits: Limits) -> Arrays:
+    limits.check_tokens(inputs, version.max_len)
+    outputs = version.ask(signature, inputs)
+    limits.check_outputs(outputs)
+    return outputs
+
+
+def _ask_examples(version: Version, body: bytes, limits: Limits, method: str) -> Arrays:
     document, signature, interface = _read(version, body)
     if interface.method != method:
         raise ValueError(
@@ -90,10 +102,12 @@ def _ask_examples(version: Version, body: bytes, method: str) -> Arrays:
     examples = document.get("examples")
     if not isinstance(examples, list) or not examples:
         raise ValueError("`examples` must be a non-empty list of JSON objects.")
+    limits.check_rows({tf.saved_model.CLASSIFY_INPUTS: examples}, interface.inputs)
     shared = _features(document.get("context", {}))
     rows = [tf.train.Features(feature={**shared, **_features(example)}) for example in examples]
     serialized = [tf.train.Example(features=row).SerializeToString() for row in rows]
-    return version.ask(signature, {tf.saved_model.CLASSIFY_INPUTS: np.array(serialized, object)})
+    inputs = {tf.saved_model.CLASSIFY_INPUTS: np.array(serialized, object)}
+    return _ask(version, signature, inputs, limits)
 
 
 def _features(example: object) -> Mapping[str, tf.train.Feature]:

@@ -75,7 +75,7 @@ def test_only_the_first_nodes_of_a_finding_are_printed():
 
 
 def test_a_folder_without_a_model_is_rejected(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has no saved_model.pb. Pass the folder of one"):
+    with pytest.raises(FileNotFoundError, match="has no saved_model.pb. Pass the folder that"):
         audit_saved_model(tmp_path)
 
 

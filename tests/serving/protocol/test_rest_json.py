@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.protocol.interface import to_array
-from keras_bert_d2l.serving.protocol.rest_json import encode, request_arrays, response
+from keras_bert_d2l.serving.protocol.interface import to_array, to_arrays
+from keras_bert_d2l.serving.protocol.rest_json import encode, request_columns, response
 
 
 def test_outputs_whose_names_end_in_bytes_are_base64():
@@ -24,7 +24,8 @@ def test_outputs_whose_names_end_in_bytes_are_base64():
 def test_nan_and_infinity_are_accepted_in_both_directions():
     specs = {"x": tf.TensorSpec((None,), tf.float32, "x")}
     document = json.loads('{"inputs": {"x": [NaN, Infinity, -Infinity, 1]}}')
-    arrays, by_rows = request_arrays(document, specs)
+    columns, by_rows = request_columns(document, specs)
+    arrays = to_arrays(columns, specs, encode)
     np.testing.assert_array_equal(arrays["x"], np.array([np.nan, np.inf, -np.inf, 1], np.float32))
     assert json.dumps(response(arrays, by_rows)) == '{"outputs": [NaN, Infinity, -Infinity, 1.0]}'
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, listen, running, serve
 from keras_bert_d2l.serving.server.versions import ServedVersions
 
@@ -34,7 +35,7 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def url(exported):
     versions = ServedVersions(exported.parent)
-    with running(LocalServer(versions, versions.name, max_body=MAX_BODY)) as url:
+    with running(LocalServer(versions, versions.name, limits=Limits(max_bytes=MAX_BODY))) as url:
         yield f"{url}/v1/models/demo"
 
 

@@ -1,0 +1,121 @@
+"""Tests of requests that are too large or too slow, with a model that costs nothing."""
+
+import json
+import socket
+import time
+
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.versions import ServedVersions
+
+LIMITS = Limits(max_rows=8, max_tokens=64, max_outputs=30, max_bytes=4000, read_seconds=0.5)
+MAX_LEN = 16
+
+
+def write_model(folder, card=None):
+    """Write a model that returns the length of each text, and copies ids."""
+    module = tf.Module()
+    text, ids = tf.TensorSpec((None,), tf.string, "text"), tf.TensorSpec((None, None), name="ids")
+    vector = tf.TensorSpec((100,), name="vector")
+    module.lengths = tf.function(lambda text: {"y": tf.strings.length(text)}, [text])
+    module.copies = tf.function(lambda ids: {"y": tf.identity(ids)}, [ids])
+    module.sums = tf.function(lambda vector: {"y": tf.reduce_sum(vector)}, [vector])
+    functions = {name: getattr(module, name) for name in ("lengths", "copies", "sums")}
+    signatures = {name: one.get_concrete_function() for name, one in functions.items()}
+    tf.saved_model.save(module, str(folder), signatures)
+    if card is not None:
+        (folder / "model_card.json").write_text(json.dumps(card))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["ours", "question answering", "other"])
+def url(request, tmp_path_factory):
+    """The URL of a model with and without a model card, and the kind of card."""
+    cards = {
+        "ours": {"task": None, "config": {"max_len": MAX_LEN}},
+        "question answering": {"task": {"kind": "QuestionAnswerer"}, "config": {"max_len": 16}},
+        "other": None,
+    }
+    folder = write_model(tmp_path_factory.mktemp("model") / "1", cards[request.param])
+    with running(LocalServer(ServedVersions(folder), "demo", limits=LIMITS)) as url:
+        yield f"{url}/v1/models/demo", request.param
+
+
+def ask(http, url, signature, inputs, key="inputs"):
+    return http(f"{url}:predict", {"signature_name": signature, key: inputs})
+
+
+def test_a_request_with_too_many_rows_is_rejected(url, http):
+    url, _ = url
+    for key in ("inputs", "instances"):
+        assert ask(http, url, "lengths", ["a"] * 4, key)[0] == 200
+        status, answer = ask(http, url, "lengths", ["a"] * 9, key)
+        assert status == 413
+        assert answer["error"].startswith("A request may have at most 8 rows. Received: 9.")
+    assert ask(http, url, "sums", [0.0] * 100)[0] == 413  # these are no rows, but 100 numbers
+
+
+def test_a_request_with_too_many_tokens_is_rejected(url, http):
+    url, kind = url
+    expected = {
+        "ours": [200, 413],  # 4 and 5 rows of at most 16 tokens
+        "question answering": [200, 413],  # about 50 and 65 tokens in total
+        "other": [200, 413],
+    }[kind]
+    few, many = (["x" * 50] * 4, ["x" * 52] * 5)
+    assert [ask(http, url, "lengths", texts)[0] for texts in (few, many)] == expected
+    status, answer = ask(http, url, "copies", [[0.0] * 13] * 5)
+    assert status == 413
+    assert "at most 64 tokens. Received: up to 65" in answer["error"]
+    assert "`--max-tokens`" in answer["error"]
+
+
+def test_only_the_part_of_a_text_that_the_model_reads_counts(url, http):
+    url, kind = url
+    status, _ = ask(http, url, "lengths", ["x" * 3000])
+    assert status == (200 if kind == "ours" else 413)
+
+
+def test_a_response_with_too_many_values_is_rejected(url, http):
+    url, _ = url
+    assert ask(http, url, "copies", [[0.0] * 15] * 2)[0] == 200
+    status, answer = ask(http, url, "copies", [[0.0] * 16] * 2)
+    assert status == 413
+    assert "A response may have at most 30 values. Received: 32" in answer["error"]
+
+
+def test_a_client_that_sends_too_slowly_is_disconnected(url, http):
+    url, _ = url
+    host, port = url.removeprefix("http://").split("/")[0].split(":")
+    head = b"POST /v1/models/demo:predict HTTP/1.1\r\nHost: x\r\n"
+    sent = {
+        b"": b"",  # nothing
+        head: b"",  # no end of the head
+        head + b"Content-Length: 100\r\n\r\n{": b"HTTP/1.1 408",  # no end of the body
+    }
+    connections = {}
+    for data in sent:
+        connections[data] = socket.create_connection((host, int(port)), timeout=10)
+        connections[data].sendall(data)
+    second = connections[head]  # an earlier request does not matter
+    second.sendall(b"\r\n")
+    assert second.recv(4096).startswith(b"HTTP/1.1 400")
+    second.sendall(head)
+    started = time.monotonic()
+    assert ask(http, url, "lengths", ["a"])[0] == 200  # others are served meanwhile
+    for data, connection in connections.items():
+        with connection:
+            received = b"".join(iter(lambda: connection.recv(4096), b""))  # noqa: B023
+        assert received.startswith(sent[data])
+        assert bool(received) == bool(sent[data])
+    assert time.monotonic() - started < 8 * LIMITS.read_seconds
+
+
+def test_a_body_that_is_too_large_is_rejected(url, http):
+    url, _ = url
+    status, answer = http(f"{url}:predict", b" " * 4001)
+    assert status == 413
+    assert answer["error"] == "The body must not exceed 4000 bytes. Received: 4001."
