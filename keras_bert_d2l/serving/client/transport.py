@@ -57,7 +57,7 @@ def failure(status: int, url: str, reason: object, code: str | None = None) -> E
             "for example with `keras-bert-d2l serve saved_models/NAME`, or check the address and "
             "port."
         )
-    if status == TIMED_OUT:
+    if status in (408, TIMED_OUT):
         return TimeoutError(
             f"The server at {url} did not respond in time ({reason}). Increase `timeout` (and any "
             "time limit set on the server), or send fewer texts per request (`batch_size`)."
