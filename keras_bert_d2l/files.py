@@ -294,6 +294,36 @@ def _locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock on a file, which the system releases when the process ends.
+
+    Args:
+        path: The file. It is created, with its folder.
+        busy: Message of the error if another process holds the lock.
+        wait: Whether to wait for the other process instead.
+
+    Raises:
+        BlockingIOError: Another process holds the lock, and `wait` is not set.
+    """
+    import fcntl  # not available on Windows, and neither is tensorflow-text
+
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = open(path, "ab")  # noqa: SIM115
+        except FileNotFoundError:  # the previous owner of the lock has just removed the folder
+            continue
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise BlockingIOError(busy) from error
+            if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                yield
+                return
+
+
 def _sync(path: pathlib.Path) -> None:
     """Wait until a file or a folder is on the disk."""
     is_windows = os.name == "nt"

@@ -24,7 +24,7 @@ from keras_bert_d2l.data.pretraining.packing import Rows
 from keras_bert_d2l.data.pretraining.pairs import Objective
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.value_checks import require_range
-from keras_bert_d2l.files import replacing_file
+from keras_bert_d2l.files import check_file, replacing_file
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -181,8 +181,8 @@ def _paths(source: PathLike | Sequence[PathLike]) -> list[str]:
     for name in [os.fspath(name) for name in names]:
         found = [name] if os.path.isfile(name) else sorted(glob.glob(name))
         if not found:
-            raise FileNotFoundError(f"No file matches {name!r}.")
-        paths += found
+            raise FileNotFoundError(f"There is no file {name!r}.")
+        paths += [os.fspath(check_file(path)) for path in found]
     if not paths:
         raise ValueError("`source` must name at least one file. Received: an empty list.")
     return paths

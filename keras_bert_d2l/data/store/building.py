@@ -12,7 +12,6 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO
 
 import numpy as np
 
@@ -22,12 +21,12 @@ from keras_bert_d2l.data.store.manifest import MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task, make_shards
-from keras_bert_d2l.files import replacing_folder, write_text
+from keras_bert_d2l.files import lock_file, recover, replacing_folder, write_text
 from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
-_ORIGIN, _LOCK, _SCRATCH = "origin.json", "lock", "keep.bin"
+_ORIGIN, _LOCK = "origin.json", "lock"
 
 Progress = Callable[[int, int, int], object]
 """Called with the number of finished parts, the total number of parts, and the tokens so far."""
@@ -155,6 +154,7 @@ def build_with(
     if not (directory / MANIFEST).exists() or building.exists():
         _check_free(directory, building, origin, corpus)
         with _build_errors(directory, building), _sole_writer(building, directory, wait):
+            recover(directory)
             # If the store exists now, a killed build or another process has just completed it.
             if not (directory / MANIFEST).exists():
                 _write(make, corpus, tokenizer, origin, directory, building, progress)
@@ -207,7 +207,7 @@ def _write(
         )
     keep = np.broadcast_to(True, num_documents(folders))
     if origin.deduplicate:
-        keep = first_of_equals(folders, building / _SCRATCH)
+        keep = first_of_equals(folders)
     with replacing_folder(directory) as temporary:
         content = merge(folders, origin, temporary, keep)
         tokenizer.vocab.to_file(temporary / VOCAB)
@@ -242,45 +242,17 @@ def _sole_writer(building: pathlib.Path, directory: pathlib.Path, wait: bool) ->
 
     After an error, the folder is removed unless it contains a finished shard.
     """
-    with _locked(building, directory, wait):
+    busy = (
+        f"Another process is building the token store {directory}. Wait until it has finished, or "
+        "choose a different folder."
+    )
+    with lock_file(building / _LOCK, busy, wait=wait):
         try:
             yield
         except BaseException:
             if not any(entry.is_dir() for entry in building.iterdir()):
                 shutil.rmtree(building, ignore_errors=True)
             raise
-
-
-@contextlib.contextmanager
-def _locked(building: pathlib.Path, directory: pathlib.Path, wait: bool) -> Iterator[None]:
-    import fcntl  # not available on Windows, and neither is tensorflow-text
-
-    path = building / _LOCK
-    while True:
-        building.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = open(path, "wb")  # noqa: SIM115
-        except FileNotFoundError:  # the previous owner of the lock has just removed the folder
-            continue
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError as error:
-                raise BlockingIOError(
-                    f"Another process is building the token store {directory}. Wait until it has "
-                    "finished, or choose a different folder."
-                ) from error
-            if _is_at(lock, path):
-                yield
-                return
-
-
-def _is_at(file: IO[bytes], path: pathlib.Path) -> bool:
-    """Return whether `path` still refers to the open file."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 @contextlib.contextmanager

@@ -54,19 +54,10 @@ def merge(
     )
 
 
-def first_of_equals(folders: Sequence[pathlib.Path], scratch: pathlib.Path) -> np.ndarray:
-    """Find the documents that are not duplicates of an earlier one, by their hashes.
-
-    Args:
-        folders: The shards.
-        scratch: A file to store the result in.
-
-    Returns:
-        bool `(N,)`, memory-mapped: False for duplicates.
-    """
+def first_of_equals(folders: Sequence[pathlib.Path]) -> np.ndarray:
+    """Return which documents are not duplicates of an earlier one, by their hashes, bool `(N,)`."""
     count = num_documents(folders)
-    keep = np.memmap(scratch, bool, mode="w+", shape=(count,))
-    keep[:] = True
+    keep: np.ndarray = np.ones(count, bool)
     num_parts = -(-count // _HASHES_AT_ONCE)
     for part in range(num_parts):  # equal documents are in the same part
         hashes, places = [], []

@@ -43,7 +43,7 @@ def listed(value: object) -> list[object] | None:
         return None
     try:
         return list(json.loads(text))
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return [_unquoted(item) for item in _ITEM.findall(text[1:-1])]
 
 

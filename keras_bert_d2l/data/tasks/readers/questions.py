@@ -122,9 +122,9 @@ def _from_cell(cell: object, start: str) -> _Json:
     if (items := listed(cell)) is not None:
         return items
     if cell.lstrip().startswith(("{", "[{")):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             return json.loads(cell)
-        with contextlib.suppress(ValueError, SyntaxError):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return ast.literal_eval(_ARRAY.sub(r"\1", cell))
     return [{"text": cell, "answer_start": start}]
 

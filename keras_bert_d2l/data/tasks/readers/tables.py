@@ -117,6 +117,8 @@ def json_values(file: TextFile) -> list[tuple[int, object]]:
         except json.JSONDecodeError as error:
             if error.msg != "Extra data":  # "Extra data": JSON lines in a file named .json
                 raise file.error(error.lineno, f"this is not JSON ({error.msg}).") from error
+        except RecursionError as error:
+            raise file.error(1, "this JSON is nested too deeply.") from error
         else:
             return list(enumerate(whole if isinstance(whole, list) else [whole], 1))
     return list(_json_lines(file))
@@ -133,6 +135,8 @@ def _json_lines(file: TextFile) -> Iterator[tuple[int, object]]:
                     f"this is not JSON ({error.msg}): {line.strip()[:_SHOWN]!r}. Every line must "
                     "be one JSON object.",
                 ) from error
+            except RecursionError as error:
+                raise file.error(number, "this JSON is nested too deeply.") from error
 
 
 def _json_table(file: TextFile) -> Table:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -119,3 +120,27 @@ def test_nested_json_is_rejected(write):
     columns = {"text": ["a", "b"], "label": ["x", "y"]}
     with pytest.raises(ValueError, match="1 dropped: list or object instead of a text"):
         read_examples("classify", write("b.json", json.dumps(columns)))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize("task", ["classify", "tag", "answer"])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_json_that_is_nested_too_deeply_is_rejected_with_its_line(write, name, task, opening):
+    deep = f'{{"text": {opening * 100_000}'
+    content = f'{{"text": "a", "label": "b"}}\n{deep}' if name == "a.jsonl" else deep
+    with pytest.raises(ValueError, match=rf"{name}', line [12]: this JSON is nested too deeply"):
+        read_examples(task, write(name, content))
+
+
+def test_a_cell_of_nested_lists_is_text(write):
+    deep = "[" * 100_000 + "1" + "]" * 100_000
+    examples = read_examples("classify", write("a.tsv", f"text\tlabel\n{deep}\tx\ny\tz\n"))
+    assert examples.texts == (deep, "y")
+    rows = f"question\tcontext\tanswers\nwho\tit is\t{{{deep}}}\nwho\tit is\tit\n"
+    assert len(read_examples("answer", write("b.tsv", rows))) == 1
+
+
+def test_a_named_pipe_is_rejected(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(ValueError, match=r"pipe\.tsv' must be a file.*named pipe"):
+        read_examples("classify", tmp_path / "pipe.tsv")
