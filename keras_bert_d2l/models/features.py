@@ -4,11 +4,13 @@ B batch, T tokens, P predicted positions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import keras
 
-from keras_bert_d2l.models.keras_options import ExportOptions
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.models.keras_options import ExportOptions, KerasCompileOptions, Loss, Optimizer
+from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
 from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
 
 
@@ -34,6 +36,8 @@ class BatchModel(keras.Model):
 
     built: bool  # set by keras.Model
     features: tuple[str, ...]  # inputs of an exported model
+    micro_batches = 1  # set by `compile`
+    split_loss: SplitLoss | None = None
     missing_heads: frozenset[str] = frozenset()  # only a `BERTModel` may lack some
 
     def export(
@@ -76,6 +80,76 @@ class BatchModel(keras.Model):
         for layer in self._flatten_layers():
             if layer.path in policies:
                 layer.dtype_policy = policies[layer.path]
+
+    def compile(
+        self,
+        optimizer: Optimizer = "rmsprop",
+        loss: Loss | None = None,
+        *,
+        micro_batches: int = 1,
+        **options: Unpack[KerasCompileOptions],
+    ) -> None:
+        """Configure training as `keras.Model.compile` does.
+
+        Args:
+            optimizer: As in Keras.
+            loss: As in Keras.
+            micro_batches: Split each training batch into this many parts and process one after
+                another, which takes less memory. The step is the same as with the whole batch,
+                except for the dropout.
+            **options: Other keyword arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: The loss or a metric cannot be split, or the optimizer would accumulate
+                gradients with other weights.
+        """
+        check_integer("micro_batches", micro_batches, 1)
+        self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        accumulated = getattr(inner, "gradient_accumulation_steps", None)
+        if self.split_loss is not None and accumulated:
+            raise ValueError(
+                "The optimizer's `gradient_accumulation_steps` gives every micro-batch the same "
+                "weight, although some have more predictions than others. Received: "
+                f"{accumulated}; use `compile(micro_batches=...)` with larger batches instead."
+            )
+        if micro_batches > 1 and (self.split_loss is None or options.get("metrics")):
+            raise ValueError(
+                "`micro_batches` requires a loss that is a mean over the batch, such as "
+                "WeightedCrossEntropy, and `weighted_metrics` instead of `metrics`. Received: "
+                f"micro_batches={micro_batches}, loss={loss!r:.80}, "
+                f"metrics={options.get('metrics')!r:.80}."
+            )
+        self.micro_batches = micro_batches
+        # Without a loss, Keras adds no loss trackers, which would see only parts of batches.
+        super().compile(optimizer, loss if micro_batches == 1 else None, **options)
+        self.loss = loss
+
+    def compute_loss(
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        y_pred: Tensor = None,
+        sample_weight: Tensor = None,
+        training: bool = True,
+    ) -> Tensor:
+        if self.split_loss is None or self.micro_batches == 1:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        return self.split_loss(y, y_pred, sample_weight)
+
+    def train_step(self, *arguments: Any) -> Any:
+        if self.micro_batches == 1:
+            return super().train_step(*arguments)
+        if keras.backend.backend() == "jax":
+            return jax_step(self, *arguments)
+        return tensorflow_step(self, *arguments)
+
+    def get_compile_config(self) -> ConfigDict | None:
+        config = super().get_compile_config()
+        if config and self.micro_batches > 1:
+            config["loss"] = keras.saving.serialize_keras_object(self.loss)
+            config["micro_batches"] = self.micro_batches
+        return config
 
     def compile_from_config(self, config: ConfigDict) -> None:
         # Keras skips this step for models that override `compile`. These models take the same

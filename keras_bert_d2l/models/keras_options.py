@@ -12,8 +12,8 @@ MetricsOfOutputs: TypeAlias = Metrics | Mapping[str, Metrics]
 Results: TypeAlias = Any  # from `evaluate`: a number, a list, or a dictionary with `return_dict`
 
 
-class CompileOptions(TypedDict, total=False):
-    """The keyword arguments of `compile` after `loss`."""
+class KerasCompileOptions(TypedDict, total=False):
+    """The keyword arguments of `keras.Model.compile` after `loss`."""
 
     loss_weights: Mapping[str, float] | None
     metrics: MetricsOfOutputs | None
@@ -22,6 +22,12 @@ class CompileOptions(TypedDict, total=False):
     steps_per_execution: int
     jit_compile: bool | str
     auto_scale_loss: bool
+
+
+class CompileOptions(KerasCompileOptions, total=False):
+    """The keyword arguments of `compile` after `loss`."""
+
+    micro_batches: int
 
 
 def with_default_metrics(

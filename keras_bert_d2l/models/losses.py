@@ -111,10 +111,18 @@ def label_weights(y_true: Tensor, sample_weight: Tensor | None = None) -> Tensor
     return weights * ops.reshape(sample_weight, (*ops.shape(sample_weight), *[1] * missing))
 
 
-def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted mean over the global batch, or 0 if all weights are 0."""
+def weighted_mean(losses: Tensor, weights: Tensor, total: Tensor | None = None) -> Tensor:
+    """Return the weighted mean over the global batch, or 0 if all weights are 0.
+
+    Args:
+        losses: `(...)`.
+        weights: `(...)`.
+        total: Sum of the weights of the global batch, if this is only a part of it.
+    """
     # Each replica returns its share of the global mean; Keras sums gradients and logs.
-    return ops.divide_no_nan(ops.sum(losses * weights), sum_over_replicas(ops.sum(weights)))
+    if total is None:
+        total = sum_over_replicas(ops.sum(weights))
+    return ops.divide_no_nan(ops.sum(losses * weights), total)
 
 
 def _check_shapes(labels: Tensor, sample_weight: Tensor) -> None:
@@ -129,8 +137,27 @@ def _check_shapes(labels: Tensor, sample_weight: Tensor) -> None:
         )
 
 
+class GlobalMeanLoss(keras.losses.Loss):
+    """Base class of losses that are weighted means over the *global* batch."""
+
+    def __call__(
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        sample_weight: Tensor | None = None,
+        total: Tensor | None = None,
+    ) -> Tensor:
+        losses = self.call(y_true, y_pred)
+        weights = self.weights(labels_of(y_true, losses.shape), sample_weight)
+        return weighted_mean(losses, weights, total)
+
+    def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:
+        """Return the weight of each label."""
+        return label_weights(y_true, sample_weight)
+
+
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class WeightedCrossEntropy(keras.losses.Loss):
+class WeightedCrossEntropy(GlobalMeanLoss):
     """Cross entropy from logits, averaged over the weights of the *global* batch.
 
     The loss is `sum(w * l) / sum(w)`, so a padded prediction (weight 0) counts neither in the
@@ -171,19 +198,15 @@ class WeightedCrossEntropy(keras.losses.Loss):
         super().__init__(name=name)
         self.class_weights = None if class_weights is None else list(class_weights)
 
-    def __call__(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        losses = self.call(y_true, y_pred)
-        labels = labels_of(y_true, losses.shape)
-        weights = label_weights(labels, sample_weight)
-        if self.class_weights is not None:
-            of_classes = ops.convert_to_tensor(self.class_weights, "float32")
-            weights = weights * self.class_weights_of(labels, of_classes)
-        return weighted_mean(losses, weights)
-
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return cross_entropy(y_true, y_pred)
+
+    def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:
+        weights = label_weights(y_true, sample_weight)
+        if self.class_weights is None:
+            return weights
+        of_classes = ops.convert_to_tensor(self.class_weights, "float32")
+        return weights * self.class_weights_of(y_true, of_classes)
 
     def class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
         """Return the weight of each label's class, given the weights of all classes."""
@@ -225,7 +248,7 @@ class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class WeightedSquaredError(keras.losses.Loss):
+class WeightedSquaredError(GlobalMeanLoss):
     """Squared error, averaged over the weights of the global batch.
 
     Without weights, it equals PyTorch's `MSELoss`.
@@ -242,15 +265,12 @@ class WeightedSquaredError(keras.losses.Loss):
     def __init__(self, name: str = "weighted_squared_error") -> None:
         super().__init__(name=name)
 
-    def __call__(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        errors = self.call(y_true, y_pred)
-        return weighted_mean(errors, label_weights(ops.zeros_like(errors), sample_weight))
-
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_pred = ops.cast(y_pred, "float32")
         return ops.square(labels_of(ops.cast(y_true, "float32"), y_pred.shape) - y_pred)
+
+    def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:
+        return label_weights(ops.zeros_like(y_true), sample_weight)  # scores may be negative
 
     def get_config(self) -> ConfigDict:
         return {"name": self.name}

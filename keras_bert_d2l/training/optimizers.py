@@ -79,7 +79,6 @@ class OptimizerOptions(TypedDict, total=False):
     ema_momentum: float
     ema_overwrite_frequency: int | None
     loss_scale_factor: float | None
-    gradient_accumulation_steps: int | None
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -88,19 +88,23 @@ for name in ("mlm", "nsp"):
     )
 
 
-def test_three_training_steps_are_the_same_under_jax_and_tensorflow(files, fresh_process):
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_three_training_steps_are_the_same_under_jax_and_tensorflow(
+    files, fresh_process, micro_batches
+):
     fresh_process(
         LOAD
         + """
 labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
 weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
-model.compile(keras_bert_d2l.BERTAdamW(1e-3))
+model.compile(keras_bert_d2l.BERTAdamW(1e-3), micro_batches=int(sys.argv[2]))
 history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
 losses = history.history["loss"]
 assert losses[2] < losses[1] < losses[0], losses
 np.testing.assert_allclose(losses, arrays["losses"], rtol=1e-5)
 """,
         files,
+        micro_batches,
         **JAX,
     )
 

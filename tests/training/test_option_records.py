@@ -32,6 +32,7 @@ bert_config: null
 init: null
 steps: 1000
 batch_size: 64
+micro_batches: 1
 max_len: 128
 short_steps: 100
 short_len: 16
@@ -63,6 +64,7 @@ warmup: 0.1
 weight_decay: 0.01
 layer_decay: 1.0
 batch_size: 32
+micro_batches: 1
 max_len: null
 seed: 0
 class_weights:

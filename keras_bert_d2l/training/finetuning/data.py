@@ -1,6 +1,7 @@
 """Data of a fine-tuning run: batches for each epoch, evaluation scores and reported facts."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Self, TypeAlias
 
@@ -181,17 +182,18 @@ def _of_examples(
     def of_epoch(epoch: int) -> tf.data.Dataset:
         return rows["train"].batches(options.batch_size, epoch=epoch, seed=options.seed)
 
+    size = math.ceil(options.batch_size / options.micro_batches)  # without gradients
+
     def score_of(some: TaskExamples) -> Score:
-        size = options.batch_size
         return lambda model: evaluate(model, some, batch_size=size, max_len=max_len).metrics
 
     # A question that is too long for a row has been dropped, and `answer` would reject it.
     scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev
     return TaskData(
         train=of_epoch,
-        dev=counted(rows["dev"].batches(options.batch_size)),
+        dev=counted(rows["dev"].batches(size)),
         score=score_of(scored),
-        sample=score_of(_sample(scored, options.batch_size)),
+        sample=score_of(_sample(scored, size)),
         monitors=_MONITORS[train.task],
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[train.fingerprint(), dev.fingerprint()],

@@ -50,6 +50,8 @@ class FinetuningOptions(OptionRecord):
         weight_decay: AdamW weight decay.
         layer_decay: Learning rate of each block relative to the block above it.
         batch_size: Rows per batch.
+        micro_batches: Split each batch into this many parts and process one after another, which
+            takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
         seed: Random seed for the order of the examples.
@@ -73,6 +75,7 @@ class FinetuningOptions(OptionRecord):
     weight_decay: NotNegative = 0.01
     layer_decay: Annotated[float, in_range("in (0, 1]", lambda x: 0 < x <= 1)] = 1.0
     batch_size: Annotated[int, at_least(1)] = 32
+    micro_batches: Annotated[int, at_least(1)] = 1
     max_len: Annotated[int, at_least(5)] | None = None
     seed: Annotated[int, at_least(0)] = 0
     class_weights: Annotated[dict[str, float], _weights] | None = None
@@ -151,6 +154,7 @@ class FinetuningArguments(TypedDict, total=False):
     weight_decay: float
     layer_decay: float
     batch_size: int
+    micro_batches: int
     max_len: int | None
     seed: int
     class_weights: Mapping[str, float] | None

@@ -283,7 +283,12 @@ def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int)
     optimizer = BERTAdamW(
         schedule, weight_decay=options.weight_decay, layer_decay=options.layer_decay
     )
-    model.compile(optimizer, class_weights=options.class_weights, jit_compile=options.jit)
+    model.compile(
+        optimizer,
+        class_weights=options.class_weights,
+        micro_batches=options.micro_batches,
+        jit_compile=options.jit,
+    )
     model.optimizer.build(model.trainable_variables)
 
 

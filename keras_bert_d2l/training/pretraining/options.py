@@ -94,6 +94,8 @@ class PretrainingOptions(OptionRecord):
         init: Checkpoint or run to start from, including its vocabulary and architecture.
         steps: Total number of optimizer steps.
         batch_size: Rows per batch, over all devices.
+        micro_batches: Split each batch into this many parts and process one after another, which
+            takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row.
         short_steps: Steps at the start that train on shorter rows, with the same number of tokens
             per batch. The model learns word order sooner; Devlin et al. 2019, appendix A.2, train
@@ -140,6 +142,7 @@ class PretrainingOptions(OptionRecord):
     init: FilePath | None = None
     steps: Annotated[int, at_least(1)] = 10_000
     batch_size: Annotated[int, at_least(1)] = 64
+    micro_batches: Annotated[int, at_least(1)] = 1
     max_len: Annotated[int, at_least(MIN_LEN)] = 128
     short_steps: Annotated[int, at_least(0)] = 0
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
@@ -249,6 +252,7 @@ class PretrainingArguments(TypedDict, total=False):
     init: PathLike | None
     steps: int
     batch_size: int
+    micro_batches: int
     max_len: int
     short_steps: int
     short_len: int | None

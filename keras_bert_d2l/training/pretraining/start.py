@@ -115,7 +115,9 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
         options.learning_rate, options.warmup_steps or 0, total_steps=options.steps
     )
     model.compile(
-        optimizer=BERTAdamW(schedule, weight_decay=options.weight_decay), jit_compile=options.jit
+        BERTAdamW(schedule, weight_decay=options.weight_decay),
+        micro_batches=options.micro_batches,
+        jit_compile=options.jit,
     )
     model.optimizer.build(model.trainable_variables)
     return model

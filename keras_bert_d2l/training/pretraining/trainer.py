@@ -71,8 +71,10 @@ class Trainer:
         self.progress = PretrainingProgress()
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
         self._phases = self.options.phases()
-        self._held_out = self._data(self._phases[-1], "held_out").take(
-            math.ceil(_MAX_EVALUATED_ROWS / self.options.batch_size)
+        last = self._phases[-1]
+        rows = math.ceil(last.batch_size / self.options.micro_batches)
+        self._held_out = self._data(last._replace(batch_size=rows), "held_out").take(
+            math.ceil(_MAX_EVALUATED_ROWS / rows)
         )
 
     def create(self) -> None:

@@ -418,6 +418,18 @@ def test_two_devices_give_the_same_weights_as_one(text, options, tmp_path):
 
 
 @pytest.mark.slow
+def test_micro_batches_give_the_same_weights_as_whole_batches(text, options, tmp_path):
+    still = BERTConfig.from_dict({**options["bert_config"].to_dict(), "dropout": 0.0})
+    options = {**options, "bert_config": still, "learning_rate": 1e-3}
+    whole = pretrain(text, tmp_path / "whole", **options)
+    parts = pretrain(text, tmp_path / "parts", micro_batches=3, **options)
+    for a, b in zip(whole.model.get_weights(), parts.model.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)  # AdamW scales up the noise of zero gradients
+    for name in ("loss", "mlm_cross_entropy", "val_nsp_cross_entropy"):
+        assert parts.metrics[-1][name] == pytest.approx(whole.metrics[-1][name], abs=1e-5)
+
+
+@pytest.mark.slow
 def test_the_training_step_compiles_with_xla(finished, text, options, tmp_path):
     result = pretrain(text, tmp_path / "run", jit=True, **options)
     # Dropout draws different random numbers under XLA, so the losses are only similar.

@@ -1,0 +1,183 @@
+"""Training steps that split a batch into micro-batches, one after another, to save memory.
+
+Their gradients add up to exactly the gradient of the whole batch. Keras's
+`gradient_accumulation_steps` averages them equally instead, which is different if one micro-batch
+has more predictions than another.
+
+B batch, M micro-batch.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import keras
+from keras import ops, tree
+
+from keras_bert_d2l.models.keras_options import Loss
+from keras_bert_d2l.models.losses import GlobalMeanLoss, sum_over_replicas
+from keras_bert_d2l.types import Tensor
+
+Data = tuple[Tensor, Tensor, Tensor]
+"""Features, labels and weights of a batch."""
+
+State = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+"""Trainable, non-trainable, optimizer and metric variables, as JAX passes them around."""
+
+
+class SplitLoss:
+    """The sum of the losses of all heads, also for a part of a batch.
+
+    Args:
+        losses: The loss of each head; the key is "" if the model has only one output.
+        loss_weights: The weight of each head. `None`: ones.
+    """
+
+    def __init__(
+        self, losses: Mapping[str, GlobalMeanLoss], loss_weights: Mapping[str, float] | None
+    ) -> None:
+        self._losses = losses
+        self._loss_weights = loss_weights or {}
+        self._totals: dict[str, Tensor] = {}
+
+    @classmethod
+    def of(cls, loss: Loss | None, loss_weights: Mapping[str, float] | None) -> Self | None:
+        """Return the loss of `compile` in this form, or `None` if it cannot be split."""
+        given = loss if isinstance(loss, Mapping) else {"": loss}
+        losses = {head: one for head, one in given.items() if isinstance(one, GlobalMeanLoss)}
+        return cls(losses, loss_weights) if len(losses) == len(given) else None
+
+    def __call__(self, y: Tensor, y_pred: Tensor, sample_weight: Tensor) -> Tensor:
+        """Return the loss of a batch or, within `of_parts`, the share of a micro-batch."""
+        return sum(
+            self._loss_weights.get(head, 1.0)
+            * loss(
+                _of(head, y),
+                _of(head, y_pred),
+                _of(head, sample_weight),
+                self._totals.get(head),
+            )
+            for head, loss in self._losses.items()
+        )
+
+    @contextlib.contextmanager
+    def of_parts(self, y: Tensor, sample_weight: Tensor) -> Iterator[None]:
+        """Divide the losses by the weights of the whole batch while its parts are processed."""
+        self._totals = {
+            head: sum_over_replicas(ops.sum(loss.weights(_of(head, y), _of(head, sample_weight))))
+            for head, loss in self._losses.items()
+        }
+        try:
+            yield
+        finally:
+            self._totals = {}
+
+
+def _of(head: str, values: Any) -> Tensor:
+    """Return the entry of a head. Weights may be one array for all heads."""
+    return values[head] if isinstance(values, Mapping) else values
+
+
+def _part(data: Data, start: Tensor, number: int) -> Data:
+    """Return the micro-batch that begins at a row.
+
+    All micro-batches have M rows. The last one is filled with copies of the last row, which have
+    the weight 0, so that shapes are static under XLA and JAX.
+    """
+    x, y, weights = data
+    rows, size = _sizes(data, number)
+    indices = start + ops.arange(size)
+    is_row = ops.cast(indices < rows, "float32")  # (M,)
+    indices = ops.minimum(indices, rows - 1)
+
+    def cut(values: Tensor) -> Tensor:
+        return ops.take(values, indices, axis=0)
+
+    def weigh(values: Tensor) -> Tensor:
+        shape = (-1, *[1] * (len(values.shape) - 1))
+        return ops.cast(cut(values), "float32") * ops.reshape(is_row, shape)
+
+    weights = is_row if weights is None else tree.map_structure(weigh, weights)
+    return tree.map_structure(cut, x), tree.map_structure(cut, y), weights
+
+
+def _sizes(data: Data, number: int) -> tuple[Tensor, Tensor]:
+    """Return the numbers of rows in the batch and in a micro-batch, B and M."""
+    rows = ops.shape(tree.flatten(data[0])[0])[0]
+    return rows, -(-rows // number)
+
+
+def tensorflow_step(model: keras.Model, data: Data) -> dict[str, Tensor]:
+    """Return the logs of a training step in `model.micro_batches` parts, with TensorFlow."""
+    import tensorflow as tf
+
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    data, variables = (x, y, weights), model.trainable_weights
+    rows, size = _sizes(data, model.micro_batches)
+    is_used = [True] * len(variables)
+
+    def add(start: Tensor, loss: Tensor, sums: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        part_x, part_y, part_weights = _part(data, start, model.micro_batches)
+        with tf.GradientTape() as tape:
+            y_pred = model(part_x, training=True)
+            share = model.compute_loss(part_x, part_y, y_pred, part_weights, training=True)
+            scaled = model.optimizer.scale_loss(share)
+        gradients = tape.gradient(scaled, variables)
+        is_used[:] = [gradient is not None for gradient in gradients]
+        model.compute_metrics(part_x, part_y, y_pred, part_weights)
+        sums = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
+        return start + size, loss + share, sums
+
+    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+    with model.split_loss.of_parts(y, weights):
+        _, loss, sums = tf.while_loop(
+            lambda start, *_: start < rows, add, (0, 0.0, zeros), parallel_iterations=1
+        )
+    # Keras averages the losses of the replicas, but each is only a share of the global mean.
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    model.metrics[0].update_state(loss * replicas, sample_weight=rows)
+    gradients = [s if used else None for s, used in zip(sums, is_used, strict=True)]
+    model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+    return model.get_metrics_result()
+
+
+def jax_step(model: keras.Model, state: State, data: Data) -> tuple[dict[str, Tensor], State]:
+    """Return the logs and the new state of a step in `model.micro_batches` parts, with JAX."""
+    import jax
+
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    data = (x, y, weights)
+    trainable, others, of_optimizer, of_metrics = state
+    rows, size = _sizes(data, model.micro_batches)
+    gradients_of = jax.value_and_grad(model.compute_loss_and_updates, has_aux=True)
+
+    def add(index: Tensor, sums: Any) -> Any:
+        loss, gradients, others, of_metrics = sums
+        part = _part(data, index * size, model.micro_batches)
+        (_, (share, y_pred, others, of_metrics)), new = gradients_of(
+            trainable, others, of_metrics, *part, training=True, optimizer_variables=of_optimizer
+        )
+        part_x, part_y, part_weights = part
+        with keras.StatelessScope(_pairs(model, of_metrics)) as scope:
+            model.compute_metrics(part_x, part_y, y_pred, part_weights)
+        gradients = [a + b for a, b in zip(gradients, new, strict=True)]
+        return loss + share, gradients, others, _values(model, scope)
+
+    zeros = [ops.zeros_like(variable) for variable in trainable]
+    with model.split_loss.of_parts(y, weights):
+        loss, gradients, others, of_metrics = jax.lax.fori_loop(
+            0, -(-rows // size), add, (0.0, zeros, others, of_metrics)
+        )
+    with keras.StatelessScope(_pairs(model, of_metrics)) as scope:
+        model.metrics[0].update_state(loss, sample_weight=rows)
+        logs = model.get_metrics_result()
+    trainable, of_optimizer = model.optimizer.stateless_apply(of_optimizer, gradients, trainable)
+    return logs, (trainable, others, of_optimizer, _values(model, scope))
+
+
+def _pairs(model: keras.Model, values: list[Tensor]) -> list[tuple[keras.Variable, Tensor]]:
+    return list(zip(model.metrics_variables, values, strict=True))
+
+
+def _values(model: keras.Model, scope: keras.StatelessScope) -> list[Tensor]:
+    return [scope.get_current_value(variable) for variable in model.metrics_variables]

@@ -1,0 +1,150 @@
+"""A step in micro-batches is the same as a step with the whole batch."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import (
+    BERTAdamW,
+    BERTModel,
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TextEmbedder,
+    TokenClassifier,
+)
+from keras_bert_d2l.training.distribution import make_strategy
+
+BATCH = 8
+LABELS = ("a", "b", "c")
+
+
+def optimizer():
+    # Epsilon is large because the gradient of the key biases is rounding noise, which Adam would
+    # otherwise scale up to full steps.
+    return BERTAdamW(1e-2, clip_norm=0.1, epsilon=1e-3)
+
+
+def train(make, data, micro_batches, **options):
+    """Return the weights and the logs after two steps on the same initial weights."""
+    keras.utils.set_random_seed(0)
+    model = make()
+    model.compile(optimizer(), micro_batches=micro_batches, **{"jit_compile": False, **options})
+    history = model.fit(data, shuffle=False, verbose=0).history
+    return [weight.numpy() for weight in model.weights], {k: v[0] for k, v in history.items()}
+
+
+def check_same(make, data, micro_batches, tolerance=1e-6, **options):
+    whole, logs = train(make, data, 1, **options)
+    parts, logs_of_parts = train(make, data, micro_batches, **options)
+    for one, two in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(two, one, atol=tolerance)
+    # Keras's own trackers of the losses of the heads would see only parts of batches.
+    expected = {name: logs[name] for name in logs_of_parts}
+    assert logs.keys() - expected.keys() <= {"mlm_loss", "nsp_loss", "start_loss", "end_loss"}
+    assert logs_of_parts == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.fixture
+def pretraining_data(make_batch):
+    """Two batches of 8 and 5 rows whose micro-batches have different numbers of predictions."""
+    features, labels, weights = make_batch(BATCH + 5)
+    counts = weights["mlm"].sum(1)
+    assert counts[:3].sum() != counts[3:6].sum()
+    return tf.data.Dataset.from_tensor_slices((features, labels, weights)).batch(BATCH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batches", [3, 8, 20])
+def test_micro_batches_with_different_prediction_counts(
+    make_model, pretraining_data, micro_batches
+):
+    check_same(make_model, pretraining_data, micro_batches)
+
+
+@pytest.mark.slow
+def test_micro_batches_under_xla(make_model, pretraining_data):
+    check_same(make_model, pretraining_data, 3, jit_compile=True)
+
+
+@pytest.mark.slow
+def test_micro_batches_with_loss_scaling(make_model, pretraining_data):
+    # Half precision rounds the sums of the two ways differently.
+    check_same(lambda: make_model(dtype="mixed_float16"), pretraining_data, 3, tolerance=1e-4)
+
+
+@pytest.mark.slow
+def test_micro_batches_on_two_replicas(make_model, pretraining_data):
+    even = pretraining_data.take(1)
+    whole, logs = train(make_model, even, 1)
+    with make_strategy("mirrored").scope():
+        parts, logs_of_parts = train(make_model, even, 3)
+    for one, two in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(two, one, atol=1e-6)
+    assert logs_of_parts["loss"] == pytest.approx(logs["loss"], abs=1e-5)
+
+
+def labels_of(kind, size, length):
+    rng = np.random.default_rng(1)
+    return {
+        "single": rng.integers(-1, 3, size),
+        "multi": rng.integers(-1, 2, (size, 3)),
+        "scores": rng.normal(size=size).astype("float32"),
+        "tags": rng.integers(-1, 3, (size, length)),
+        "spans": {name: rng.integers(-1, length, size) for name in ("start", "end")},
+    }[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make_task", "kind", "options"),
+    [
+        (lambda bert: SequenceClassifier(bert, LABELS), "single", {}),
+        (lambda bert: SequenceClassifier(bert, LABELS), "single", {"class_weights": {"a": 3.0}}),
+        (lambda bert: SequenceClassifier(bert, LABELS, multi_label=True), "multi", {}),
+        (SequenceRegressor, "scores", {}),
+        (lambda bert: TokenClassifier(bert, LABELS), "tags", {}),
+        (QuestionAnswerer, "spans", {}),
+    ],
+    ids=["classes", "weighted classes", "multi-label", "scores", "tags", "spans"],
+)
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "row weights"])
+def test_micro_batches_of_each_task(make_task, kind, options, weighted, make_batch):
+    features = make_batch(BATCH)[0]
+    features.pop("pred_positions")
+    data = [features, labels_of(kind, *features["tokens"].shape)]
+    if weighted:
+        data.append(np.random.default_rng(2).random(BATCH).astype("float32"))
+
+    def make():
+        return make_task(BERTModel(60, 16, 32, 2, 1, 0.0, 16))
+
+    check_same(make, tf.data.Dataset.from_tensors(tuple(data)), 3, **options)
+
+
+def test_an_optimizer_that_accumulates_is_rejected(make_model):
+    with pytest.raises(ValueError, match=r"some have more predictions.*Received: 2; use `compile"):
+        make_model().compile(BERTAdamW(gradient_accumulation_steps=2))
+
+
+def test_a_loss_or_a_metric_that_cannot_be_split_is_rejected(make_model):
+    embedder = TextEmbedder(make_model())
+    with pytest.raises(ValueError, match=r"mean over the batch.*loss=<.*ContrastiveLoss"):
+        embedder.compile(optimizer(), micro_batches=2)
+    classifier = SequenceClassifier(make_model(), LABELS)
+    with pytest.raises(ValueError, match=r"`weighted_metrics` instead.*metrics=\['accuracy'\]"):
+        classifier.compile(optimizer(), metrics=["accuracy"], micro_batches=2)
+    with pytest.raises(ValueError, match=r"`micro_batches` must be an integer of at least 1"):
+        classifier.compile(optimizer(), micro_batches=0)
+
+
+@pytest.mark.slow
+def test_a_saved_model_keeps_its_micro_batches(make_model, tmp_path):
+    model = SequenceClassifier(make_model(), LABELS)
+    model.compile(optimizer(), class_weights={"a": 3.0}, micro_batches=2)
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.micro_batches == 2
+    assert loaded.loss.class_weights == [3.0, 1.0, 1.0]
