@@ -8,6 +8,14 @@ from typing import TypeGuard
 
 import numpy as np
 
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 80
+
+
+def shown(value: object) -> str:
+    """Return the `repr` of a value for a message. Long strings and lists are shortened."""
+    return _REPR.repr(value)
+
 
 def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise a `ValueError` unless `value` is one of `choices`."""
@@ -27,7 +35,7 @@ def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
     """Raise a `ValueError` that ends with `advice` unless `value` is an instance of `kind`."""
     if not isinstance(value, kind):
         raise ValueError(
-            f"`{name}` must be a `{kind.__name__}`. Received: {reprlib.repr(value)} "
+            f"`{name}` must be a `{kind.__name__}`. Received: {shown(value)} "
             f"({type(value).__name__}). {advice}".rstrip()
         )
 
@@ -41,7 +49,7 @@ def check_share(name: str, value: object, *, ends: bool = False) -> None:
 def check_bool(name: str, value: object) -> bool:
     """Return `value` as a plain boolean, or raise a `ValueError` if it is not a boolean."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r:.80}.")
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={shown(value)}.")
     return bool(value)
 
 
@@ -49,7 +57,7 @@ def check_positive(name: str, value: object) -> None:
     """Raise a `ValueError` unless `value` is a number above 0, and neither infinite nor NaN."""
     if not _is_number(value) or not 0 < value < math.inf:
         raise ValueError(
-            f"`{name}` must be a positive, finite number. Received: {name}={value!r:.80}."
+            f"`{name}` must be a positive, finite number. Received: {name}={shown(value)}."
         )
 
 

@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_positive
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_positive, shown
 from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
@@ -178,7 +178,7 @@ def _check_value(name: str, kind: object, value: object) -> None:
     elif value is not None or kind is float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= cast(float, value) < 1:
-            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r:.80}.")
+            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={shown(value)}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -371,7 +371,7 @@ class BERTConfig(_BlockFields):
                 range.
         """
         if not isinstance(fields, Mapping):
-            raise ValueError(f"`fields` must be a dictionary. Received: {fields!r:.80}.")
+            raise ValueError(f"`fields` must be a dictionary. Received: {shown(fields)}.")
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - set(known))
         if unknown:

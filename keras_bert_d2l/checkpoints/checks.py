@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.string_inputs import check_vocab_size
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -23,7 +24,7 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) 
     needed = " or a ".join(kind.__name__ for kind in kinds)
     received = f"a {type(model).__name__}; {remedy}"
     if not isinstance(model, BERTModel | TaskModel):
-        received = f"{model!r:.80}; load a checkpoint with `load_pretrained(path).model`"
+        received = f"{shown(model)}; load a checkpoint with `load_pretrained(path).model`"
     raise ValueError(f"`model` must be a {needed}. Received: {received}.")
 
 
@@ -62,6 +63,6 @@ def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) 
     if not isinstance(tokenizer, Tokenizer):
         raise ValueError(
             f"`tokenizer` must be a Tokenizer, such as `load_pretrained(path).tokenizer`. "
-            f"Received: {tokenizer!r:.80}."
+            f"Received: {shown(tokenizer)}."
         )
     check_vocab_size(tokenizer, model.bert_config)

@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
 )
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -169,7 +170,7 @@ def load_task(
         if name not in stored or given != stored.get(name):
             raise ValueError(
                 f"`{name}` must match the checkpoint {os.fspath(path)!r}, {stored.get(name)!r}, or "
-                f"be omitted. Received: {name}={value!r:.120}. To train a new head, start from a "
+                f"be omitted. Received: {name}={shown(value)}. To train a new head, start from a "
                 "BERT without a task."
             )
     return Pretrained(model, tokenizer, config)

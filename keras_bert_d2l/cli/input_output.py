@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from keras_bert_d2l.checks import shown
+
 STDIN = "<standard input>"  # replaces the argument "-"
 _PART = 512  # texts per chunk; results are printed after each chunk
 
@@ -63,7 +65,7 @@ def read_pairs(
         if len(pair) != 2 or not all(text.strip() for text in pair):
             raise ValueError(
                 "Every line must contain two texts separated by a tab. Received: line "
-                f"{number}, {found[number - 1]!r:.80}."
+                f"{number}, {shown(found[number - 1])}."
             )
     return [first for first, _ in pairs], [second for _, second in pairs]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.types import Tensor
 
 Outputs: TypeAlias = Any
@@ -27,7 +27,7 @@ def text_list(name: str, texts: str | Sequence[str]) -> list[str]:
     """
     found = [texts] if isinstance(texts, str) else texts
     if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(x, str) for x in found):
-        raise ValueError(f"`{name}` must be a text or a list of texts. Received: {texts!r:.80}.")
+        raise ValueError(f"`{name}` must be a text or a list of texts. Received: {shown(texts)}.")
     return list(found)
 
 
@@ -58,7 +58,7 @@ def check_lengths(valid_lens: Tensor, texts: Sequence[str], max_len: int) -> Non
     if len(valid_lens) and valid_lens[longest] > max_len:
         raise ValueError(
             f"A text must have at most {max_len} tokens, the model's `max_len`, including special "
-            f"tokens. Received: {valid_lens[longest]} tokens in {texts[longest]!r:.80}; split it."
+            f"tokens. Received: {valid_lens[longest]} tokens in {shown(texts[longest])}; split it."
         )
 
 

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.types import PathLike
 
@@ -24,7 +25,7 @@ Check = Callable[[str, object], object]
 
 def out_of_range(name: str, value: object, expected: str) -> ValueError:
     """Return the error for an invalid value of an option."""
-    return ValueError(f"`{name}` must be {expected}. Received: {name}={value!r:.120}.")
+    return ValueError(f"`{name}` must be {expected}. Received: {name}={shown(value)}.")
 
 
 def at_least(minimum: int) -> Check:
@@ -184,7 +185,7 @@ class OptionRecord:
         if not isinstance(options, dict):
             raise ValueError(
                 f"{name!r} must contain options, one `name: value` per line. "
-                f"Received: {options!r:.80}."
+                f"Received: {shown(options)}."
             )
         try:
             cls.check_known(options)

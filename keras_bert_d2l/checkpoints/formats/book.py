@@ -23,6 +23,7 @@ from keras_bert_d2l.checkpoints.formats.state_dicts import (
 from keras_bert_d2l.checkpoints.weights.safetensors_files import write_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Names, expand
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
@@ -147,7 +148,7 @@ def _read_vocab(file: pathlib.Path) -> Vocab:
     try:
         tokens = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(tokens, list):
-            raise ValueError(f"it must be a JSON list of tokens. Received: {tokens!r:.80}.")
+            raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")
         return Vocab(tokens)
     except ValueError as error:  # including errors of the JSON and UTF-8 decoders
         raise ValueError(f"{os.fspath(file)!r} is not a vocabulary of the book: {error}") from error

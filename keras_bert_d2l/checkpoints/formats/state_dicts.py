@@ -19,6 +19,7 @@ from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.npz_files import open_npz, read_npz_array
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Endings, Names, expand
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 
 SUFFIXES = (".safetensors", ".npz")
@@ -151,5 +152,5 @@ def _number(file: pathlib.Path, name: str, value: str | np.ndarray) -> int | flo
         return _ARGUMENTS[name](value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{os.fspath(file)!r}: `{name}` must be one number. Received: {value!r:.80}."
+            f"{os.fspath(file)!r}: `{name}` must be one number. Received: {shown(value)}."
         ) from error

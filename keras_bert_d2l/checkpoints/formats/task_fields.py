@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, cast
 
 from keras_bert_d2l.checkpoints.weights.tables import BERT_PARTS
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TASKS, TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -58,7 +59,7 @@ def check_task_fields(fields: object) -> TaskFields:
     if not isinstance(fields, dict) or not isinstance(kind, str) or kind not in TASKS:
         raise ValueError(
             f'`task` must be an object whose "kind" is one of {tuple(TASKS)}. Received: '
-            f"{fields!r:.120}."
+            f"{shown(fields)}."
         )
     expected = {"kind", *TASKS[kind].fields}
     if fields.keys() != expected:
@@ -70,7 +71,7 @@ def check_task_fields(fields: object) -> TaskFields:
         value, types = fields[name], _TYPES[name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise ValueError(
-                f"`{name}` of a task must be a {types[0].__name__}. Received: {value!r:.120}."
+                f"`{name}` of a task must be a {types[0].__name__}. Received: {shown(value)}."
             )
     return cast(TaskFields, fields)
 

@@ -12,6 +12,7 @@ from typing import IO
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, token_dtype
 from keras_bert_d2l.files import replacing_folder, verify_checksums
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -116,7 +117,7 @@ def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, n
         sentence = sentences[np.searchsorted(np.cumsum(lengths), at, side="right")]
         raise ValueError(
             f"The tokenizer returned the id {ids[at]}, outside its vocabulary of "
-            f"{len(tokenizer.vocab)} tokens, in {sentence[:80]!r}. Use the vocabulary that belongs "
+            f"{len(tokenizer.vocab)} tokens, in {shown(sentence)}. Use the vocabulary that belongs "
             "to the tokenizer."
         )
     return ids, lengths

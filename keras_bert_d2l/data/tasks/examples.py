@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias
 
-from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.checks import check_choice, shown
 
 TASKS = ("classify", "regress", "tag", "answer")
 
@@ -278,8 +278,8 @@ class QuestionExamples(TaskExamples):
                 if not stands_in(answer, context):
                     raise ValueError(
                         f"An answer must be at its position in the context. Received: "
-                        f"{answer.text!r:.60} at character {answer.start} of example {name!r}, "
-                        f"where the context has {context[answer.start : answer.end]!r:.60}."
+                        f"{shown(answer.text)} at character {answer.start} of example {name!r}, "
+                        f"where the context has {shown(context[answer.start : answer.end])}."
                     )
 
 
@@ -305,7 +305,7 @@ def _check_labels(
         if not is_right(label):
             raise ValueError(
                 f"Every label for the task {examples.task!r} must be {kind}. Received: "
-                f"{label!r:.80} in example {name!r}."
+                f"{shown(label)} in example {name!r}."
             )
 
 

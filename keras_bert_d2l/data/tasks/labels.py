@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import Label, TextExamples, WordExamples, how_many, names_of
 
 _SHOWN = 12  # maximum number of labels in an error message
@@ -29,7 +30,7 @@ def check_label_names(
     names = examples.label_names if labels is None else tuple(labels)
     source = f"{examples.source!r} has" if examples.source else "the examples have"
     if len(set(names)) < len(names):
-        raise ValueError(f"`labels` must not contain duplicates. Received: {list(names)!r:.120}.")
+        raise ValueError(f"`labels` must not contain duplicates. Received: {shown(list(names))}.")
     if len(names) < at_least:
         found = f"only one label, {names[0]!r}" if names else "none"
         raise ValueError(

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from keras_bert_d2l.checks import shown
+
 # The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same letters.
 _TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
 _SAME = {"L": "E", "U": "S"}  # L (last) equals E (end), and U (unit) equals S (single)
@@ -40,7 +42,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
         if match is None:
             raise ValueError(
                 "A tag must be O, or B, I, E or S (or L or U) and the type, such as 'B-PER'. "
-                f"Received: {tag!r:.80}."
+                f"Received: {shown(tag)}."
             )
         letter, type_ = _SAME.get(match[1], match[1]) or "O", match[2] or "_"
         if letter in "IE" and before in "BI" and type_ == type_before:

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.batching import check_lengths, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -140,7 +140,7 @@ def _fill_batch(
     if not num_masks.all():
         mask = tokenizer.vocab.to_tokens(tokenizer.vocab.mask_id)
         text = texts[int(num_masks.argmin())]
-        raise ValueError(f"Each text must contain a mask, {mask}. Received: {text!r:.80}.")
+        raise ValueError(f"Each text must contain a mask, {mask}. Received: {shown(text)}.")
     # A stable sort by "is not a mask" puts the positions of the masks first, in ascending order.
     positions = np.argsort(~is_mask, axis=1, kind="stable")[:, : num_masks.max()]
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)

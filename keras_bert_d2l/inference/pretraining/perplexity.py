@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.batching import (
     check_lengths,
     length_batches,
@@ -99,7 +99,7 @@ def pseudo_perplexity(
     counts = is_predicted.sum(axis=1)
     if not counts.all():
         text = asked[int(counts.argmin())]
-        raise ValueError(f"Each text must have a token to predict. Received: {text!r:.80}.")
+        raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
     sums = _log_probabilities(model, rows, is_predicted, vocab.mask_id, batch_size)
     found = [
         Perplexity(math.exp(-total / count), int(count))

@@ -12,7 +12,7 @@ from typing import TypedDict, Unpack, overload
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.batching import predict_rows, text_list
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.inference.tasks.classify_and_tag import (
@@ -255,8 +255,8 @@ def _windows(
         raise ValueError(
             f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
             f"space for more context than the {overlap} tokens it shares with the next window. "
-            f"Received: {lengths.max()} tokens in {question!r:.80}; shorten it, lower `overlap` or "
-            "raise `max_len`."
+            f"Received: {lengths.max()} tokens in {shown(question)}; shorten it, lower `overlap`, "
+            "or raise `max_len`."
         )
     windows = model.tokenizer.windows(questions, contexts, max_len, overlap)
     return {name: values.numpy() for name, values in windows.items()}

@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack, overload
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
@@ -150,7 +150,7 @@ def similar(
     """
     check_integer("top_k", top_k, 1)
     if isinstance(texts, str):
-        raise ValueError(f"`texts` must be a list of texts. Received: the text {texts!r:.80}.")
+        raise ValueError(f"`texts` must be a list of texts. Received: the text {shown(texts)}.")
     embedder, tokenizer = _embedder(model, tokenizer)
     queries = text_list("query", query)
     rows = queries + text_list("texts", texts)

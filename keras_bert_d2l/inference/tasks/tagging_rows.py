@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
@@ -75,7 +76,7 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
         if not isinstance(row, list | tuple) or not all(isinstance(word, str) for word in row):
             raise ValueError(
                 "Texts must all be strings, or all be lists of words. Received: "
-                f"{row!r:.80} as text {number}."
+                f"{shown(row)} as text {number}."
             )
     values, lengths = word_tokens([word for row in words for word in row], tokenizer)
     starts = np.append([0], np.cumsum(lengths))

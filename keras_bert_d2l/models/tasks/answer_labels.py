@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.tasks.string_inputs import IGNORED, Batch
 from keras_bert_d2l.types import Tensor
 
@@ -84,8 +85,8 @@ def check_examples(texts: Batch, answers: Tensor | None, lengths: Tensor, most: 
         context = texts["contexts"][number].numpy().decode(errors="replace")
         there = context[start : start + len(text)] if start >= 0 else ""
         raise ValueError(
-            f"An answer must occur in its context. Received: {text!r:.60} at character {start} of "
-            f"context {number}, but the context has {there!r:.60} there."
+            f"An answer must occur in its context. Received: {shown(text)} at character {start} of "
+            f"context {number}, but the context has {shown(there)} there."
         )
 
 
@@ -189,6 +190,6 @@ def _plain(number: int, answer: object) -> tuple[str, int]:
     if not isinstance(text, str) or not text.strip() or not is_int:
         raise ValueError(
             'An answer must have a "text" and its "start", the index of its first character in the '
-            f"context; None means no answer. Received: {first!r:.80} as answer {number}."
+            f"context; None means no answer. Received: {shown(first)} as answer {number}."
         )
     return text, int(start)

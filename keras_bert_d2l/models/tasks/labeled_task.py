@@ -9,6 +9,7 @@ from typing import Unpack
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, check_bert, dense_head
@@ -59,7 +60,7 @@ class LabeledTask(TaskModel):
         ):
             raise ValueError(
                 f"`class_weights` must map labels from {self.labels} to finite, non-negative "
-                f"numbers. Received: {by_label!r:.120}."
+                f"numbers. Received: {shown(by_label)}."
             )
         return [float(by_label.get(label, 1.0)) for label in self.labels]
 
@@ -72,7 +73,7 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
     if not is_name or len(set(names)) < len(names) or len(names) < at_least:
         raise ValueError(
             f"`labels` must be a list of at least {at_least} different names. "
-            f"Received: {labels!r:.120}."
+            f"Received: {shown(labels)}."
         )
     return names
 
@@ -153,7 +154,7 @@ def _checked_hot(y: object, num_labels: int) -> np.ndarray:
         raise ValueError(
             "Multi-label targets must be a list of label names for each text, or a row of 0 and 1 "
             f"for each text with one column for each of the {num_labels} labels. "
-            f"Received: {y!r:.120}."
+            f"Received: {shown(y)}."
         )
     return hot
 
@@ -166,5 +167,5 @@ def _are_names(y: Sequence[object]) -> bool:
 
 def _id_of(name: object, ids: dict[str, int]) -> int:
     if not isinstance(name, str) or name not in ids:
-        raise ValueError(f"The model has the labels {list(ids)}. Received: the label {name!r:.80}.")
+        raise ValueError(f"The model's labels are {list(ids)}. Received: the label {shown(name)}.")
     return ids[name]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import Tensor
 
@@ -45,7 +46,7 @@ def holds_text(x: Texts) -> bool:
         for value in x:
             if not isinstance(value, list | tuple) or value:  # a text may have no words
                 return holds_text(value)
-        raise ValueError(f"There must be at least one text and one word. Received: {x!r:.80}.")
+        raise ValueError(f"There must be at least one text and one word. Received: {shown(x)}.")
     if isinstance(x, str | bytes):
         return True
     if isinstance(x, np.ndarray):
@@ -62,7 +63,7 @@ def as_tensors(x: Texts) -> Texts:
     if isinstance(x, tf.Tensor | tf.RaggedTensor):
         return x
     if isinstance(x, str | bytes):
-        raise ValueError(f"Texts must be a list of strings. Received: the string {x!r:.80}.")
+        raise ValueError(f"Texts must be a list of strings. Received: the string {shown(x)}.")
     if len(x) and isinstance(x[0], list | tuple):
         return tf.ragged.constant([list(words) for words in x], tf.string, ragged_rank=1)
     return tf.convert_to_tensor(list(x), tf.string)
@@ -72,7 +73,7 @@ def check_tokenizer(tokenizer: object) -> None:
     """Raise `ValueError` if an object is not a tokenizer."""
     if not callable(tokenizer) or not hasattr(tokenizer, "vocab"):
         raise ValueError(
-            f"`tokenizer` must be a Tokenizer. Received: {tokenizer!r:.80}. Create one with "
+            f"`tokenizer` must be a Tokenizer. Received: {shown(tokenizer)}. Create one with "
             "`Tokenizer(vocab)`."
         )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypedDict, Unpack
 
 import keras
 
-from keras_bert_d2l.checks import check_choice, check_integer, check_positive
+from keras_bert_d2l.checks import check_choice, check_integer, check_positive, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.models.bert import BERTModel
@@ -389,7 +389,7 @@ def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
 def check_bert(bert: object, task: type[TaskModel]) -> None:
     """Raise `ValueError` if a task cannot use `bert`."""
     if not isinstance(bert, BERTModel):
-        raise ValueError(f"`bert` must be a BERTModel. Received: {bert!r:.80}.")
+        raise ValueError(f"`bert` must be a BERTModel. Received: {shown(bert)}.")
     if task.has_pooler and bert.hidden is None:
         raise ValueError(
             f"A {task.__name__} needs a BERT with a pooler. Received: a model with pooler=False. "

@@ -8,7 +8,7 @@ from typing import Literal, Self, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.checks import check_choice, check_integer, shown
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
 from keras_bert_d2l.inference.tasks.classify_and_tag import Classification, Regression, Tag
 from keras_bert_d2l.serving.client.readers import (
@@ -290,10 +290,10 @@ def _encode(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"A text must be str or bytes. Received: {value!r:.80}.")
+        raise ValueError(f"A text must be str or bytes. Received: {shown(value)}.")
     if "\0" in value:
         raise ValueError(
-            f"A text must not contain NUL characters. Received: {value!r:.80}. Pass binary data "
+            f"A text must not contain NUL characters. Received: {shown(value)}. Pass binary data "
             "as bytes."
         )
     try:
@@ -301,7 +301,7 @@ def _encode(value: object) -> bytes:
     except UnicodeEncodeError as error:
         raise ValueError(
             "A text must not contain lone surrogates, which UTF-8 cannot encode. Received: "
-            f"{value!r:.80}. Replace them with `text.encode('utf-8', 'replace')`."
+            f"{shown(value)}. Replace them with `text.encode('utf-8', 'replace')`."
         ) from error
 
 

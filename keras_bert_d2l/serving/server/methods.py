@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.serving.protocol.interface import Arrays, Interface, find_interface, to_arrays
 from keras_bert_d2l.serving.protocol.rest_json import (
     DEFAULT_SIGNATURE,
@@ -128,8 +129,8 @@ def _feature(name: str, value: object) -> tf.train.Feature:
         if kinds <= {int, bool}:
             return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"The feature {name!r:.80} is invalid: {error!s:.200}.") from error
+        raise ValueError(f"The feature {shown(name)} is invalid: {error!s:.200}.") from error
     raise ValueError(
-        f"The feature {name!r:.80} must be a string, an integer, a number with a decimal point, or "
-        "a list of one of these."
+        f"The feature {shown(name)} must be a string, an integer, a number with a decimal point, "
+        "or a list of one of these."
     )

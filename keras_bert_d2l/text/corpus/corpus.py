@@ -7,11 +7,10 @@ import importlib.metadata
 import itertools
 import os
 import pathlib
-import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard, cast
 
-from keras_bert_d2l.checks import check_choice, check_type
+from keras_bert_d2l.checks import check_choice, check_type, shown
 from keras_bert_d2l.files import check_file, sha256_of
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
@@ -261,7 +260,7 @@ def _texts(documents: Sequence[object]) -> tuple[tuple[str, ...], ...]:
         if not isinstance(text, list | tuple) or not all(isinstance(one, str) for one in text):
             raise ValueError(
                 "Every document must be a list of sentences, which are strings. Received: "
-                f"{reprlib.repr(text)} as document {number}."
+                f"{shown(text)} as document {number}."
             )
     return tuple(map(tuple, documents))  # type: ignore[arg-type]
 
@@ -272,7 +271,7 @@ def _names(source: Sequence[object]) -> list[str]:
         if not isinstance(name, str | os.PathLike) or not os.fspath(name):
             raise ValueError(
                 "`source` must be a path, a pattern, 'docstrings', a list of these, or a list of "
-                f"documents. Received: {reprlib.repr(name)} ({type(name).__name__})."
+                f"documents. Received: {shown(name)} ({type(name).__name__})."
             )
         names.append(os.fspath(name))
     if not names:

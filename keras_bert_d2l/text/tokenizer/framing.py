@@ -5,7 +5,7 @@ This module does not need tensorflow-text. B: rows, T: tokens in a row.
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
@@ -108,7 +108,7 @@ def as_rows(ids: Tensor) -> tf.RaggedTensor:
         elif not isinstance(ids, tf.RaggedTensor):
             ids = tf.convert_to_tensor(ids)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{expected} Received: {ids!r:.120}.") from error
+        raise ValueError(f"{expected} Received: {shown(ids)}.") from error
     if ids.shape.rank == 1:
         ids = ids[tf.newaxis]
     if ids.shape.rank != 2 or not ids.dtype.is_integer:

@@ -8,6 +8,7 @@ from typing import TypeAlias, TypedDict
 
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.framing import (
     as_rows,
@@ -110,7 +111,7 @@ class Tokenizer(tf.Module):
         super().__init__(name="tokenizer")
         if not isinstance(vocab, Vocab):
             raise ValueError(
-                f"`vocab` must be a Vocab. Received: {vocab!r:.80}. "
+                f"`vocab` must be a Vocab. Received: {shown(vocab)}. "
                 "To read one, use `Vocab.from_file(path)`."
             )
         self.vocab = vocab
@@ -276,7 +277,7 @@ def _as_texts(texts: Texts) -> tf.Tensor:
         tensor = tf.convert_to_tensor(texts, tf.string)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{expected} Received: {texts!r:.120} ({type(texts).__name__})."
+            f"{expected} Received: {shown(texts)} ({type(texts).__name__})."
         ) from error
     if tensor.shape.rank is not None and tensor.shape.rank > 1:
         raise ValueError(
@@ -291,7 +292,7 @@ def _as_words(words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
         if not isinstance(words, tf.RaggedTensor | tf.Tensor):
             words = tf.ragged.constant(words, tf.string, ragged_rank=1)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{expected} Received: {words!r:.120}.") from error
+        raise ValueError(f"{expected} Received: {shown(words)}.") from error
     if words.shape.rank != 2 or words.dtype != tf.string:
         raise ValueError(f"{expected} Received: {words.dtype.name} of shape {words.shape}.")
     if not isinstance(words, tf.RaggedTensor):

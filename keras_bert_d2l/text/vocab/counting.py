@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.text.normalization import Normalization, split_words
 
 _BATCH_CHARACTERS = 1 << 20  # number of characters per normalization call
@@ -45,7 +46,7 @@ def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
         if isinstance(document, str):
             raise ValueError(
                 "`corpus` must be an iterable of documents, each a list of sentences. Received: "
-                f"the document {document!r:.80}. To read files, use `Corpus.open(path)`."
+                f"the document {shown(document)}. To read files, use `Corpus.open(path)`."
             )
         sentences += document
         num_characters += sum(map(len, document))

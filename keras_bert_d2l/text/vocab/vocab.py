@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.reading import read_lines
 from keras_bert_d2l.types import PathLike, Tensor
@@ -59,7 +60,7 @@ class Vocab:
     def __init__(self, tokens: Sequence[str]) -> None:
         if isinstance(tokens, str):
             raise ValueError(
-                f"`tokens` must be a sequence of strings. Received one string: {tokens!r:.80}. "
+                f"`tokens` must be a sequence of strings. Received one string: {shown(tokens)}. "
                 "To read a file, use `Vocab.from_file(path)`."
             )
         self.tokens = tuple(tokens)
@@ -156,7 +157,7 @@ class Vocab:
             return [self[one] for one in token]
         raise ValueError(
             "The index of a vocabulary must be a token (str) or a list of tokens. Received: "
-            f"{token!r:.80}. To convert ids to tokens, use `to_tokens(ids)`."
+            f"{shown(token)}. To convert ids to tokens, use `to_tokens(ids)`."
         )
 
     @overload
@@ -182,26 +183,26 @@ class Vocab:
             return self.to_tokens(ids.to_list())
         if hasattr(ids, "__array__"):
             return self.to_tokens(np.asarray(ids).tolist())
-        raise ValueError(f"Ids must be integers. Received: {ids!r:.80} ({type(ids).__name__}).")
+        raise ValueError(f"Ids must be integers. Received: {shown(ids)} ({type(ids).__name__}).")
 
 
 def _as_list(tokens: Iterable[str]) -> list[str]:
     if isinstance(tokens, str):
-        raise ValueError(f"`tokens` must be a list. Received one string: {tokens!r:.80}.")
+        raise ValueError(f"`tokens` must be a list. Received one string: {shown(tokens)}.")
     return list(tokens)
 
 
 def _check_token(token: object, position: int) -> None:
     where = f"as id {position} (line {position + 1} of the file)"
     if not isinstance(token, str):
-        raise ValueError(f"Tokens must be strings. Received: {token!r:.80} {where}.")
+        raise ValueError(f"Tokens must be strings. Received: {shown(token)} {where}.")
     if not token:
         raise ValueError(
             f"Tokens must not be empty. Received: an empty token {where}. Replace it with a name "
             "that no text contains, such as [unused1], so that the other ids stay the same."
         )
     if "\n" in token or "\r" in token:
-        raise ValueError(f"Tokens must not contain line breaks. Received: {token!r:.80} {where}.")
+        raise ValueError(f"Tokens must not contain line breaks. Received: {shown(token)} {where}.")
 
 
 def _find_specials(ids: dict[str, int]) -> tuple[str, ...]:

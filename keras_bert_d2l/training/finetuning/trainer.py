@@ -16,6 +16,7 @@ import keras
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.value_checks import value_errors
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -87,8 +88,8 @@ class Trainer:
         for setting, value in self._settings().items():
             if of_run.get(setting) != value:
                 raise ValueError(
-                    f"The run {name!r} has {setting}={of_run.get(setting)!r:.200} and resumes with "
-                    f"its own options and data. Received: {setting}={value!r:.200}."
+                    f"The run {name!r} has {setting}={shown(of_run.get(setting))} and resumes with "
+                    f"its own options and data. Received: {setting}={shown(value)}."
                 )
         restore_variables(self.run, self.model, self.model.variables)
 

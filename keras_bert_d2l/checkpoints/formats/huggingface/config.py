@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
 from keras_bert_d2l.checkpoints.weights.tables import first_few
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import ConfigDict
 
@@ -131,7 +132,7 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
         name = min(unknown)
         raise ValueError(
             f"`{name}` is not supported and may change the outputs of the model. Received: "
-            f"{fields[name]!r:.80}. If it does not affect the outputs, remove it from the file."
+            f"{shown(fields[name])}. If it does not affect the outputs, remove it from the file."
         )
     values = foreign_config.our_fields(fields, _FIELDS)
     activation = values["activation"]
@@ -221,7 +222,7 @@ def _problem_type(fields: ConfigDict, num_labels: int) -> str:
     if problem not in (_SINGLE, _MULTI, _REGRESSION):
         raise ValueError(
             f"`problem_type` must be one of {(_SINGLE, _MULTI, _REGRESSION)}. Received: "
-            f"{problem!r:.80}."
+            f"{shown(problem)}."
         )
     return str(problem)
 
@@ -237,8 +238,8 @@ def _labels(fields: ConfigDict) -> list[str]:
     except (KeyError, TypeError) as error:
         raise ValueError(
             "`id2label` must be an object with a name for each of the ids 0, 1, 2 and so on. "
-            f"Received: {id2label!r:.120}."
+            f"Received: {shown(id2label)}."
         ) from error
     if not all(isinstance(label, str) for label in labels):
-        raise ValueError(f"`id2label` must contain strings. Received: {id2label!r:.120}.")
+        raise ValueError(f"`id2label` must contain strings. Received: {shown(id2label)}.")
     return labels

@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.weights import tables
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import first_few
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
 
@@ -138,13 +139,13 @@ def _open_shards(index: pathlib.Path) -> NamedArrays:
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(
             f'{os.fspath(index)!r} must have an object "weight_map" that maps weights to files. '
-            f"Received: {weight_map!r:.80}."
+            f"Received: {shown(weight_map)}."
         )
     names = sorted(set(map(str, weight_map.values())))
     for name in names:
         if pathlib.PurePath(name).name != name:  # a path could point outside the folder
             raise ValueError(
-                f"{os.fspath(index)!r} must name files in its own folder. Received: {name!r:.80}."
+                f"{os.fspath(index)!r} must name files in its own folder. Received: {shown(name)}."
             )
     stored = open_safetensors([index.parent / name for name in names])
     absent = weight_map.keys() - stored.shapes.keys()

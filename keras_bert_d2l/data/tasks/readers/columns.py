@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
@@ -263,7 +264,7 @@ class _Finder:
             elif self.file.suffix != ".csv":
                 separators = "tabs (or commas, semicolons or pipes if the name ends in .csv)"
             return (
-                f"Its first line is a single column, {first[0]!r:.{_SHOWN}}. Columns must be "
+                f"Its first line is a single column, {shown(first[0])}. Columns must be "
                 f"separated by {separators}."
             )
         cells = ", ".join(f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(first, 1))

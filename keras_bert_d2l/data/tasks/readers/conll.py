@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.tables import Row, Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
@@ -45,7 +46,7 @@ def read_conllu(file: TextFile) -> Table:
             raise file.error(
                 number,
                 f"a word must have {len(names)} columns, separated by tabs. Received: "
-                f"{len(cells)}, {line[:60]!r}.",
+                f"{len(cells)}, {shown(line)}.",
             )
         if cells and id_column is not None and _NOT_A_WORD.match(cells[id_column]):
             continue

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 _SEPARATED = (".csv", ".tsv")
@@ -23,7 +24,6 @@ _DELIMITERS = ",;|"
 # A quoted cell between tabs. Two quotes with a tab between them belong to two cells.
 _QUOTED = re.compile(r'"(?<![^\t\n]")[^"\t]*(?:""[^"\t]*)*"(?=[\t\r\n]|\Z)')
 _SAMPLE = 50  # lines used to detect the delimiter
-_SHOWN = 60  # maximum number of characters of a line in an error message
 _SHOWN_KEYS = 6  # maximum number of keys in an error message
 _FASTTEXT = "__label__"
 _FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
@@ -132,7 +132,7 @@ def _json_lines(file: TextFile) -> Iterator[tuple[int, object]]:
             except json.JSONDecodeError as error:
                 raise file.error(
                     number,
-                    f"this is not JSON ({error.msg}): {line.strip()[:_SHOWN]!r}. Every line must "
+                    f"this is not JSON ({error.msg}): {shown(line.strip())}. Every line must "
                     "be one JSON object.",
                 ) from error
             except RecursionError as error:
@@ -146,7 +146,7 @@ def _json_table(file: TextFile) -> Table:
     records: list[tuple[int, dict[str, object]]] = []
     for line, value in values:
         if not isinstance(value, dict):
-            raise file.error(line, f"must be a JSON object. Received: {value!r:.{_SHOWN}}.")
+            raise file.error(line, f"must be a JSON object. Received: {shown(value)}.")
         records.append((line, value))
     columns = tuple(dict.fromkeys(name for _, record in records for name in record))
     if not columns:
