@@ -129,3 +129,9 @@ def test_vocab_is_measured_on_held_out_documents(run, folder):
 def test_vocab_of_a_short_text_is_measured_on_that_text(run):
     out = run("vocab", "text.txt", "--layout", "lines", "--vocab-size", 40, "--out", "v.txt").stdout
     assert "Training text: 216 words" in out
+
+
+def test_a_vocabulary_smaller_than_requested_is_explained(run):
+    arguments = ("vocab", "text.txt", "--layout", "lines", "--out", "v.txt", "--vocab-size")
+    assert "v.txt, because the text has no more repeated pieces" in run(*arguments, 8000).stdout
+    assert "no more" not in run(*arguments, 12).stdout

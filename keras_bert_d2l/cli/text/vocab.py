@@ -43,7 +43,8 @@ def vocab(
     with stage("Learning the vocabulary"):
         found = kb.learn_vocab(learned, vocab_size, lowercase=lowercase)
     found.to_file(out)
-    print(f"{len(found):,} tokens in {out}")
+    reason = ", because the text has no more repeated pieces" if len(found) < vocab_size else ""
+    print(f"{len(found):,} tokens in {out}{reason}")
     measured = _part(corpus, held_out=True) if is_enough else corpus
     with stage("Measuring its coverage"):
         coverage = kb.measure_coverage(measured, kb.Tokenizer(found, lowercase=lowercase))

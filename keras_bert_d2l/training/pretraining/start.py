@@ -132,7 +132,10 @@ def _vocab(
         return text.tokenizer().vocab
     size = options.vocab_size or DEFAULT_VOCAB_SIZE
     say(f"Vocabulary: learning {size:,} tokens from the text")
-    return learn_vocab(text, size, lowercase=bool(options.lowercase))
+    vocab = learn_vocab(text, size, lowercase=bool(options.lowercase))
+    if len(vocab) < size:
+        say(f"Vocabulary: {len(vocab):,} tokens, because the text has no more repeated pieces")
+    return vocab
 
 
 def _checked(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
