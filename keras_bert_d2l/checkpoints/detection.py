@@ -1,6 +1,5 @@
 """Detect the format of a checkpoint and read everything except its weights."""
 
-import json
 import math
 import os
 import pathlib
@@ -12,7 +11,12 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, first_few, part_of
-from keras_bert_d2l.files import verify_checksums
+from keras_bert_d2l.files import (
+    read_checksums,
+    read_folder,
+    read_json_object,
+    verify_checksums,
+)
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
@@ -109,12 +113,10 @@ def open_checkpoint(
         ValueError: A file is damaged, or two files contradict each other or `num_heads`.
     """
     path = pathlib.Path(path)
-    if verify and path.is_dir():
-        verify_checksums(path)
-    format = next((format for format in _FORMATS if format.recognizes(path)), None)
-    if format is None:
-        raise _unknown(path)
-    checkpoint = format.describe(path, num_heads)
+    # The path may also be a file in a folder that is replaced as a whole, or a prefix of files.
+    checkpoint = read_folder(
+        path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify))
+    )
     config, vocab = checkpoint.config, checkpoint.vocab
     if num_heads not in (None, config.num_heads):
         raise ValueError(
@@ -127,7 +129,23 @@ def open_checkpoint(
             f"has vocab_size={config.vocab_size}. Restore the vocabulary that the model was "
             "trained with."
         )
+    if verify and vocab is None and checkpoint.tokenizer_options:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} lacks its vocabulary {native.VOCAB_FILE!r}. Copy the checkpoint "
+            "again, or load it without a tokenizer: `load_pretrained(path, verify=False)`."
+        )
     return checkpoint
+
+
+def _opened(path: pathlib.Path, num_heads: int | None, verify: bool) -> Checkpoint:
+    if verify and path.is_dir():
+        verify_checksums(path)
+    elif verify and any(name.startswith(path.name) for name in read_checksums(path.parent)):
+        verify_checksums(path.parent)
+    format = next((format for format in _FORMATS if format.recognizes(path)), None)
+    if format is None:
+        raise _unknown(path)
+    return format.describe(path, num_heads)
 
 
 def _unknown(path: pathlib.Path) -> FileNotFoundError:
@@ -147,11 +165,11 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
                 f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
             )
         try:
-            json.loads((path / native.CONFIG_FILE).read_text(encoding="utf-8"))
+            read_json_object(path / native.CONFIG_FILE)
         except FileNotFoundError:
             pass
-        except ValueError as error:  # from the JSON or the UTF-8 decoder
-            message += f" Its {native.CONFIG_FILE} is not valid JSON: {error}."
+        except ValueError as error:
+            message += f" {error}"
     return FileNotFoundError(message)
 
 

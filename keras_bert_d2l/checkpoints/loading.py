@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     make_task,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.weights.contents import check_contents, main_shapes
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
@@ -183,11 +184,14 @@ def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
 
 def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
     """Build the model of a checkpoint and load its weights."""
+    config, table, arrays = checkpoint.config, checkpoint.table, checkpoint.arrays
+    may_lack = HEAD_NAMES if checkpoint.task is None else ()
+    check_contents(table, arrays, main_shapes(config), may_lack)
     with without_initialization():
-        model: BERTModel | TaskModel = BERTModel.from_bert_config(checkpoint.config)
+        model: BERTModel | TaskModel = BERTModel.from_bert_config(config)
         if checkpoint.task is not None:
             model = make_task(model, checkpoint.task)
-    load_weights(model, checkpoint.table, checkpoint.arrays)
+    load_weights(model, table, arrays)
     return model
 
 

@@ -14,6 +14,7 @@ The files contain JSON with a closed schema, plain text and numbers, so reading 
 from the files. The format is the same for every Keras backend and dtype policy.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     parts_of,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import Row, weight_names
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
@@ -65,19 +67,20 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
             f"{os.fspath(path)!r} is an incomplete checkpoint: it has a {CONFIG_FILE} but no "
             f"{WEIGHTS_FILE!r}."
         )
+    arrays = open_safetensors([file])
     config, options, task = _read_config(path / CONFIG_FILE)
+    check_extent(config, arrays)
     vocab_file = path / VOCAB_FILE
-    if vocab_file.exists() and "lowercase" not in options:
+    if vocab_file.exists() and not options:
         raise ValueError(
-            f"`lowercase` is null or missing in the {CONFIG_FILE} next to "
-            f"{os.fspath(vocab_file)!r}: set it to true if all words in the vocabulary are "
-            "lowercase, and to false otherwise."
+            f"{os.fspath(path / CONFIG_FILE)!r} lacks the options of the tokenizer that uses "
+            f"{VOCAB_FILE!r}: {[*TokenizerOptions.__annotations__]}."
         )
     return Checkpoint(
         description="keras_bert_d2l checkpoint",
         config=config,
         table=table(config, task),
-        arrays=open_safetensors([file]),
+        arrays=arrays,
         vocab=Vocab.from_file(vocab_file) if vocab_file.exists() else None,
         tokenizer_options=options,
         task=task,
@@ -124,12 +127,12 @@ def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, Task
         task = fields.pop("task", None)
         if task is not None:
             task = check_task_fields(task)
-        stored = {name: fields.pop(name, None) for name in TokenizerOptions.__annotations__}
-        options: Any = {name: value for name, value in stored.items() if value is not None}
-        if not isinstance(options.get("lowercase", True), bool):
-            raise ValueError(
-                f"`lowercase` must be true, false or null. Received: {options['lowercase']!r}."
-            )
+        names = TokenizerOptions.__annotations__.keys()
+        options: Any = {name: fields.pop(name) for name in names & fields.keys()}
+        missing = {field.name for field in dataclasses.fields(BERTConfig)} - fields.keys()
+        missing |= names - options.keys() if options else set()
+        if missing:
+            raise ValueError(f"the field {min(missing)!r} is missing.")
         return BERTConfig.from_dict(fields), options, task
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)!r} is not a valid configuration: {error}") from error

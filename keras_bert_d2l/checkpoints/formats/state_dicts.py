@@ -9,14 +9,9 @@ they are read.
 
 import os
 import pathlib
-from collections.abc import Mapping
-
-import numpy as np
-import safetensors
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.npz_files import open_npz, read_npz_array
+from keras_bert_d2l.checkpoints.weights.npz_files import open_npz
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Endings, Names, expand
 from keras_bert_d2l.checks import shown
@@ -51,11 +46,12 @@ class StateDict:
     """
 
     def __init__(self, file: pathlib.Path) -> None:
-        stored, arguments = (_read_npz if file.suffix == ".npz" else _read_safetensors)(file)
-        weights = stored.shapes.keys() - arguments.keys()
+        stored = open_npz(file) if file.suffix == ".npz" else open_safetensors([file])
+        weights = stored.shapes.keys() - _ARGUMENTS.keys()
         prefixed = [name for name in weights if name.startswith(_PREFIX)]
         self.arrays = stored.select({n.removeprefix(_PREFIX): n for n in prefixed or weights})
-        self.arguments = {name: _number(file, name, value) for name, value in arguments.items()}
+        arguments = stored.metadata.keys() & _ARGUMENTS.keys()
+        self.arguments = {name: _number(file, name, stored.metadata[name]) for name in arguments}
 
     def describe(
         self,
@@ -135,19 +131,7 @@ def refuse_pickle(file: pathlib.Path) -> None:
     )
 
 
-def _read_npz(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, str | np.ndarray]]:
-    arrays = open_npz(file)
-    return arrays, {n: read_npz_array(file, n) for n in _ARGUMENTS if n in arrays.shapes}
-
-
-def _read_safetensors(file: pathlib.Path) -> tuple[NamedArrays, Mapping[str, str | np.ndarray]]:
-    arrays = open_safetensors([file])  # this checks the header
-    with safetensors.safe_open(file, framework="numpy") as opened:
-        metadata = opened.metadata() or {}
-    return arrays, {name: metadata[name] for name in _ARGUMENTS if name in metadata}
-
-
-def _number(file: pathlib.Path, name: str, value: str | np.ndarray) -> int | float:
+def _number(file: pathlib.Path, name: str, value: str) -> int | float:
     try:
         return _ARGUMENTS[name](value)
     except (TypeError, ValueError) as error:

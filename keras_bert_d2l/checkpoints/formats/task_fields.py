@@ -73,6 +73,8 @@ def check_task_fields(fields: object) -> TaskFields:
             raise ValueError(
                 f"`{name}` of a task must be a {types[0].__name__}. Received: {shown(value)}."
             )
+    if not all(isinstance(label, str) for label in fields.get("labels", ())):
+        raise ValueError(f"`labels` must be strings. Received: {fields['labels']!r:.120}.")
     return cast(TaskFields, fields)
 
 

@@ -15,12 +15,14 @@ class NamedArrays:
         shapes: Shapes by name.
         dtypes: Dtypes by name, as spelled in the file.
         read: Function that takes a name and returns the array as float32.
+        metadata: Other entries of the file.
     """
 
     source: str
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]
     read: Callable[[str], np.ndarray]
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def select(self, names: Mapping[str, str]) -> "NamedArrays":
         """Return a renamed subset of the arrays. `names` maps new names to existing names."""

@@ -1,6 +1,7 @@
 """Read NumPy npz files (zip archives of arrays), one array at a time."""
 
 import contextlib
+import math
 import os
 import pathlib
 import zipfile
@@ -11,9 +12,12 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 
+_MAX_ARRAYS = 100_000  # BERT large has 400
+_LARGEST_RATIO = 1032  # of the size of data to its size after DEFLATE (zlib.net/zlib_tech.html)
+
 
 def open_npz(file: pathlib.Path) -> NamedArrays:
-    """Open an npz file.
+    """Open an npz file. It stays open, so the arrays belong together if it is replaced later.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -21,10 +25,17 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
     """
     if not file.is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(file)!r}.")
-    with _refusing_damage(file), zipfile.ZipFile(file) as archive:
-        headers = {
-            entry.removesuffix(".npy"): _header(archive, entry) for entry in archive.namelist()
-        }
+    with _refusing_damage(file):
+        archive = zipfile.ZipFile(file)
+        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        if len(entries) > _MAX_ARRAYS:
+            raise ValueError(f"it has {len(entries):,} arrays")
+        headers = {name: _header(archive, entry) for name, entry in entries.items()}
+
+    def read_stored(name: str) -> np.ndarray:
+        with _refusing_damage(file), archive.open(entries[name]) as stream:
+            # Python objects are rejected, because reading them may run code.
+            return np.lib.format.read_array(stream, allow_pickle=False)
 
     def read(name: str) -> np.ndarray:
         dtype = headers[name][1]
@@ -34,24 +45,16 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
                 f"in {dtype}. If the file also contains other arrays, prefix the names of its "
                 "weights with 'w/'."
             )
-        return read_npz_array(file, name).astype(np.float32, copy=False)
+        return read_stored(name).astype(np.float32, copy=False)
 
+    scalars = [name for name, (shape, _) in headers.items() if not shape]
     return NamedArrays(
         source=os.fspath(file),
         shapes={name: shape for name, (shape, _) in headers.items()},
         dtypes={name: dtype.name for name, (_, dtype) in headers.items()},
         read=read,
+        metadata={name: str(read_stored(name)) for name in scalars},
     )
-
-
-def read_npz_array(file: pathlib.Path, name: str) -> np.ndarray:
-    """Return an array in its stored dtype. Reject Python objects, which may run code.
-
-    Raises:
-        ValueError: The file is damaged or the array contains Python objects.
-    """
-    with _refusing_damage(file), np.load(file, allow_pickle=False) as stored:
-        return stored[name]
 
 
 @contextlib.contextmanager
@@ -65,7 +68,8 @@ def _refusing_damage(file: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _header(archive: zipfile.ZipFile, entry: str) -> tuple[tuple[int, ...], np.dtype]:
+def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the dtype of an array."""
     with archive.open(entry) as file:
         version = np.lib.format.read_magic(file)
         # Version 3 differs from 2 only in the encoding of field names, which numeric arrays lack.
@@ -75,4 +79,9 @@ def _header(archive: zipfile.ZipFile, entry: str) -> tuple[tuple[int, ...], np.d
             else np.lib.format.read_array_header_2_0
         )
         shape, _, dtype = read(file)
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and entry.file_size != size:
+        raise ValueError(f"{entry.filename!r} has {entry.file_size:,} bytes instead of {size:,}")
+    if entry.file_size > _LARGEST_RATIO * entry.compress_size:
+        raise ValueError(f"{entry.filename!r} cannot have {entry.file_size:,} bytes")
     return shape, dtype

@@ -7,10 +7,12 @@ array is in memory at a time.
 """
 
 import json
+import math
 import os
 import pathlib
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import safetensors
@@ -19,40 +21,38 @@ import safetensors.numpy
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 
 _LENGTH_BYTES = 8  # size of the integer before the header
+_MAX_HEADER_BYTES = 10_000_000  # BERT large needs 50,000
 _STORED_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has no bfloat16
-
-
-class _Entry(NamedTuple):
-    """The location, dtype and shape of a stored array."""
-
-    file: pathlib.Path
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
 
 
 def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
     """Open one safetensors file, or all files of a sharded model, in any order.
+
+    The files stay open, so the arrays belong together even if the files are replaced later.
 
     Raises:
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged (truncated, or with offsets that overlap or lie outside the
             file), or two files contain the same name.
     """
-    entries: dict[str, _Entry] = {}
-    for file in files:
-        for name, entry in _read_header(file).items():
-            other = entries.setdefault(name, entry)
-            if other is not entry:
+    owners: dict[str, _File] = {}
+    metadata: dict[str, str] = {}
+    for path in files:
+        file = _File(path)
+        metadata |= file.header.pop("__metadata__", {})
+        for name in file.header:
+            other = owners.setdefault(name, file)
+            if other is not file:
                 raise ValueError(
-                    f"{os.fspath(other.file)!r} and {os.fspath(file)!r} both contain {name!r}, "
+                    f"{os.fspath(other.path)!r} and {os.fspath(path)!r} both contain {name!r}, "
                     "which must be in one file only: the files belong to two different models."
                 )
     return NamedArrays(
         source=os.fspath(files[0] if len(files) == 1 else files[0].parent),
-        shapes={name: entry.shape for name, entry in entries.items()},
-        dtypes={name: entry.dtype for name, entry in entries.items()},
-        read=lambda name: _read(name, entries[name]),
+        shapes={name: tuple(file.header[name]["shape"]) for name, file in owners.items()},
+        dtypes={name: file.header[name]["dtype"] for name, file in owners.items()},
+        read=lambda name: owners[name].read(name),
+        metadata=metadata,
     )
 
 
@@ -69,41 +69,58 @@ def write_safetensors(
     file.write_bytes(safetensors.numpy.save(dict(arrays), metadata=dict(metadata)))
 
 
-def _read_header(file: pathlib.Path) -> dict[str, _Entry]:
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no file {os.fspath(file)!r}.")
-    try:
-        with safetensors.safe_open(file, framework="numpy"):
-            pass
-    except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{os.fspath(file)!r} is not a complete safetensors file: {error}. The file is "
+class _File:
+    """An open safetensors file.
+
+    Attributes:
+        path: The path of the file.
+        header: The parsed header.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+        self.path = path
+        self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._version = self._size_and_time()
+        length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
+        if length > _MAX_HEADER_BYTES:
+            raise self._damaged(f"its header has {length:,} bytes")
+        try:
+            with safetensors.safe_open(path, framework="numpy"):
+                pass
+        except safetensors.SafetensorError as error:
+            raise self._damaged(str(error)) from error
+        self.header: dict[str, Any] = json.loads(self._file.read(length))
+        self._start = _LENGTH_BYTES + length
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array in float32."""
+        entry = self.header[name]
+        dtype, shape = entry["dtype"], entry["shape"]
+        if dtype not in _STORED_AS:
+            raise ValueError(
+                f"{os.fspath(self.path)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
+                f"in {dtype}. Convert the file with the program that wrote it."
+            )
+        self._file.seek(self._start + entry["data_offsets"][0])
+        stored = np.fromfile(self._file, _STORED_AS[dtype], math.prod(shape))
+        if self._size_and_time() != self._version:
+            raise ValueError(
+                f"{os.fspath(self.path)!r} was changed while it was being read. Load it again when "
+                "no program is writing to it."
+            )
+        if dtype == "BF16":  # the upper half of a float32
+            stored = (stored.astype(np.uint32) << 16).view(np.float32)
+        return stored.astype(np.float32, copy=False).reshape(shape)
+
+    def _size_and_time(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def _damaged(self, problem: str) -> ValueError:
+        return ValueError(
+            f"{os.fspath(self.path)!r} is not a complete safetensors file: {problem}. The file is "
             "damaged: copy it again, or save the model again."
-        ) from error
-    with open(file, "rb") as opened:
-        length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
-        header = json.loads(opened.read(length))
-    header.pop("__metadata__", None)
-    start = _LENGTH_BYTES + length
-    return {
-        name: _Entry(file, start + entry["data_offsets"][0], entry["dtype"], tuple(entry["shape"]))
-        for name, entry in header.items()
-    }
-
-
-def _read(name: str, entry: _Entry) -> np.ndarray:
-    if entry.dtype not in _STORED_AS:
-        raise ValueError(
-            f"{os.fspath(entry.file)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
-            f"in {entry.dtype}. Convert the file with the program that wrote it."
         )
-    count = int(np.prod(entry.shape))
-    stored = np.fromfile(entry.file, _STORED_AS[entry.dtype], count, offset=entry.offset)
-    if stored.size != count:
-        raise ValueError(
-            f"{os.fspath(entry.file)!r} was truncated while it was being read: {name!r} has "
-            f"{stored.size} of {count} values. Load it again when no program is writing to it."
-        )
-    if entry.dtype == "BF16":  # the upper half of a float32
-        stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float32, copy=False).reshape(entry.shape)

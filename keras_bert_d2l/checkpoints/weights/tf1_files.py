@@ -1,5 +1,10 @@
-"""Read TF1 checkpoints one variable at a time, and write them."""
+"""Read TF1 checkpoints one variable at a time, and write them.
 
+TensorFlow verifies the CRC-32C of the index and of each variable.
+"""
+
+import errno
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -23,12 +28,14 @@ def open_tf1(prefix: pathlib.Path) -> NamedArrays:
     source = os.fspath(prefix)
     try:
         reader = tf.train.load_checkpoint(source)
+        shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+        if shapes:  # TensorFlow opens the data file when it reads the first variable: do it now
+            reader.get_tensor(min(shapes, key=lambda name: math.prod(shapes[name])))
     except _UNREADABLE as error:
         raise ValueError(
             f"{source + '.index'!r} is not a readable checkpoint index, or one of its data files "
             f"is missing: {error}. {_DAMAGED}"
         ) from error
-    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     if _OBJECT_GRAPH in shapes:
         raise ValueError(
             f"{source!r} is an object-based checkpoint of TensorFlow 2, whose names depend on the "
@@ -51,10 +58,14 @@ def open_tf1(prefix: pathlib.Path) -> NamedArrays:
 def write_tf1(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write a TF1 checkpoint. The same arrays always produce the same bytes."""
     names = sorted(arrays)
-    with tf.device("CPU"):
-        tf.raw_ops.SaveV2(
-            prefix=os.fspath(prefix),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),  # complete arrays, not slices
-            tensors=[arrays[name] for name in names],
-        )
+    try:
+        with tf.device("CPU"):
+            tf.raw_ops.SaveV2(
+                prefix=os.fspath(prefix),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),  # complete arrays, not slices
+                tensors=[arrays[name] for name in names],
+            )
+    except tf.errors.OpError as error:  # "... FILE; No space left on device [Op:SaveV2]"
+        reason = error.message.rpartition("; ")[2].partition(" [Op:")[0]
+        raise OSError(errno.EIO, reason) from error

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.contents import check_contents
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, PARTS, Row, first_few, part_of
 from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel
@@ -58,27 +59,21 @@ def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: Nam
         ValueError: Weights are missing or unused, a shape differs, or a value is not finite.
     """
     weights = named_weights(model)
-    rows = {row.ours: row for row in table}
-    _check_names(weights, rows)
-    missing = _missing_parts(model, rows, arrays)
-    present = {ours: row for ours, row in rows.items() if part_of(ours) not in missing}
-    left_over = arrays.shapes.keys() - {row.theirs for row in rows.values()}
-    if left_over:
-        raise ValueError(
-            f"{arrays.source!r} contains weights that the configured model does not have: "
-            f"{first_few(left_over)}. The file or the configuration belongs to a different model."
-        )
-    _check_shapes(weights, present, arrays)
+    _check_names(weights, table)
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    may_lack = HEAD_NAMES if isinstance(model, BERTModel) else ()
+    missing = check_contents(table, arrays, shapes, may_lack)
+    present = [row for row in table if part_of(row.ours) not in missing]
     # Load the largest weight first: it is in memory twice while it is converted, when the memory of
     # the other weights is not yet in use.
-    for ours, row in sorted(present.items(), key=lambda item: -math.prod(weights[item[0]].shape)):
+    for row in sorted(present, key=lambda row: -math.prod(shapes[row.ours])):
         value = arrays.read(row.theirs)
         if not np.isfinite(value).all():
             raise ValueError(
                 f"{arrays.source!r} contains values that are not finite in {row.theirs!r}: the "
                 "training run diverged, or the file is damaged. Use an earlier checkpoint."
             )
-        weights[ours].assign(row.layout.to_ours(value))
+        weights[row.ours].assign(row.layout.to_ours(value))
     for layer in _lora_layers(model).values():  # stored kernels include the LoRA update
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
@@ -96,7 +91,7 @@ def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[s
         ValueError: The table lacks a row for a weight, so the format cannot express the model.
     """
     weights = named_weights(model)
-    _check_names(weights, {row.ours: row for row in table})
+    _check_names(weights, table)
     lora_layers, stored = _lora_layers(model), {}
     for row in table:
         if HEAD_NAMES.get(part_of(row.ours)) in model.missing_heads:
@@ -121,41 +116,11 @@ def _lora_addition(layer: keras.layers.Dense) -> np.ndarray:
     return (layer.lora_alpha / layer.lora_rank) * (a @ b)
 
 
-def _check_names(weights: Mapping[str, keras.Variable], rows: Mapping[str, Row]) -> None:
+def _check_names(weights: Mapping[str, keras.Variable], table: Sequence[Row]) -> None:
     """Raise `ValueError` unless the table has exactly one row for each weight of the model."""
-    if weights.keys() != rows.keys():
+    names = {row.ours for row in table}
+    if weights.keys() != names:
         raise ValueError(
             "The format cannot express this model. Weights without a counterpart: "
-            f"{first_few(weights.keys() ^ rows.keys())}."
+            f"{first_few(weights.keys() ^ names)}."
         )
-
-
-def _missing_parts(
-    model: BERTModel | TaskModel, rows: Mapping[str, Row], arrays: NamedArrays
-) -> list[str]:
-    may_lack, missing = (HEAD_NAMES if isinstance(model, BERTModel) else ()), []
-    for part in PARTS:
-        names = [row.theirs for ours, row in rows.items() if part_of(ours) == part]
-        absent = [name for name in names if name not in arrays.shapes]
-        if absent and len(absent) == len(names) and part in may_lack:
-            missing.append(part)
-        elif absent:
-            raise ValueError(
-                f"{arrays.source!r} lacks weights of the model: {first_few(absent)}. The file "
-                "belongs to a different model or is incomplete. Copy it again."
-            )
-    return missing
-
-
-def _check_shapes(
-    weights: Mapping[str, keras.Variable], rows: Mapping[str, Row], arrays: NamedArrays
-) -> None:
-    wrong = []
-    for ours, row in rows.items():
-        # A broadcast scalar has the weight's shape but takes no memory.
-        like = np.broadcast_to(np.float32(0), tuple(weights[ours].shape))
-        expected, found = row.layout.to_theirs(like).shape, arrays.shapes[row.theirs]
-        if found != expected:
-            wrong.append(f"{row.theirs} is {found} instead of {expected}")
-    if wrong:
-        raise ValueError(f"{arrays.source!r} does not match its configuration: {first_few(wrong)}.")

@@ -120,8 +120,25 @@ def test_an_inconsistent_header_is_rejected(header, num_bytes, file):
         open_safetensors([file])
 
 
-def test_a_file_truncated_while_it_is_being_read_is_rejected(file):
+def test_a_file_that_changes_while_it_is_being_read_is_rejected(file):
     tensors = open_safetensors([file])
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(ValueError, match="was truncated while it was being read"):
+    with pytest.raises(ValueError, match="was changed while it was being read"):
         [tensors.read(name) for name in tensors.shapes]
+
+
+def test_arrays_come_from_the_file_that_was_opened_even_if_it_is_replaced(file):
+    tensors = open_safetensors([file])
+    expected = {name: tensors.read(name) for name in tensors.shapes}
+    other = file.with_name("other")
+    write_safetensors(other, {name: array + 1 for name, array in expected.items()}, {"a": "b"})
+    other.replace(file)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(tensors.read(name), array)
+
+
+def test_a_header_that_is_far_too_long_is_rejected_before_it_is_parsed(file):
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    write_raw(file, {"x" * 10_000_000: entry}, b"")
+    with pytest.raises(ValueError, match="its header has 10,000,.* bytes"):
+        open_safetensors([file])

@@ -28,6 +28,7 @@ from keras_bert_d2l.checkpoints.formats.google.config import (
     config_to_json,
 )
 from keras_bert_d2l.checkpoints.formats.google.weights import SLOTS, STEP, table
+from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.tf1_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
@@ -75,6 +76,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     vocab_file = config_file.with_name(VOCAB_FILE)
     vocab = Vocab.from_file(vocab_file) if vocab_file.is_file() else None
     arrays = open_tf1(prefix)
+    check_extent(config, arrays)
     slots = [name for name in arrays.shapes if name.rpartition("/")[2] in SLOTS.values()]
     weights = arrays.shapes.keys() - {STEP, *slots}
     state = ", with the state of its optimizer" if slots else ""

@@ -5,7 +5,7 @@ Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `m
 """
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
@@ -144,22 +144,28 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     return BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
 
 
-def task_of(fields: ConfigDict, names: Iterable[str], source: str) -> TaskFields | None:
+def task_of(
+    fields: ConfigDict, shapes: Mapping[str, tuple[int, ...]], source: str
+) -> TaskFields | None:
     """Return the task of a checkpoint, or `None` for a BERT without a task.
 
     Args:
         fields: The fields of `config.json`.
-        names: The names of the weights.
+        shapes: The shapes of the weights by name.
         source: The file of the weights, for messages.
 
     Raises:
         ValueError: The task of the head is not supported, or a field is damaged.
     """
-    heads = [name for name in names if name.partition(".")[0] in _HEADS.values()]
+    heads = [name for name in shapes if name.partition(".")[0] in _HEADS.values()]
     if not heads:
         return None
-    architecture = next(iter(fields.get("architectures") or []), "")
-    if {name.partition(".")[0] for name in heads} != {_HEADS.get(architecture)}:
+    match fields.get("architectures"):
+        case [str(architecture), *_]:
+            head = _HEADS.get(architecture)
+        case _:
+            architecture, head = "", None
+    if {name.partition(".")[0] for name in heads} != {head}:
         raise ValueError(
             f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
             f"architectures={fields.get('architectures')!r}. Supported: {tuple(_HEADS)}. "
@@ -171,7 +177,7 @@ def task_of(fields: ConfigDict, names: Iterable[str], source: str) -> TaskFields
     dropout = fields.get("classifier_dropout")
     if dropout is None:
         dropout = fields.get("hidden_dropout_prob", 0.1)
-    labels = _labels(fields)
+    labels = _labels(fields, shapes.get(f"{head}.bias", ()))
     if architecture == "BertForTokenClassification":
         return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
     problem = _problem_type(fields, len(labels))
@@ -227,11 +233,16 @@ def _problem_type(fields: ConfigDict, num_labels: int) -> str:
     return str(problem)
 
 
-def _labels(fields: ConfigDict) -> list[str]:
-    """Return the label names in the order of their ids."""
+def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
+    """Return the label names in the order of their ids. `shape` is that of the head's bias."""
     id2label = fields.get("id2label")
     if id2label is None:
         number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
+        if (number,) != shape:
+            raise ValueError(
+                f"`num_labels` must match the head, whose bias has the shape {shape}. Received: "
+                f"num_labels={number!r:.80}."
+            )
         return [f"LABEL_{index}" for index in range(number)]
     try:
         labels = [id2label[str(index)] for index in range(len(id2label))]

@@ -38,6 +38,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.weights import (
     table,
 )
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields, parts_of, task_fields
+from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import write_safetensors
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.config import BERTConfig
@@ -84,6 +85,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     weights = Weights(open_weights(path))
     file = path / CONFIG_FILE
     config = config_from_json(file)
+    check_extent(config, weights.arrays)
     task = _task(file, weights)
     has_mlm, has_nsp = weights.has("cls.predictions."), weights.has("cls.seq_relationship.")
     is_masked_lm = has_mlm and not has_nsp and not weights.has("bert.pooler.")
