@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_bool, check_choice
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.unicode_gaps import SIGMA, lookalikes, replacements
 
@@ -57,7 +58,7 @@ class Normalization:
         split_special_tokens: Whether to treat special tokens in a text as ordinary text.
 
     Raises:
-        ValueError: If `compat` has an invalid value.
+        ValueError: If an option has an invalid value.
     """
 
     special_tokens: Sequence[str]
@@ -66,11 +67,9 @@ class Normalization:
     split_special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        if self.compat not in COMPATIBLE:
-            raise ValueError(
-                "`compat` must name the tokenizer to match, 'google' or 'huggingface'. "
-                f"Received: compat={self.compat!r}."
-            )
+        check_choice("compat", self.compat, COMPATIBLE)
+        for name in ("lowercase", "split_special_tokens"):
+            check_bool(name, getattr(self, name))
 
     @property
     def markers(self) -> list[str]:

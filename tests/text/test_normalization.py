@@ -80,7 +80,7 @@ def test_special_tokens_can_be_treated_as_ordinary_text():
 
 
 def test_an_unknown_compat_is_rejected():
-    with pytest.raises(ValueError, match="'google' or 'huggingface'.*compat='bert'"):
+    with pytest.raises(ValueError, match="'google', 'huggingface'.*compat='bert'"):
         Normalization(GOOGLE_SPECIALS, compat="bert")
 
 

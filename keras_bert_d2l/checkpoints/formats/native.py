@@ -35,6 +35,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -95,10 +96,12 @@ def write(
 ) -> None:
     """Write the files of a checkpoint to an empty folder."""
     config, task = model.bert_config, task_fields(model)
+    options = dataclasses.asdict(Normalization((), **tokenizer_options))
+    del options["special_tokens"]
     fields = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        **({} if vocab is None else tokenizer_options),
+        **({} if vocab is None else options),
         **({} if task is None else {"task": task}),
         **config.to_dict(),
     }
@@ -127,12 +130,14 @@ def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, Task
         task = fields.pop("task", None)
         if task is not None:
             task = check_task_fields(task)
-        names = TokenizerOptions.__annotations__.keys()
-        options: Any = {name: fields.pop(name) for name in names & fields.keys()}
+        names = TokenizerOptions.__annotations__
+        options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {field.name for field in dataclasses.fields(BERTConfig)} - fields.keys()
-        missing |= names - options.keys() if options else set()
+        if options:
+            missing |= names.keys() - options.keys()
         if missing:
             raise ValueError(f"the field {min(missing)!r} is missing.")
+        Normalization((), **options)  # checks the options
         return BERTConfig.from_dict(fields), options, task
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)!r} is not a valid configuration: {error}") from error

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import pathlib
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 
+_DAMAGE = (
+    *(ValueError, EOFError, RuntimeError, OSError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
 _MAX_ARRAYS = 100_000  # BERT large has 400
 _LARGEST_RATIO = 1032  # of the size of data to its size after DEFLATE (zlib.net/zlib_tech.html)
 
@@ -30,6 +35,8 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
         entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
         if len(entries) > _MAX_ARRAYS:
             raise ValueError(f"it has {len(entries):,} arrays")
+        if sum(entry.compress_size for entry in entries.values()) > file.stat().st_size:
+            raise ValueError("its arrays are larger than the file")
         headers = {name: _header(archive, entry) for name, entry in entries.items()}
 
     def read_stored(name: str) -> np.ndarray:
@@ -61,7 +68,7 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
 def _refusing_damage(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise ValueError(
             f"{os.fspath(file)!r} is not a complete npz file of numeric arrays: {error}. Copy it "
             "again, or write it again with `numpy.savez(file, **arrays)`."

@@ -108,13 +108,13 @@ def test_the_configuration_file_contains_the_fields_of_model_and_tokenizer(check
     assert fields == extra | options | BOOK.to_dict()
 
 
-def test_an_older_file_without_newer_tokenizer_options_can_be_loaded(editable):
+def test_a_missing_field_of_the_configuration_is_named(editable):
     fields = json.loads((editable / CONFIG_FILE).read_text())
-    for name in TokenizerOptions.__annotations__:
-        if name != "lowercase":
-            del fields[name]
-    (editable / CONFIG_FILE).write_text(json.dumps(fields))
-    assert load_pretrained(editable).tokenizer.vocab == VOCAB
+    for name in fields.keys() - {"format", "format_version"}:
+        others = {key: value for key, value in fields.items() if key != name}
+        (editable / CONFIG_FILE).write_text(json.dumps(others))
+        with pytest.raises(ValueError, match=f"config.json' .*the field '{name}' is missing"):
+            load_pretrained(editable)
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):
@@ -144,15 +144,18 @@ def test_weights_in_half_precision_are_read(editable):
         np.testing.assert_array_equal(weight, expected[name].astype("float16"))
 
 
-def test_a_vocabulary_without_lowercase_in_the_config_is_rejected(editable):
-    rewrite_config(editable, lowercase=None)
-    with pytest.raises(ValueError, match="`lowercase` is null or missing.*set it to true"):
+def test_a_vocabulary_without_tokenizer_options_in_the_config_is_rejected(editable):
+    fields = json.loads((editable / CONFIG_FILE).read_text())
+    for name in TokenizerOptions.__annotations__:
+        del fields[name]
+    (editable / CONFIG_FILE).write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="config.json' lacks the options of the tokenizer"):
         load_pretrained(editable)
 
 
 def test_an_invalid_tokenizer_option_is_reported_with_its_folder(editable):
     rewrite_config(editable, compat="martian")
-    with pytest.raises(ValueError, match="checkpoint': `compat` must .*martian"):
+    with pytest.raises(ValueError, match="checkpoint.*: `compat` must .*martian"):
         load_pretrained(editable)
 
 
@@ -164,9 +167,11 @@ def test_a_missing_weights_file_is_named(editable):
         load_pretrained(editable)
 
 
-def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(editable):
+def test_a_missing_vocabulary_is_an_error_unless_verification_is_skipped(editable):
     (editable / VOCAB_FILE).unlink()
-    assert load_pretrained(editable).tokenizer is None
+    with pytest.raises(FileNotFoundError, match=r"lacks its vocabulary 'vocab.txt'.*verify=False"):
+        load_pretrained(editable)
+    assert load_pretrained(editable, verify=False).tokenizer is None
 
 
 @pytest.mark.parametrize(
@@ -176,12 +181,15 @@ def test_a_checkpoint_without_its_vocabulary_file_has_no_tokenizer(editable):
         ({"colour": "red"}, "Unknown field 'colour'"),
         ({"num_heads": 3}, "`num_hiddens` must be a multiple"),
         ({"num_blks": None}, "`num_blks` must be an integer of at least 1"),
-        ({"lowercase": "yes"}, "`lowercase` must be true, false or null"),
+        ({"num_blks": 10**6}, "too few for the configuration: num_blks=1000000"),
+        ({"max_len": 10**18}, r"encoder/pos_embedding is \(1, 16, 4\) instead of \(1, 10000"),
+        ({"lowercase": "yes"}, "`lowercase` must be True or False"),
+        ({"lowercase": None}, "`lowercase` must be True or False"),
     ],
 )
 def test_a_wrong_field_of_the_configuration_is_named(changes, message, editable):
     rewrite_config(editable, **changes)
-    with pytest.raises(ValueError, match=f"config.json' is not a valid configuration.*{message}"):
+    with pytest.raises(ValueError, match=f"(config.json|model.safetensors)' .*{message}"):
         load_pretrained(editable)
 
 
