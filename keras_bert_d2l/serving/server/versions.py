@@ -6,6 +6,7 @@ when its files have changed.
 """
 
 import contextlib
+import gc
 import os
 import pathlib
 import sys
@@ -138,6 +139,8 @@ class ServedVersions:
         # Requests in progress keep using the version they started with.
         before, self.newest = self.newest, version
         self._states |= {number: (_AVAILABLE, ""), before.number: (_END, "")}
+        del before
+        gc.collect()  # TensorFlow's objects form cycles, which would keep the weights in memory
         print(f"Loaded version {number}.", flush=True)
         return True
 
