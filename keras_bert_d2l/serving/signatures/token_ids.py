@@ -76,26 +76,54 @@ class ServedModel:
             np.zeros((1, 1), np.int32),
         )
 
-        def run(tokens: tf.Tensor, *others: tf.Tensor) -> Answer:
-            with tf.control_dependencies(self._checks(tokens, *others[2:])):
-                return self(tf.identity(tokens), *others)
+        def run(*features: tf.Tensor) -> Answer:
+            # Without the checks, a GPU returns zeros for invalid ids.
+            with tf.control_dependencies(self._checks(*features)):
+                return self(*map(tf.identity, features))
 
         return {"tokens": Signature(run, specs, example[: len(specs)])}
 
-    def _checks(self, tokens: tf.Tensor, *positions: tf.Tensor) -> list[tf.Operation]:
-        """Return assertions. Without them, a GPU returns zeros for invalid ids."""
-        config, length = self.model.bert_config, tf.shape(tokens)[1]
-        are_tokens = (0 <= tokens) & (tokens < config.vocab_size)
+    def _checks(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor,
+        valid_lens: tf.Tensor,
+        pred_positions: tf.Tensor | None = None,
+    ) -> list[tf.Operation]:
+        """Return assertions that the features have the right shapes and values."""
+        config, (num_rows, length) = self.model.bert_config, tf.unstack(tf.shape(tokens))
+        num_segments = config.num_segments - config.first_segment_id
         checks = [
-            *require(
-                length <= config.max_len, f"`tokens` must have at most {config.max_len} columns."
+            (length <= config.max_len, f"`tokens` must have at most {config.max_len} columns."),
+            (tf.shape(segments) == tf.shape(tokens), "`segments` must have the shape of `tokens`."),
+            (tf.size(valid_lens) == num_rows, "`valid_lens` must have one number per row."),
+            (_are_below(tokens, config.vocab_size), _from_0_to("tokens", config.vocab_size)),
+            (_are_below(segments, num_segments), _from_0_to("segments", num_segments)),
+            (
+                _are_below(valid_lens - 1, length),
+                "`valid_lens` must be from 1 to the number of columns of `tokens`.",
             ),
-            *require(are_tokens, f"`tokens` must be from 0 to {config.vocab_size - 1}."),
         ]
-        for places in positions:
-            are_positions = (0 <= places) & (places < length)
-            checks += require(are_positions, "`pred_positions` must be positions in `tokens`.")
-        return checks
+        if pred_positions is not None:
+            checks += [
+                (
+                    tf.shape(pred_positions)[0] == num_rows,
+                    "`pred_positions` must have as many rows as `tokens`.",
+                ),
+                (
+                    _are_below(pred_positions, length),
+                    "`pred_positions` must be positions in `tokens`, from 0.",
+                ),
+            ]
+        return [assertion for check in checks for assertion in require(*check)]
+
+
+def _are_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
+    return (values >= 0) & (values < limit)
+
+
+def _from_0_to(name: str, limit: int) -> str:
+    return f"`{name}` must be from 0 to {limit - 1}."
 
 
 def _pretraining_outputs(

@@ -164,10 +164,19 @@ def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer, tmp_path):
         ({"tokens": [[2] * 25], "segments": [[0] * 25]}, "must have at most 24 columns"),
         ({"tokens": [[2, 9]]}, "`tokens` must be from 0 to 8"),
         ({"tokens": [[2, -1]]}, "`tokens` must be from 0 to 8"),
+        ({"segments": [[0, 2]]}, "`segments` must be from 0 to 1"),
+        ({"segments": [[0, -1]]}, "`segments` must be from 0 to 1"),
+        ({"segments": [[0]]}, "`segments` must have the shape of `tokens`"),
+        ({"valid_lens": [0]}, "`valid_lens` must be from 1 to the number of columns"),
+        ({"valid_lens": [3]}, "`valid_lens` must be from 1 to the number of columns"),
+        ({"valid_lens": [-(2**31)]}, "`valid_lens` must be from 1 to the number of columns"),
+        ({"valid_lens": [2, 2]}, "`valid_lens` must have one number per row"),
         ({"pred_positions": [[2]]}, "`pred_positions` must be positions"),
+        ({"pred_positions": [[-1]]}, "`pred_positions` must be positions"),
+        ({"pred_positions": [[1], [1]]}, "`pred_positions` must have as many rows"),
     ],
 )
-def test_ids_and_positions_out_of_range_are_rejected(changes, message, served):
+def test_shapes_and_values_out_of_range_are_rejected(changes, message, served):
     request = {"tokens": [[2, 3]], "segments": [[0, 0]], "valid_lens": [2], "pred_positions": [[1]]}
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         served("tokens", **request | changes)

@@ -278,5 +278,5 @@ def test_fewer_than_one_answer_is_rejected(task_models, tmp_path):
 
 
 def test_an_object_that_is_not_a_model_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match="must be a BERTModel or a task model. Received: 3"):
+    with pytest.raises(ValueError, match="must be a BERTModel or a TaskModel. Received: 3"):
         export_saved_model(3, tmp_path)
