@@ -1,8 +1,9 @@
 """Export of a model and its tokenizer as a numbered SavedModel."""
 
+import contextlib
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import keras
 import tensorflow as tf
@@ -126,7 +127,7 @@ def export_saved_model(
     signatures = model_signatures(model, tokenizer, options)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
-    with replacing_folder(folder) as temporary:
+    with _os_errors(folder), replacing_folder(folder) as temporary:
         _save(signatures, tokenizer, temporary)
         _set_methods(temporary, signatures)
         check_saved_model(temporary)
@@ -144,6 +145,15 @@ def export_saved_model(
         )
         _refuse_existing(folder)  # another process may have written this version in the meantime
     return folder
+
+
+@contextlib.contextmanager
+def _os_errors(folder: pathlib.Path) -> Iterator[None]:
+    """Convert TensorFlow's errors about files, such as a full disk, to `OSError`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(f"{os.fspath(folder)!r} cannot be written: {error.message}") from error
 
 
 def _check_model(model: object) -> None:

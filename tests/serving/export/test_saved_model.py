@@ -323,3 +323,14 @@ def test_the_error_under_a_different_backend_explains_how_to_export(model, tmp_p
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="`save_pretrained`.*KERAS_BACKEND=tensorflow"):
         export_saved_model(model, tmp_path)
+
+
+def test_a_full_disk_is_an_os_error_and_leaves_nothing_behind(model, tmp_path, monkeypatch):
+    def write(module, folder, signatures):
+        (pathlib.Path(folder) / "saved_model.pb").touch()
+        raise tf.errors.ResourceExhaustedError(None, None, "x.pb; No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", write)
+    with pytest.raises(OSError, match="/1' cannot be written: x.pb; No space left on device"):
+        export_saved_model(model, tmp_path)
+    assert list(tmp_path.iterdir()) == []
