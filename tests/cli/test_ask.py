@@ -115,7 +115,11 @@ def test_perplexity_measures_each_text_and_all_texts_together(run, texts, traine
         assert float(value) == pytest.approx(one.perplexity, abs=0.006)
         assert int(count) == one.num_tokens
     rows = objects(run("perplexity", *LINES, "--json", "--model", trained).stdout)
-    assert [row["num_tokens"] for row in rows] == [one.num_tokens for one in expected]
+    joint = joint_perplexity(expected)
+    assert [row["num_tokens"] for row in rows] == [one.num_tokens for one in [*expected, joint]]
+    assert rows[-1].keys() == {"num_texts", "num_tokens", "perplexity"}
+    assert rows[-1]["num_texts"] == len(LINES)
+    assert rows[-1]["perplexity"] == pytest.approx(joint.perplexity, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -182,7 +186,8 @@ def test_answer_returns_a_span_of_the_text(run, tasks, folder):
 def test_a_dash_means_standard_input(run, trained, monkeypatch):
     command = ["perplexity", "-", "--json", "--model", str(trained)]
     result = run(*command, input="\ufeffthe dog\nthe caf\u00e9\n")
-    assert [row["text"] for row in objects(result.stdout)] == ["the dog", "the caf\u00e9"]
+    first, second, _ = objects(result.stdout)  # the last is for both texts together
+    assert (first["text"], second["text"]) == ("the dog", "the caf\u00e9")
 
 
 def test_fill_mask_reads_files_and_writes_json(run, trained, folder):

@@ -91,7 +91,7 @@ def test_finetune_reports_its_data_and_writes_model_metrics_and_curves(reviews):
     assert f"Best epoch: {metrics['best_epoch']}, accuracy 1.0000" in out
 
 
-def test_evaluate_prints_metrics_and_writes_them(run, reviews, files):
+def test_evaluate_prints_metrics_and_writes_them(run, error, reviews, files):
     out = run(
         "evaluate", "--model", "runs/reviews", "--data", "reviews.tsv", "--out", "e.json"
     ).stdout
@@ -102,6 +102,10 @@ def test_evaluate_prints_metrics_and_writes_them(run, reviews, files):
     assert written["metrics"]["accuracy"] == 1.0
     assert written["dropped"] == {"empty text": 1}
     assert sum(map(sum, written["confusion"]["counts"])) == 48
+    (files / "words.tsv").write_text("only one column\n")
+    message = error("evaluate", "--model", "runs/reviews", "--data", "words.tsv")
+    assert "'words.tsv'" in message
+    assert "'runs/reviews' is a SequenceClassifier, so the data must have labels" in message
 
 
 @pytest.mark.slow
@@ -135,7 +139,7 @@ def test_predict_reads_lines_with_the_same_number_of_columns_as_a_table(run, err
     table = 'x,body\n1,"a ""bad"" dog"\n'
     read = run("predict", "-", "--text", "body", *model, input=table)
     assert json.loads(read.stdout)["text"] == 'a "bad" dog'
-    assert "No file" in error("predict", "nowhere.txt", *model)
+    assert "no file" in error("predict", "nowhere.txt", *model)
 
 
 @pytest.mark.parametrize(

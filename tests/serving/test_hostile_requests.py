@@ -48,7 +48,8 @@ def ask_hostile(versions, http, number, huge):
         assert before[0] == 200
         bodies = [*BODIES, *(body.encode() for body in huge)]
         answers = [http(f"{ask}:predict", body) for body in bodies]
-        for _ in range(number - len(bodies)):
+        answers += [http(f"{ask}:classify", body) for body in BODIES]
+        for _ in range(number - len(answers)):
             method = draw.choice(["predict"] * 8 + ["classify", "regress"])
             kind = hostile if method == "predict" else hostile_examples
             answers.append(http(f"{ask}:{method}", json.dumps(kind(draw, versions)).encode()))
@@ -98,6 +99,9 @@ BODIES = [
     b'{"\\ud800": 1, "inputs": {"\\ud800": ["red"]}}',
     b'{"signature_name": "tokens", "inputs": ' + b"[" * 900 + b"]" * 900 + b"}",
     b'{"inputs": ' + b"[" * 100_000,
+    b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    b'{"signature_name": ' + b'{"a": ' * 50_000 + b"1" + b"}" * 50_000 + b', "inputs": []}',
+    b'{"signature_name": "tf_example", "examples": [{"text": ' + b"[" * 900 + b"]" * 900 + b"}]}",
     b'{"signature_name": "tokens", "inputs": {"tokens": [[' + b"9" * 5000 + b"]]}}",
 ]
 MEGABYTES = ["a" * 2**20, "\0" * 2**20, " " * 2**20, "[MASK]" * 170_000]

@@ -1,8 +1,10 @@
 """`keras-bert-d2l perplexity`."""
 
+import dataclasses
+
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts
-from keras_bert_d2l.cli.input_output import print_answers, read_texts
+from keras_bert_d2l.cli.input_output import as_json_line, print_answers, read_texts
 from keras_bert_d2l.cli.loading import load_with_tokenizer
 
 
@@ -15,7 +17,8 @@ def perplexity(
 ) -> None:
     """Measure how well a model predicts each token of a text from the other tokens.
 
-    Prints the pseudo-perplexity, the number of tokens and the text. A pseudo-perplexity of 10
+    Prints the pseudo-perplexity, the number of tokens and the text; for several texts, also those
+    of all texts together. A pseudo-perplexity of 10
     means that the model is as uncertain as if it chose among 10 equally likely tokens. Each token
     is masked once, so a text of n tokens costs as much as n texts.
 
@@ -31,10 +34,14 @@ def perplexity(
         return answers
 
     print_answers({"text": found}, ask, _line, json=json)
-    if not json and len(measured) > 1:
+    if len(measured) > 1:
         from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity
 
-        print(_line(f"(all {len(measured):,} texts)", joint_perplexity(measured)))
+        joint = joint_perplexity(measured)
+        if json:
+            print(as_json_line({"num_texts": len(measured), **dataclasses.asdict(joint)}))
+        else:
+            print(_line(f"(all {len(measured):,} texts)", joint))
 
 
 def _line(text: str, one: "kb.Perplexity") -> str:

@@ -40,9 +40,14 @@ def evaluate(
         out: Also write metrics and errors to this JSON file.
     """
     trained, task = load_task(model)
-    examples = kb.read_examples(
-        task, data, multi_label=getattr(trained, "multi_label", False), labeled=True, **columns
-    )
+    several = getattr(trained, "multi_label", False)
+    try:
+        examples = kb.read_examples(task, data, multi_label=several, labeled=True, **columns)
+    except ValueError as error:
+        kind = type(trained).__name__
+        raise ValueError(
+            f"{error} {str(model)!r} is a {kind}, so the data must have labels for {task!r}."
+        ) from error
     for line in examples.dropped_in_words():
         print(line, file=sys.stderr)
     with stage(f"Evaluating on {len(examples):,} examples"):

@@ -1,6 +1,6 @@
 """Check that a model and the examples of a task are compatible."""
 
-from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
@@ -42,12 +42,9 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
             "`examples` must be TextExamples, WordExamples or QuestionExamples, for example from "
             f"`read_examples`. Received: {type(examples).__name__}."
         )
-    kind, where = TASK_MODELS[examples.task], examples.source or "The examples"
-    if not isinstance(model, kind):
-        raise ValueError(
-            f"{where}: the task {examples.task!r} needs a {kind.__name__}. Received: a "
-            f"{type(model).__name__}."
-        )
+    where = examples.source or "The examples"
+    remedy = f"use a model for the task of the examples, {examples.task!r}"
+    check_kind(model, TASK_MODELS[examples.task], remedy=remedy)
     if not len(examples):
         dropped = "; ".join(examples.dropped_in_words()) or "It is empty."
         raise ValueError(f"{where}: there are no examples. {dropped}")

@@ -88,7 +88,7 @@ class Rest:
         reply = self._send(method, self._url + ending, body)
         try:
             document = json.loads(reply.data)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if reply.status == 200 and isinstance(document, dict):
             return document

@@ -44,7 +44,7 @@ def draw_curves(
         losses.plot(*zip(*points, strict=True), color=_TRAIN, linewidth=1.3, label="training")
     _plot(losses, history, "val_loss", "development")
     losses.set(title="Loss", ylim=(0, None) if min(losses.get_ylim()) > -1 else None)
-    name = monitor.removeprefix("val_").replace("_", " ")
+    name = monitor.removeprefix("val_")
     for scores in others:
         _plot(scores, history, monitor, "development")
         scores.set(title=f"Development data: {name}")

@@ -304,7 +304,7 @@ def _describe_model(model: TaskModel) -> str:
 def _describe_epoch(progress: FinetuningProgress, is_best: bool, scores: Iterable[str]) -> str:
     metrics = progress.history[-1]
     listed = ", ".join(
-        f"{name.removeprefix('val_').replace('_', ' ')} "
+        f"{name.removeprefix('val_')} "
         + ("not finite" if (value := metrics[name]) is None else f"{value:.4f}")
         for name in dict.fromkeys((progress.monitor, *scores, "val_loss"))
     )

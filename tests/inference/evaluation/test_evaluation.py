@@ -198,8 +198,14 @@ def test_questions_that_are_too_long_count_as_unanswered(reader):
             TextExamples(texts=("a",), labels=(("good",),)),
             "predicts one label .*any number",
         ),
-        (TextExamples(task="regress", texts=("a",), labels=(1.0,)), "needs a SequenceRegressor"),
-        (WordExamples(words=(("a",),), labels=(("O",),)), "'tag' needs a TokenClassifier"),
+        (
+            TextExamples(task="regress", texts=("a",), labels=(1.0,)),
+            "`model` must be a SequenceRegressor",
+        ),
+        (
+            WordExamples(words=(("a",),), labels=(("O",),), source="x.conll"),
+            "^`model` must be a TokenClassifier. Received: a SequenceClassifier; .*'tag'",
+        ),
         ({"texts": ["cat"]}, "from `read_examples`. Received: dict"),
     ],
 )

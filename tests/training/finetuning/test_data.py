@@ -32,7 +32,7 @@ def make_model(kind=SequenceClassifier, tokenizer=None, **options):
 @pytest.mark.parametrize(
     ("kind", "options", "examples", "message"),
     [
-        (SequenceRegressor, {}, TEXTS, "needs a SequenceClassifier. Received: a SequenceRegr"),
+        (SequenceRegressor, {}, TEXTS, "must be a SequenceClassifier. Received: a SequenceRegr"),
         (SequenceClassifier, {"labels": ["x", "z"]}, TEXTS, r"labels x, z. Received: 'y' \(1 t"),
         (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case, so use the same"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "have no labels"),
