@@ -18,7 +18,7 @@ from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective
 from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -145,7 +145,7 @@ def pretraining_dataset(
         store = corpus_or_store
         store.check_tokenizer(tokenizer)
     else:
-        store = cached_store(corpus_or_store, tokenizer, cache_dir)
+        store = cached_store(as_corpus(corpus_or_store, "corpus_or_store"), tokenizer, cache_dir)
     documents = split_documents(store.document_hashes, split, held_out)
     reader = Reader(
         store=store,

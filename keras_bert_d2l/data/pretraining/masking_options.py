@@ -2,9 +2,8 @@
 
 import dataclasses
 import math
+import numbers
 from typing import Literal, TypeAlias, get_args
-
-import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_share, check_type
 
@@ -66,8 +65,9 @@ class Masking:
         check_choice("strategy", self.strategy, STRATEGIES)
         check_choice("count", self.count, COUNTS)
         check_share("rate", self.rate)
-        shares = np.asarray(self.replace, float)
-        if shares.shape != (3,) or shares.min() < 0 or not math.isclose(shares.sum(), 1):
+        shares = self.replace if isinstance(self.replace, tuple | list) else ()
+        are_numbers = len(shares) == 3 and all(isinstance(x, numbers.Real) for x in shares)
+        if not are_numbers or min(shares) < 0 or not math.isclose(sum(shares), 1):
             raise ValueError(
                 "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
                 f"kept tokens. Received: replace={self.replace!r}."

@@ -11,13 +11,13 @@ import contextlib
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.checks import check_integer, check_path, check_type
 from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import Rows
@@ -102,6 +102,9 @@ def read_tfrecords(
         TensorShape([2, 16])
     """
     check_integer("batch_size", batch_size, 1)
+    check_integer("vocab_size", vocab_size, 1)
+    check_integer("epochs", 1 if epochs is None else epochs, 1)
+    check_integer("seed", 0 if seed is None else seed, 0)
     paths = _paths(source)
     features = _features(paths[0])
     examples = tf.data.TFRecordDataset(paths)
@@ -161,7 +164,9 @@ def write_tfrecords(
         2
     """
     check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
+    check_path("path", path)
     check_integer("dupe_factor", dupe_factor, 1)
+    check_integer("seed", seed, 0)
     num_examples = 0
     with (
         _write_errors(path),
@@ -176,9 +181,10 @@ def write_tfrecords(
 
 
 def _paths(source: PathLike | Sequence[PathLike]) -> list[str]:
-    names = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths: list[str] = []
-    for name in [os.fspath(name) for name in names]:
+    for item in source if isinstance(source, list | tuple) else [source]:
+        check_path("source", item)
+        name = os.fspath(cast(PathLike, item))
         found = [name] if os.path.isfile(name) else sorted(glob.glob(name))
         if not found:
             raise FileNotFoundError(f"There is no file {name!r}.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
@@ -204,6 +204,7 @@ def data_report(
     """
     check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
     store.check_tokenizer(tokenizer)
+    check_integer("num_shown", num_shown, 0)
     masking = Masking.of(masking)
     every = -(-store.num_tokens // _SAMPLED_TOKENS)
     options = ExampleOptions(

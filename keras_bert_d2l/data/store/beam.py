@@ -10,6 +10,7 @@ import pathlib
 import types
 from collections.abc import Iterator, Sequence
 
+from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -73,6 +74,7 @@ def build_store_with_beam(
         >>> store.num_documents, store.num_sentences
         (2, 3)
     """
+    check_path("directory", directory)
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
     directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
     _apache_beam()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.checks import check_integer, check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
@@ -85,6 +85,7 @@ def build_store(
         >>> store.num_documents, store.num_sentences
         (2, 3)
     """
+    check_path("directory", directory)
     check_integer("workers", workers, 1)
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, deduplicate)
@@ -112,6 +113,7 @@ def cached_store(
     if cache_dir is None:
         user_cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         cache_dir = pathlib.Path(user_cache, "keras_bert_d2l")
+    check_path("cache_dir", cache_dir)
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer)
     directory = pathlib.Path(cache_dir, origin.name())

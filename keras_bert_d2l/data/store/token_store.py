@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums
@@ -97,6 +97,7 @@ class TokenStore:
             FileNotFoundError: There is no finished store in `directory`.
             ValueError: A file is missing or damaged, or the store has the wrong version.
         """
+        check_path("directory", directory)
         directory = pathlib.Path(directory)
         if not (directory / manifest.MANIFEST).exists():
             raise FileNotFoundError(

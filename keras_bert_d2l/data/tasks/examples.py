@@ -14,6 +14,8 @@ from keras_bert_d2l.checks import check_choice, shown
 
 TASKS = ("classify", "regress", "tag", "answer")
 
+_OPTIONAL = ("texts_b", "titles", "labels", "answers")
+
 Label: TypeAlias = str | float | tuple[str, ...]
 """The label of a text: a name, a score, or any number of names."""
 
@@ -49,14 +51,18 @@ class TaskExamples:
 
     def __post_init__(self) -> None:
         check_choice("task", self.task, self.tasks)
-        if not len(self.ids):
-            numbered = range(len(getattr(self, self.sequences[0])))
-            object.__setattr__(self, "ids", tuple(map(str, numbered)))
-        lengths = {}
-        for name in ("ids", *self.sequences):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, tuple(getattr(self, name)))  # lists are allowed
-                lengths[name] = len(getattr(self, name))
+        lengths: dict[str, int] = {}
+        for name in (*self.sequences, "ids"):
+            values = getattr(self, name)
+            if values is None and name in _OPTIONAL:
+                continue
+            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+                raise ValueError(f"`{name}` must be a list. Received: {shown(values)}.")
+            values = tuple(values)
+            if name == "ids" and not values:
+                values = tuple(map(str, range(lengths[self.sequences[0]])))
+            object.__setattr__(self, name, values)
+            lengths[name] = len(values)
         if len(set(lengths.values())) > 1:
             raise ValueError(
                 f"The sequences of {type(self).__name__} must have equal lengths. Received: "
@@ -151,12 +157,14 @@ class TextExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_each(self, "texts", _is_string, "a string")
+        _check_each(self, "texts_b", _is_string, "a string")
         if self.task == "regress":
-            _check_labels(self, _is_number, "a number")
+            _check_each(self, "labels", _is_number, "a number")
         elif self.multi_label:
-            _check_labels(self, _are_names, "a tuple of strings (the label names)")
+            _check_each(self, "labels", _are_strings, "a tuple of strings (the label names)")
         else:
-            _check_labels(self, lambda label: isinstance(label, str), "a string (the label name)")
+            _check_each(self, "labels", _is_string, "a string (the label name)")
 
     @property
     def multi_label(self) -> bool:
@@ -196,13 +204,14 @@ class WordExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_each(self, "words", _are_strings, "a tuple of strings, the words of a text")
+        _check_each(self, "labels", _are_strings, "a tuple of strings, one label name per word")
         for name, words, labels in zip(self.ids, self.words, self.labels or (), strict=False):
             if len(words) != len(labels):
                 raise ValueError(
                     f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
                     f"{how_many(len(labels), 'label')} in example {name!r}."
                 )
-        _check_labels(self, _are_names, "a tuple of strings, one label name per word")
 
     def label_counts(self) -> Counter[str]:
         return Counter(label for labels in self.labels or () for label in labels)
@@ -271,6 +280,9 @@ class QuestionExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("questions", "contexts"):
+            _check_each(self, name, _is_string, "a string")
+        _check_each(self, "answers", _are_answers, "a tuple of `Answer`, empty for no answer")
         for name, context, answers in zip(
             self.ids, self.contexts, self.answers or (), strict=False
         ):
@@ -290,22 +302,30 @@ def names_of(label: Label) -> tuple[str, ...]:
     return tuple(label) if isinstance(label, tuple | list) else ()
 
 
-def _are_names(labels: Any) -> bool:
-    return all(isinstance(label, str) for label in labels)
+def _is_string(item: object) -> bool:
+    return isinstance(item, str)
 
 
-def _is_number(label: object) -> bool:
-    return isinstance(label, numbers.Real) and not isinstance(label, bool)
+def _are_strings(items: object) -> bool:
+    return isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
 
 
-def _check_labels(
-    examples: TextExamples | WordExamples, is_right: Callable[[Any], bool], kind: str
+def _are_answers(items: object) -> bool:
+    return isinstance(items, list | tuple) and all(isinstance(item, Answer) for item in items)
+
+
+def _is_number(item: object) -> bool:
+    return isinstance(item, numbers.Real) and not isinstance(item, bool)
+
+
+def _check_each(
+    examples: TaskExamples, sequence: str, is_right: Callable[[object], bool], kind: str
 ) -> None:
-    for name, label in zip(examples.ids, examples.labels or (), strict=False):
-        if not is_right(label):
+    for name, item in zip(examples.ids, getattr(examples, sequence) or (), strict=False):
+        if not is_right(item):
             raise ValueError(
-                f"Every label for the task {examples.task!r} must be {kind}. Received: "
-                f"{shown(label)} in example {name!r}."
+                f"Every item of `{sequence}` for the task {examples.task!r} must be {kind}. "
+                f"Received: {shown(item)} in example {name!r}."
             )
 
 

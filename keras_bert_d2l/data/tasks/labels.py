@@ -27,6 +27,8 @@ def check_label_names(
         ValueError: There are too few names, a name is repeated, or an example has an unknown
             label.
     """
+    if labels is not None and not isinstance(labels, list | tuple):
+        raise ValueError(f"`labels` must be a list of label names. Received: {shown(labels)}.")
     names = examples.label_names if labels is None else tuple(labels)
     source = f"{examples.source!r} has" if examples.source else "the examples have"
     if len(set(names)) < len(names):

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
@@ -70,6 +71,8 @@ def peek(
     print(kb.peek(examples, kb.Tokenizer(vocab), max_len=8))
     ```
     """
+    check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
+    check_integer("batch_size", batch_size, 1)
     is_long = isinstance(examples, QuestionExamples)
     step = -(-len(examples) // (_MEASURED_QUESTIONS if is_long else _MEASURED))
     measured = examples.subset(range(0, len(examples), step)) if step > 1 else examples

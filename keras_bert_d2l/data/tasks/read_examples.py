@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.checks import check_choice, check_path, shown
 from keras_bert_d2l.data.tasks.examples import TASKS, TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.questions import question_examples
@@ -79,6 +79,7 @@ def read_examples(
         >>> examples.dropped_in_words()
         ['1 dropped: empty text (first: line 4)']
     """
+    check_path("path", path)
     path = pathlib.Path(path)
     name = os.fspath(path)
     check_choice("task", task, TASKS)
@@ -87,6 +88,9 @@ def read_examples(
             "`multi_label` needs the task 'classify' and a `separator`. Received: "
             f"task={task!r}, separator={separator!r}."
         )
+    for role, column in {"text": text, "text_b": text_b, "label": label, "id": id}.items():
+        if not isinstance(column, str | int | None):
+            raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
     options = ReadingOptions(task, text, text_b, label, id, multi_label, separator, header, labeled)
     examples = _read(path, options)
     if not len(examples):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, check_type, shown
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.encoding import encoded_questions, encoded_texts, encoded_words
 from keras_bert_d2l.data.tasks.examples import (
@@ -107,7 +107,8 @@ class TaskRows:
             ValueError: There are no examples, a label is not among `labels`, there are fewer than
                 two labels, or `max_len` is too small.
         """
-        if not len(examples):
+        check_type("tokenizer", tokenizer, Tokenizer)
+        if isinstance(examples, TaskExamples) and not len(examples):
             raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
         if isinstance(examples, WordExamples):
             fields = encoded_words(examples, tokenizer, labels, max_len)
@@ -117,8 +118,7 @@ class TaskRows:
             fields = encoded_texts(examples, tokenizer, labels, max_len)
         else:
             raise ValueError(
-                "`examples` must be the result of `read_examples`. Received: "
-                f"{type(examples).__name__}."
+                f"`examples` must be the result of `read_examples`. Received: {shown(examples)}."
             )
         return cls(task=examples.task, pad_id=tokenizer.vocab.pad_id, **fields)
 

@@ -5,6 +5,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
+from keras_bert_d2l.checks import check_share, check_type
 from keras_bert_d2l.data.tasks.examples import QuestionExamples, TaskExamples, how_many
 
 
@@ -35,6 +36,8 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
         >>> len(train), len(dev)
         (3, 1)
     """
+    check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
+    check_share("share", share)
     by_text: dict[str, list[int]] = {}
     for number, text in enumerate(_texts(examples)):
         by_text.setdefault(text, []).append(number)

@@ -242,7 +242,7 @@ def are_documents(value: object) -> TypeGuard[Sequence[Sequence[str]]]:
     return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], list | tuple)
 
 
-def as_corpus(value: object) -> Corpus:
+def as_corpus(value: object, name: str = "corpus") -> Corpus:
     """Return a corpus unchanged, and documents in memory as a corpus.
 
     Raises:
@@ -250,8 +250,11 @@ def as_corpus(value: object) -> Corpus:
     """
     if are_documents(value):
         return Corpus.open(value)
-    advice = "Open files with `Corpus.open`, or pass a list of documents, each a list of sentences."
-    check_type("corpus", value, Corpus, advice)
+    advice = (
+        "Open text with `Corpus.open` and a token store with `TokenStore.open`, or pass a list of "
+        "documents, each a list of sentences."
+    )
+    check_type(name, value, Corpus, advice)
     return cast(Corpus, value)
 
 

@@ -422,7 +422,7 @@ def test_a_store_with_a_different_vocabulary_is_rejected(text, words):
 
 @pytest.mark.parametrize("corpus", ["book.txt", pathlib.Path("book.txt"), ["book.txt"], [], 3])
 def test_a_path_instead_of_a_corpus_is_rejected(text, corpus):
-    with pytest.raises(ValueError, match=r"`corpus` must be.*Received: .*`Corpus\.open`"):
+    with pytest.raises(ValueError, match=r"`corpus_or_store` must.*Received: .*`Corpus\.open`"):
         pretraining_dataset(corpus, text.tokenizer, **SETTINGS)
 
 

@@ -20,6 +20,26 @@ def test_sequences_and_answers_are_checked():
         TextExamples(task="tag", texts=["a"])
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TextExamples(texts="ab"), "`texts` must be a list. Received: 'ab'"),
+        (lambda: TextExamples(texts=3), "`texts` must be a list. Received: 3"),
+        (lambda: TextExamples(texts=["a", 3]), "`texts` .* must be a string. .*3 in example '1'"),
+        (lambda: WordExamples(words=["ab"]), "`words` .* must be a tuple of strings.*'ab'"),
+        (lambda: QuestionExamples(questions=["a"], contexts=None), "`contexts` must be a list"),
+        (lambda: QuestionExamples(questions=["a"], contexts=[0]), "`contexts`.* a string"),
+        (
+            lambda: QuestionExamples(questions=["a"], contexts=["a"], answers=["a"]),
+            "`answers` .* must be a tuple of `Answer`",
+        ),
+    ],
+)
+def test_items_of_the_wrong_type_are_rejected(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_labels_must_be_strings_or_numbers():
     texts = ["a", "b"]
     assert TextExamples(task="regress", texts=texts, labels=np.float32([1, 2])).labels == (1, 2)
