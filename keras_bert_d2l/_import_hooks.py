@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager
 
 _PACKAGE = "keras_bert_d2l"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Runs around the import of TensorFlow; the command line shows a message meanwhile.
+while_importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 # Importing these modules registers every class that a `.keras` file of this package can name.
 _REGISTERING = ("models.tasks", "models.contrastive", "training.optimizers")
 
@@ -60,7 +62,8 @@ def _silently() -> Iterator[None]:
         return
     os.environ[_LEVEL] = "3"  # Python exceptions still report every error
     try:
-        with _stderr_hidden():  # some lines are written before TensorFlow reads the level
+        # Some lines are written before TensorFlow reads the level.
+        with while_importing(), _stderr_hidden():
             yield
     finally:
         del os.environ[_LEVEL]  # already read; child processes should not inherit it

@@ -4,18 +4,21 @@ A command imports TensorFlow only when it runs, so that `--help`, `--version`, s
 usage errors are immediate. The module of each command calls the public Python API.
 """
 
+import functools
 import importlib
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from traceback import print_exception
 from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
-from keras_bert_d2l import __version__
+from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import Flag
-from keras_bert_d2l.cli.input_output import STDIN
+from keras_bert_d2l.cli.errors import message_of
+from keras_bert_d2l.cli.input_output import STDIN, stage
 
 _BAD_INPUT, _BROKEN_PIPE, _INTERRUPTED = 2, 1, 130  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError)
@@ -74,16 +77,19 @@ def _run(
         Flag, Parameter(help="Show the traceback of an error, for bug reports.")
     ] = False,
 ) -> int | None:
+    command = app[tokens[0]] if tokens and tokens[0] in app else None
     try:
         result: int | None = app(
             tokens, exit_on_error=False, print_error=False, result_action="return_value"
         )
     except BrokenPipeError:
         raise
+    except CycloptsError as error:
+        _fail(error, command)
     except _MISTAKES as error:
         if traceback:
-            raise
-        _fail(error)
+            print_exception(error)
+        _fail(error, command)
     return result
 
 
@@ -97,6 +103,7 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     """
     if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    _import_hooks.while_importing = functools.partial(stage, "Importing TensorFlow")
     given = sys.argv[1:] if tokens is None else tokens
     try:
         code = app.meta(
@@ -105,8 +112,6 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
             print_error=False,
             result_action="return_value",
         )
-    except CycloptsError as error:
-        _fail(error)
     except KeyboardInterrupt as error:
         print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)
         code = _INTERRUPTED
@@ -116,9 +121,6 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def _fail(error: Exception) -> NoReturn:
-    message = str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        message = f"{error.strerror}: {str(error.filename)!r}."  # without the errno
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+def _fail(error: Exception, command: App | None) -> NoReturn:
+    print(f"error: {message_of(error, command)}", file=sys.stderr)
     sys.exit(_BAD_INPUT)

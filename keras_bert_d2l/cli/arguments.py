@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import PositiveInt
+from cyclopts.validators import Number
 
-from keras_bert_d2l.cli.options_from_records import panel
+from keras_bert_d2l.cli.options_from_records import Integer, panel
 
+PositiveInt = Annotated[Integer, Parameter(validator=Number(gt=0))]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Out = Annotated[Path, Parameter(alias="-o")]
 OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
@@ -84,10 +85,15 @@ Config = Annotated[
 
 def run_folder(run_dir: Path | None, resume: Path | None) -> Path:
     """Return the folder given by `--run-dir` or `--resume`, exactly one of which must be set."""
-    [*folders] = (folder for folder in (run_dir, resume) if folder is not None)
-    if len(folders) != 1:
-        raise ValueError("Specify either --run-dir for a new run, or --resume to continue one.")
-    return folders[0]
+    if run_dir is not None and resume is not None:
+        raise ValueError(
+            "--run-dir is for a new run and --resume continues one, in its own folder. Received: "
+            "both; remove one of them."
+        )
+    folder = resume or run_dir
+    if folder is None:
+        raise ValueError("--run-dir FOLDER is missing, or --resume FOLDER to continue a run.")
+    return folder
 
 
 def one_or_many(texts: list[str]) -> str | list[str]:

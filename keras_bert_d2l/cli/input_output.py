@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json as json_format
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from keras_bert_d2l.checks import shown
 
 STDIN = "<standard input>"  # replaces the argument "-"
+_is_in_stage = False
 _PART = 512  # texts per chunk; results are printed after each chunk
 
 
@@ -153,12 +155,26 @@ def progress_bar(title: str, *, is_shown: bool = True) -> Iterator[Callable[...,
 
 @contextlib.contextmanager
 def stage(title: str) -> Iterator[None]:
-    """Show the current stage of the command on stderr if it is a terminal."""
+    """Show the current stage of the command on stderr if it is a terminal.
+
+    Within another stage, the title of that stage stays.
+    """
+    global _is_in_stage
+    if _is_in_stage or not sys.stderr.isatty():
+        yield
+        return
     from rich.console import Console
 
-    console = Console(stderr=True)
-    with console.status(title) if console.is_terminal else contextlib.nullcontext():
-        yield
+    # A descriptor of its own, because stderr is hidden while TensorFlow is imported.
+    with (
+        open(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as stream,
+        Console(file=stream).status(title),
+    ):
+        _is_in_stage = True
+        try:
+            yield
+        finally:
+            _is_in_stage = False
 
 
 def as_json_line(record: Any, digits: int = 6) -> str:

@@ -6,16 +6,26 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from keras_bert_d2l.training.option_records import OptionRecord, absolute_path
 
 _PANELS = "Run, Text, Data, Model, Examples, Static masks, Training, Trainable weights, Devices"
 _NEGATIVE, _ALIASES = {"lowercase": "--cased"}, {"model": "-m"}
+
+
+def _integer(_: type, tokens: Sequence[Token]) -> int:
+    try:
+        return int(tokens[0].value)  # Cyclopts would round 3.5 to 4
+    except ValueError:
+        raise ValueError(f'"{tokens[0].value}" is not an integer.') from None
+
+
+Integer = Annotated[int, Parameter(converter=_integer)]
 
 
 @functools.cache
@@ -108,6 +118,8 @@ def _types(record: type[OptionRecord]) -> dict[str, Any]:
 def _parsed_type(hint: Any) -> Any:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         hint = typing.get_args(hint)[0]
+    if hint is int or getattr(hint, "__origin__", None) is int:
+        return Integer
     if typing.get_origin(hint) is not Annotated:
         return hint
     if absolute_path in hint.__metadata__:

@@ -76,7 +76,7 @@ class RunFolder:
             progress, _ = self.read_state()
             raise FileExistsError(
                 f"{name!r} already contains a run at step {progress.get('step')}. Resume it "
-                "(`resume=True`, or `--resume` on the command line), or choose a different folder "
+                "(`resume=True`), or choose a different folder "
                 "for the new run."
             )
         files = set(self.path.iterdir()) if self.path.is_dir() else {self.path}

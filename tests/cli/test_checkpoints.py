@@ -61,7 +61,7 @@ def test_bad_input_gives_a_one_line_error(error, checkpoint, tmp_path):
     assert "--format" in error("convert", checkpoint, new, "--format", "torch")
     assert "cannot express" in error("convert", checkpoint, new, "--format", "book")
     assert "--num-heads" in error("inspect", checkpoint, "--num-heads", "0")
-    assert "num_heads" in error("inspect", checkpoint, "--num-heads", "4")
+    assert "--num-heads" in error("inspect", checkpoint, "--num-heads", "4")
     (checkpoint / "model.safetensors").write_bytes(b"damaged")
     assert "does not match 'SHA256SUMS'" in error("convert", checkpoint, new)
     (checkpoint / "SHA256SUMS").unlink()

@@ -264,18 +264,18 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     )
     assert "--run-dir" in error(*classify, "few.tsv", "--model", "bert")
     too_long = ("--model", "bert", "--peek", "--max-len", 25)
-    assert "`max_len` must be at most 24" in error(*classify, "few.tsv", *too_long)
-    assert "`model` is missing" in error(*classify, "few.tsv", "--run-dir", "x")
-    assert "`task` must be" in error("finetune", "--train", "few.tsv", *given)
+    assert "--max-len must be at most 24" in error(*classify, "few.tsv", *too_long)
+    assert "--model is missing" in error(*classify, "few.tsv", "--run-dir", "x")
+    assert "TASK must be" in error("finetune", "--train", "few.tsv", *given)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)
     assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weight", "good")
     assert "exclude each other" in error(
         *classify, "few.tsv", *given, "--lora", 2, "--freeze-encoder"
     )
-    assert "`monitor` must be one of" in error(
+    assert "--monitor must be one of" in error(
         *classify, "few.tsv", "--dev", "few.tsv", *given, "--monitor", "f2"
     )
-    assert "epochs=5" in error("finetune", "--resume", "runs/reviews", "--epochs", 2)
+    assert "has --epochs 5" in error("finetune", "--resume", "runs/reviews", "--epochs", 2)
     (files / "pretrained").mkdir()
     for name in ("run.yaml", "config.json"):
         (files / "pretrained" / name).touch()

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import PositiveInt
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import PositiveInt
 from keras_bert_d2l.cli.loading import checkpoint_folder
 
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")

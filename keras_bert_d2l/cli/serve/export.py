@@ -1,10 +1,8 @@
 """`keras-bert-d2l export`."""
 
-from cyclopts.types import PositiveInt
-
 import keras_bert_d2l as kb
 from keras_bert_d2l import quickstart
-from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, TopK
+from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, PositiveInt, TopK
 from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.loading import checkpoint_folder, load
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import PositiveInt
 from cyclopts.validators import Number
 
-from keras_bert_d2l.cli.arguments import Flag
+from keras_bert_d2l.cli.arguments import Flag, PositiveInt
 from keras_bert_d2l.cli.input_output import stage
+from keras_bert_d2l.cli.options_from_records import Integer
 from keras_bert_d2l.serving.server.limits import Limits
 
 _LIMITS = Limits()
@@ -18,7 +18,7 @@ def serve(
     path: Path,
     /,
     *,
-    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8501,
+    port: Annotated[Integer, Parameter(validator=Number(gte=0, lte=65535))] = 8501,
     host: str = "127.0.0.1",
     name: str | None = None,
     max_rows: PositiveInt = _LIMITS.max_rows,

@@ -54,6 +54,7 @@ def data_report(
         write_text(out, report_page(found))
     console = Console()
     console.print(_table(found))
+    console.print(_legend(), "")
     for example in found.examples[:_SHOWN]:
         console.print(Text.assemble(*map(_styled, example.words)), "")
     if out is not None:
@@ -73,6 +74,16 @@ def _table(found: "kb.DataReport") -> "Table":
         for number, (name, value) in enumerate(group.figures):
             table.add_row("" if number else group.title, Text(name), Text(value))
     return table
+
+
+def _legend() -> "Text":
+    from rich.text import Text
+
+    masked, replaced, kept = ((kind, _STYLES[kind]) for kind in ("masked", "replaced", "kept"))
+    return Text.assemble(
+        "Examples. A token to predict is followed by the original in parentheses. It is ",
+        *(masked, ", ", replaced, " by a random token, or ", kept, "."),
+    )
 
 
 def _styled(word: "Word") -> "Text":

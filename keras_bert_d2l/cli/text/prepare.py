@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
-from cyclopts.types import PositiveInt
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, one_or_many
+from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, PositiveInt, one_or_many
 from keras_bert_d2l.cli.input_output import progress_bar, stage
 from keras_bert_d2l.cli.options_from_records import panel, takes_options
 from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions

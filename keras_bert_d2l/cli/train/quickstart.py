@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import PositiveInt
 from cyclopts.validators import Number
 
 from keras_bert_d2l import quickstart as demo
-from keras_bert_d2l.cli.arguments import Out
+from keras_bert_d2l.cli.arguments import Out, PositiveInt
 
 
 def quickstart(

@@ -102,8 +102,8 @@ class TokenStore:
         if not (directory / manifest.MANIFEST).exists():
             raise FileNotFoundError(
                 f"There is no token store in {directory}: it has no {manifest.MANIFEST}. Build "
-                "one, or resume an interrupted build, with `build_store(corpus, tokenizer, "
-                "directory)`."
+                "one, or resume an interrupted build, with `keras-bert-d2l prepare` or "
+                "`build_store`."
             )
         content = Manifest.read(directory)
         for name in {*manifest.FILES, manifest.VOCAB} - read_checksums(directory).keys():

@@ -1,0 +1,70 @@
+"""Error messages of the commands, which name options instead of Python arguments."""
+
+import re
+from collections.abc import Mapping
+
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
+
+# Arguments of Python functions that the commands call by another name.
+_RENAMED = {"size": "vocab_size", "corpus": "texts", "name": "preset"}
+
+
+def message_of(error: Exception, command: App | None) -> str:
+    """Return a one-line message for an error of a command.
+
+    Args:
+        error: The error.
+        command: The command, or `None` if there is no such command.
+    """
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {str(error.filename)!r}."  # without the errno
+    if isinstance(error, CycloptsError):
+        message = _usage(error).strip()
+        page = f"{command.name[0]} --help" if command else "--help"
+        return f"{message.rstrip('.')}. See `keras-bert-d2l {page}`."
+    if command is not None:
+        message = _with_options(message, _options(command))
+    return " ".join(message.split())
+
+
+def _usage(error: CycloptsError) -> str:
+    unused = error.unused_tokens or [""]
+    if isinstance(error, UnknownCommandError) and unused[0].startswith("-"):
+        return f"Unknown option: {unused[0]}."
+    if isinstance(error, UnusedCliTokensError):
+        return f"Unexpected argument: {unused[0]!r}."
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.keyword or error.argument.name
+        is_given = error.keyword is not None or bool(error.argument.tokens)
+        return f"{name} needs a value." if is_given else f"{name} is missing."
+    return str(error)
+
+
+def _options(command: App) -> dict[str, str]:
+    """Return the option or the placeholder for each Python argument of a command."""
+    arguments = command.assemble_argument_collection()
+    options = {argument.field_info.name: argument.name for argument in arguments}
+    renamed = {python: options[name] for python, name in _RENAMED.items() if name in options}
+    return renamed | options
+
+
+def _with_options(message: str, options: Mapping[str, str]) -> str:
+    """Write "--batch-size 0" for "`batch_size`" and "batch_size=0"."""
+
+    def name(found: re.Match[str]) -> str:
+        return options.get(found[1], found[0])
+
+    def setting(found: re.Match[str]) -> str:
+        if found[1] not in options:
+            return found[0]
+        return options[found[1]] if found[2] == "True" else f"{options[found[1]]} {found[2]}"
+
+    message = re.sub(r"`(\w+)`", name, message)
+    return re.sub(r"`?\b(\w+)=(True\b|[^\s])`?", setting, message)
