@@ -11,7 +11,8 @@ from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.files import CHECKSUMS, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 

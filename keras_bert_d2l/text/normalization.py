@@ -6,15 +6,17 @@ B: texts in the batch.
 """
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict, cast
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
-from keras_bert_d2l.text.unicode_gaps import SIGMA, lookalikes, replacements
+from keras_bert_d2l.text.unicode_gaps import CHINESE, SIGMA, lookalikes, replacements
 
 COMPATIBLE = ("google", "huggingface")
 CORPUS_UNKNOWN = "[UNK]"  # spelling in corpora, independent of the vocabulary
@@ -32,10 +34,7 @@ _PLAIN = (
 )
 _PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
-_CHINESE = (
-    r"\x{3400}-\x{4dbf}\x{4e00}-\x{9fff}\x{f900}-\x{faff}\x{20000}-\x{2a6df}\x{2a700}-\x{2b73f}"
-    r"\x{2b740}-\x{2b81f}\x{2b820}-\x{2ceaf}\x{2f800}-\x{2fa1f}"
-)
+_CHINESE = re.sub(r"(\w+)-(\w+) ?", r"\\x{\1}-\\x{\2}", CHINESE)
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
 # Some locales lowercase these capitals to several characters. "a", also cased, replaces them.
 _LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
@@ -43,19 +42,31 @@ _LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 
 
+class TokenizerOptions(TypedDict, total=False):
+    """Keyword arguments of `Tokenizer`, apart from the vocabulary."""
+
+    lowercase: bool
+    compat: str
+    split_special_tokens: bool
+    strip_accents: bool | None
+    tokenize_chinese_chars: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Normalization:
     """Cleans texts before they are split into words.
 
-    Control and format characters are removed. With `lowercase`, text is lowercased and accents are
-    stripped (NFD without category Mn). A special token in the text becomes its marker, which is a
-    separate word, unless `split_special_tokens` is set.
+    Control and format characters are removed. With `lowercase`, text is lowercased; with
+    `strip_accents`, accents are removed (NFD without category Mn). A special token in the text
+    becomes its marker, which is a separate word, unless `split_special_tokens` is set.
 
     Args:
         special_tokens: Padding, unknown, start, separator and mask token of the vocabulary.
-        lowercase: Whether to lowercase and to strip accents.
+        lowercase: Whether to lowercase.
         compat: Which tokenizer's rules to follow, `"google"` or `"huggingface"`.
         split_special_tokens: Whether to treat special tokens in a text as ordinary text.
+        strip_accents: Whether to remove accents. `None` means the value of `lowercase`.
+        tokenize_chinese_chars: Whether each Chinese character is a separate word.
 
     Raises:
         ValueError: If an option has an invalid value.
@@ -65,11 +76,31 @@ class Normalization:
     lowercase: bool = True
     compat: str = "google"
     split_special_tokens: bool = False
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
 
     def __post_init__(self) -> None:
         check_choice("compat", self.compat, COMPATIBLE)
-        for name in ("lowercase", "split_special_tokens"):
+        for name in ("lowercase", "split_special_tokens", "tokenize_chinese_chars"):
             check_bool(name, getattr(self, name))
+        check_choice("strip_accents", self.strip_accents, (None, True, False))
+        if self.compat == "google" and not (
+            self.tokenize_chinese_chars and self.strips_accents == self.lowercase
+        ):
+            raise ValueError(
+                "`strip_accents` and `tokenize_chinese_chars` require compat='huggingface', "
+                "because google-research/bert does not have them. Received: compat='google'."
+            )
+
+    def options(self) -> TokenizerOptions:
+        """Return the arguments other than `special_tokens`."""
+        names = TokenizerOptions.__annotations__
+        return cast(TokenizerOptions, {name: getattr(self, name) for name in names})
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether accents are removed."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
 
     @property
     def markers(self) -> list[str]:
@@ -115,20 +146,25 @@ class Normalization:
     def clean(self, marked: tf.Tensor) -> tf.Tensor:
         """Normalize the output of `mark`, character by character (except for final sigmas)."""
         texts = tf.strings.regex_replace(marked, _REMOVED, "")
-        if not self.lowercase:
+        if self.lowercase:
+            # Unicode lowercasing depends on the locale: Turkish turns I into a dotless i. If ASCII
+            # is lowercased first, locales only differ in dots above i, which are accents.
+            if not self.strips_accents:
+                texts = tf.strings.regex_replace(texts, "İ", "i\u0307")
+            texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
+        if not self.strips_accents:
             return texts
-        # Unicode lowercasing depends on the locale: Turkish turns I into a dotless i. If ASCII is
-        # lowercased first, locales only differ in accents, which are stripped below.
-        texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
         texts = tensorflow_text().normalize_utf8(texts, "NFD")
         return tf.strings.regex_replace(texts, _ACCENTS, "")
 
     def _replace(self, texts: tf.Tensor) -> tf.Tensor:
         """Replace characters that `mark` and `clean` would handle incorrectly. They are rare."""
-        new = {ord(MARK): ord(_UNMARKED)} | replacements(self.compat, self.lowercase)
+        new = {ord(MARK): ord(_UNMARKED)} | replacements(
+            self.compat, self.lowercase, self.strips_accents, self.tokenize_chinese_chars
+        )
         similar = lookalikes(self.compat, self.lowercase)
         private = _PRIVATE if self.compat == "huggingface" else ""
-        wanted = private + "".join(rf"\x{{{code:x}}}" for code in sorted(new | similar))
+        wanted = private + _character_class(new | similar)
         places = tf.where(tf.strings.regex_full_match(texts, f"(?s).*[{wanted}].*"))
 
         def replaced() -> tf.Tensor:
@@ -166,6 +202,13 @@ def decode(texts: tf.Tensor) -> tf.RaggedTensor:
 def encode(codes: tf.Tensor) -> tf.Tensor:
     """Return the texts of code points `(B, None)`, dense or ragged, as strings `(B,)`."""
     return tf.strings.unicode_encode(codes, "UTF-8")
+
+
+def _character_class(codes: Iterable[int]) -> str:
+    """Return code points as ranges of a regular expression."""
+    runs = itertools.groupby(enumerate(sorted(codes)), lambda item: item[1] - item[0])
+    ranges = [[code for _, code in run] for _, run in runs]
+    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in ranges)
 
 
 def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:

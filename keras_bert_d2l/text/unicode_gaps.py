@@ -10,6 +10,8 @@ One difference from Hugging Face remains: the order of two adjacent combining ma
 than Unicode 8 and not in canonical order.
 """
 
+import itertools
+import unicodedata
 from collections.abc import Iterator
 
 SIGMA = 0x3A3
@@ -72,20 +74,37 @@ A9BD 105C9 105E4 10D24-10D27 10D6E 10EAB-10EAD 10EFD-10EFF 10F46-10F50 10F55-10F
 # as Chinese characters, and Hugging Face treats them as letters.
 _HUGGING_FACE_PUNCTUATION = {0x166D: 0x2B820, 0x111C9: 0x2B821}
 _HUGGING_FACE_ACCENT = 0x1734
+# Capitals that some locales lowercase to a letter with an additional dot.
+_DOTTED = {ord(capital): ord(capital.lower()) for capital in "ÌÍĨĮ"}
+CHINESE = (
+    "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+)
 _SMALL_SIGMA = 0x3C3  # Hugging Face has no final sigma
 
 
-def stand_ins(compat: str) -> dict[int, int]:
+def stand_ins(compat: str, tokenize_chinese_chars: bool) -> dict[int, int]:
     """Return the replacements for code points in both the texts and the vocabulary."""
     if compat == "google":
         return {}
     letters = enumerate(_code_points(_HUGGING_FACE_LETTERS), _FIRST_PRIVATE)
-    return {letter: private for private, letter in letters} | _HUGGING_FACE_PUNCTUATION
+    new = {letter: private for private, letter in letters} | _HUGGING_FACE_PUNCTUATION
+    if tokenize_chinese_chars:
+        return new
+    private = (code for code in itertools.count(0xF0000) if code & 0xFFFF < 0xFFFE)
+    return {code: next(private) for code in _code_points(CHINESE)} | new
 
 
-def replacements(compat: str, lowercase: bool) -> dict[int, int]:
+def replacements(
+    compat: str, lowercase: bool, strips_accents: bool, tokenize_chinese_chars: bool
+) -> dict[int, int]:
     """Return the replacements for code points of a text before TensorFlow's ops process it."""
-    same = stand_ins(compat)
+    same = stand_ins(compat, tokenize_chinese_chars)
+    if strips_accents and not tokenize_chinese_chars:
+        # NFD would decompose compatibility characters, but not their private-use replacements.
+        for code in _code_points(CHINESE):
+            same[code] = same[ord(unicodedata.normalize("NFD", chr(code)))]
+    if compat == "huggingface" and strips_accents:
+        same[_HUGGING_FACE_ACCENT] = _REMOVED
     if not lowercase:
         return same
     small = {
@@ -94,7 +113,9 @@ def replacements(compat: str, lowercase: bool) -> dict[int, int]:
         for i in range(last - first + 1)
     }
     if compat == "huggingface":
-        small |= {SIGMA: _SMALL_SIGMA, _HUGGING_FACE_ACCENT: _REMOVED}
+        small[SIGMA] = _SMALL_SIGMA
+    if not strips_accents:
+        small |= _DOTTED
     return small | same
 
 

@@ -86,7 +86,7 @@ def test_every_format_restores_model_config_and_tokenizer(format, tmp_path, toke
     loaded = load_pretrained(tmp_path / "new" / "checkpoint")
     assert loaded.config == loaded.model.bert_config == config
     assert loaded.tokenizer.vocab == VOCAB
-    assert loaded.tokenizer.lowercase is True
+    assert loaded.tokenizer.options["lowercase"] is True
     assert_same_weights(loaded.model, model)
 
 

@@ -40,7 +40,7 @@ def test_prepare_can_discard_duplicates_and_preserve_case(run, folder, vocab):
     ).stdout
     assert "of 2 documents, 1 copies discarded" in out
     tokenizer = TokenStore.open(folder / "unique").tokenizer()
-    assert (tokenizer.lowercase, tokenizer.compat) == (False, "huggingface")
+    assert (tokenizer.options["lowercase"], tokenizer.options["compat"]) == (False, "huggingface")
 
 
 def test_prepare_passes_the_runner_options_to_beam(run, error, vocab, monkeypatch):

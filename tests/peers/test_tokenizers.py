@@ -14,16 +14,47 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
 
 SAMPLE = 500
+# Without pieces for them, most words with accents or several Chinese characters would be unknown.
+MORE_CHARACTERS = [
+    *map(chr, (*range(0xC0, 0x250), *range(0x370, 0x530))),
+    *"中国豈更𠀀一\u0301\u0307ẞḱ",
+]
+MORE_TOKENS = [*MORE_CHARACTERS, *(f"##{character}" for character in MORE_CHARACTERS)]
 
 
-@pytest.fixture(scope="module", params=["uncased", "cased"])
-def pair(request, data_dir):
+# The vocabulary, `strip_accents` and `tokenize_chinese_chars`.
+PAIRS = [
+    ("uncased", None, True),
+    ("cased", None, True),
+    ("uncased", False, True),
+    ("cased", True, True),
+    ("uncased", None, False),
+    ("cased", None, False),
+    ("uncased", False, False),
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=lambda pair: "-".join(map(str, pair)))
+def pair(request, data_dir, tmp_path_factory):
     """Return our tokenizer and Hugging Face's tokenizer."""
-    path = data_dir / "vocab" / f"bert-base-{request.param}-vocab.txt"
-    lowercase = request.param == "uncased"
-    return (
-        Tokenizer(Vocab.from_file(path), lowercase, compat="huggingface"),
-        tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase),
+    name, strip_accents, tokenize_chinese_chars = request.param
+    lowercase = name == "uncased"
+    published = Vocab.from_file(data_dir / "vocab" / f"bert-base-{name}-vocab.txt").tokens
+    vocab = Vocab(list(dict.fromkeys([*published, *MORE_TOKENS])))
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    vocab.to_file(path)
+    ours = Tokenizer(
+        vocab,
+        lowercase,
+        compat="huggingface",
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+    )
+    return ours, tokenizers.BertWordPieceTokenizer(
+        str(path),
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        handle_chinese_chars=tokenize_chinese_chars,
     )
 
 
@@ -80,7 +111,10 @@ def test_every_code_point_has_the_same_ids(pair, step):
 
 def random_texts(number):
     draw = random.Random(0)
-    alphabet = "abcdeÀéñüßΑΣσςΐЖйЙ  .,!'-\t\u00ad\u200b\u0301\u0307İı東한국ﬁ½²\ue000\u2e43\u1734"
+    alphabet = (
+        "abcdeÀéñüßΑΣσςΐЖйЙÌĮ  .,!'-\t\u00ad\u200b\u0301\u0307İı東한국ﬁ½²\ue000\u2e43\u1734"
+        "中国豈更𠀀\U0002b820\U000f0000\u166d"
+    )
     for _ in range(number):
         letters = draw.choices([*alphabet, "[MASK]", "the ", "ing "], k=draw.choice((5, 20, 200)))
         yield "".join(letters)

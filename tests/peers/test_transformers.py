@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
@@ -40,6 +40,39 @@ TEXTS = [
     "café Über unknown",
     "北京 a\u00a0the\tmat",
 ]
+
+
+@pytest.mark.parametrize("tokenize_chinese_chars", [True, False])
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+@pytest.mark.parametrize("name", ["uncased", "cased"])
+def test_a_folder_saved_by_transformers_has_the_same_tokenizer(
+    name, strip_accents, tokenize_chinese_chars, data_dir, tmp_path
+):
+    published = Vocab.from_file(data_dir / "vocab" / f"bert-base-{name}-vocab.txt")
+    characters = [*map(chr, (*range(0xC0, 0x250), *range(0x370, 0x530))), *"中国豈更𠀀\u0301"]
+    more = [token for c in characters for token in (c, f"##{c}") if token not in published]
+    tokens = [*published.tokens, *more]
+    theirs = transformers.BertTokenizer(
+        vocab={token: number for number, token in enumerate(tokens)},
+        do_lower_case=name == "uncased",
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+    )
+    theirs.save_pretrained(tmp_path)
+    config = transformers.BertConfig(**{**THEIR_SIZES, "vocab_size": len(tokens)})
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    assert not (tmp_path / "vocab.txt").exists()
+    ours = load_pretrained(tmp_path, verbose=False).tokenizer
+    lines = (data_dir / "golden/tokenization/tricky_bert.jsonl").read_text(encoding="utf-8")
+    texts = [json.loads(line)["text"] for line in lines.splitlines()]
+    texts += [
+        *TEXTS,
+        "CAFÉ İstanbul ΑΣ ΆΣ",
+        "中国豈 a更b 𠀀国",
+        "[MASK] [mask] [CLS]中",
+        "ẞ\u0301é",
+    ]
+    assert ours.tokenize(texts).to_list() == theirs(texts, add_special_tokens=False)["input_ids"]
 
 
 @pytest.fixture

@@ -102,15 +102,21 @@ def test_unk_of_a_corpus_becomes_the_unknown_token(specials):
 
 @pytest.mark.slow
 def test_the_locale_of_the_process_does_not_matter(fresh_process):
-    texts = ["TITLE Iİıi I\u0307 Ì", "[MASK] İSTANBUL"]
+    texts = ["TITLE Iİıi I\u0307 ÌÍĨĮ", "[MASK] İSTANBUL"]
     code = """
         import sys
         import tensorflow as tf
         from keras_bert_d2l.text.normalization import Normalization
         from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
-        print(Normalization(GOOGLE_SPECIALS)(tf.constant(sys.argv[1:])).numpy().tolist())
+        texts = tf.constant(sys.argv[1:])
+        print(Normalization(GOOGLE_SPECIALS)(texts).numpy().tolist())
+        kept = Normalization(GOOGLE_SPECIALS, compat="huggingface", strip_accents=False)
+        print(kept(texts).numpy().tolist())
     """
-    expected = normalize(texts).numpy().tolist()
-    assert expected[0].decode() == "title iiıi i i"
+    stripped = normalize(texts).numpy().tolist()
+    kept = normalize(texts, compat="huggingface", strip_accents=False).numpy().tolist()
+    assert stripped[0].decode() == "title iiıi i iiii"
+    assert kept[0].decode() == "title ii\u0307ıi i\u0307 ìíĩį"
+    expected = f"{stripped}\n{kept}"
     for name in ("tr_TR.UTF-8", "lt_LT.UTF-8"):
         assert fresh_process(code, *texts, LC_ALL=name, LANG=name).strip() == str(expected)

@@ -27,7 +27,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"  # followed by one of `SUFFIXES`

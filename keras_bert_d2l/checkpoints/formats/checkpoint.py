@@ -7,7 +7,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import Row
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 

@@ -35,8 +35,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.text.normalization import Normalization
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE = "config.json", "vocab.txt", "model.safetensors"
@@ -96,8 +95,7 @@ def write(
 ) -> None:
     """Write the files of a checkpoint to an empty folder."""
     config, task = model.bert_config, task_fields(model)
-    options = dataclasses.asdict(Normalization((), **tokenizer_options))
-    del options["special_tokens"]
+    options = Normalization((), **tokenizer_options).options()
     fields = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,

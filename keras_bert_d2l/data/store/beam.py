@@ -17,7 +17,8 @@ from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from keras_bert_d2l.files import CHECKSUMS, read_checksums, read_json_object, sha256_of
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
 
 VERSION = 4
 MANIFEST = "manifest.json"

@@ -18,7 +18,8 @@ from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 

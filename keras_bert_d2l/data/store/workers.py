@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.store.shards import make_shard
 from keras_bert_d2l.text.corpus.corpus import Piece
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 Task = tuple[Piece, pathlib.Path]

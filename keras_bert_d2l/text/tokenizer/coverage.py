@@ -78,7 +78,7 @@ def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> C
         4 words, 1.250 pieces per word, 25.000% unknown: dog (1)
     """
     vocab = tokenizer.vocab
-    written = set() if tokenizer.split_special_tokens else set(vocab.special_tokens)
+    written = set() if tokenizer.options["split_special_tokens"] else set(vocab.special_tokens)
     is_suffix = np.array([token.startswith("##") for token in vocab.tokens])
     num_words = num_pieces = num_unknown = 0
     unknown: Counter[str] = Counter()

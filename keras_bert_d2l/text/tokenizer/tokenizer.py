@@ -4,12 +4,12 @@ B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias, TypedDict
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.text.normalization import Normalization
+from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.framing import (
     as_rows,
     check_max_len,
@@ -37,14 +37,6 @@ _SPACING = (
 _NO_WORD = -1
 
 
-class TokenizerOptions(TypedDict, total=False):
-    """Keyword arguments of `Tokenizer`, apart from the vocabulary."""
-
-    lowercase: bool
-    compat: str
-    split_special_tokens: bool
-
-
 class Tokenizer(tf.Module):
     """WordPiece tokenizer that runs inside the TensorFlow graph.
 
@@ -68,6 +60,10 @@ class Tokenizer(tf.Module):
         lowercase: Whether the vocabulary is "uncased": lowercase and without accents.
         compat: Which tokenizer to match, `"google"` or `"huggingface"`.
         split_special_tokens: Whether to treat special tokens in a text as ordinary text.
+        strip_accents: Whether to remove accents. `None` means the value of `lowercase`; any other
+            value than that requires `compat="huggingface"`.
+        tokenize_chinese_chars: Whether each Chinese character is a word of its own. `False`
+            requires `compat="huggingface"`.
 
     Call arguments:
         texts: A string, a list of strings, or a string tensor `(B,)`. For a single string, B = 1.
@@ -107,6 +103,8 @@ class Tokenizer(tf.Module):
         lowercase: bool = True,
         compat: str = "google",
         split_special_tokens: bool = False,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
     ) -> None:
         super().__init__(name="tokenizer")
         if not isinstance(vocab, Vocab):
@@ -115,22 +113,20 @@ class Tokenizer(tf.Module):
                 "To read one, use `Vocab.from_file(path)`."
             )
         self.vocab = vocab
-        self.lowercase = lowercase
-        self.compat = compat
-        self.split_special_tokens = split_special_tokens
         self._normalize = Normalization(
-            vocab.special_tokens, lowercase, compat, split_special_tokens
+            vocab.special_tokens,
+            lowercase,
+            compat,
+            split_special_tokens,
+            strip_accents,
+            tokenize_chinese_chars,
         )
         self._word_pieces = WordPieces(vocab, self._normalize)
 
     @property
     def options(self) -> TokenizerOptions:
         """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
-        return {
-            "lowercase": self.lowercase,
-            "compat": self.compat,
-            "split_special_tokens": self.split_special_tokens,
-        }
+        return self._normalize.options()
 
     def __call__(
         self,

@@ -110,7 +110,7 @@ def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
 
 def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[str]:
     """Return the V tokens as they appear in a normalized text."""
-    new = stand_ins(normalization.compat)
+    new = stand_ins(normalization.compat, normalization.tokenize_chinese_chars)
     reserved = set(new.values()) - new.keys()
     tokens = []
     for position, token in enumerate(vocab.tokens):

@@ -169,7 +169,13 @@ def test_config_and_tokenizer_are_written_with_hugging_faces_fields(folder):
 def test_a_saved_model_is_loaded_bitwise_identically(tmp_path, fields, architecture):
     config = dataclasses.replace(SMALL, **fields)
     model = random_model(config)
-    options = {"lowercase": False, "compat": "huggingface", "split_special_tokens": True}
+    options = {
+        "lowercase": False,
+        "compat": "huggingface",
+        "split_special_tokens": True,
+        "strip_accents": True,
+        "tokenize_chinese_chars": False,
+    }
     huggingface.write(model, tmp_path, VOCAB, options)
     checkpoint = huggingface.describe(tmp_path)
     assert checkpoint.config == config
@@ -275,10 +281,6 @@ def test_the_bias_of_an_untied_head_may_be_stored_once(tmp_path):
 def test_a_folder_may_have_no_vocabulary(folder):
     (folder / "vocab.txt").unlink()
     assert huggingface.describe(folder).vocab is None
-    (folder / "tokenizer.json").write_text("{}")
-    checkpoint = huggingface.describe(folder)
-    assert checkpoint.vocab is None
-    assert "tokenizer.json is not supported" in checkpoint.description
 
 
 @pytest.mark.parametrize(
@@ -300,8 +302,8 @@ def test_the_tokenizers_options_are_read(folder, options, lowercase):
 @pytest.mark.parametrize(
     "options",
     [
-        {"strip_accents": False},
-        {"tokenize_chinese_chars": False},
+        {"strip_accents": "no"},
+        {"tokenize_chinese_chars": "no"},
         {"do_basic_tokenize": False},
         {"split_special_tokens": "yes"},
         {"mask_token": "<mask>"},
@@ -311,6 +313,134 @@ def test_an_unsupported_tokenizer_causes_a_warning_and_is_not_loaded(folder, opt
     (folder / "tokenizer_config.json").write_text(json.dumps(options))
     with pytest.warns(UserWarning, match=next(iter(options))):
         assert huggingface.describe(folder).vocab is None
+
+
+def tokenizer_json(**changes):
+    """Return the fields of a `tokenizer.json` with the tokens of `VOCAB`."""
+    cls, a, sep, b = (
+        {kind: {"id": name, "type_id": type_id}}
+        for kind, name, type_id in (
+            ("SpecialToken", "[CLS]", 0),
+            ("Sequence", "A", 0),
+            ("SpecialToken", "[SEP]", 0),
+            ("Sequence", "B", 1),
+        )
+    )
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    fields = {
+        "added_tokens": [
+            {"id": VOCAB[token], "content": token, "special": True, **flags}
+            for token in VOCAB.special_tokens
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": False,
+            "strip_accents": True,
+            "lowercase": False,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [cls, a, sep],
+            "pair": [cls, a, sep, b, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
+        },
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {token: number for number, token in enumerate(VOCAB)},
+        },
+    }
+    for path, value in changes.items():
+        part, _, name = path.partition("__")
+        if name:
+            fields[part][name] = value
+        else:
+            fields[part] = value
+    return fields
+
+
+@pytest.fixture
+def folder_with_json(folder):
+    """A folder with `tokenizer.json` instead of `vocab.txt`."""
+    (folder / "vocab.txt").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    return folder
+
+
+def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json):
+    checkpoint = huggingface.describe(folder_with_json)
+    assert checkpoint.vocab == VOCAB
+    assert checkpoint.tokenizer_options == {
+        "lowercase": False,
+        "compat": "huggingface",
+        "split_special_tokens": False,
+        "strip_accents": True,
+        "tokenize_chinese_chars": False,
+    }
+
+
+def test_tokenizer_config_takes_precedence_over_tokenizer_json(folder_with_json):
+    options = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+    (folder_with_json / "tokenizer_config.json").write_text(json.dumps(options))
+    found = huggingface.describe(folder_with_json).tokenizer_options
+    assert (found["lowercase"], found["strip_accents"]) == (True, None)
+    assert found["tokenize_chinese_chars"] is True
+
+
+def test_special_tokens_that_are_only_added_tokens_are_in_the_vocabulary(folder_with_json):
+    words = {token: n for n, token in enumerate(VOCAB) if token not in VOCAB.special_tokens}
+    content = json.dumps(tokenizer_json(model__vocab=words))
+    (folder_with_json / "tokenizer.json").write_text(content)
+    assert huggingface.describe(folder_with_json).vocab == VOCAB
+
+
+ADDED = tokenizer_json()["added_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__type": "BPE"}, "model.type='BPE'"),
+        ({"model__max_input_chars_per_word": 200}, "max_input_chars_per_word=200"),
+        ({"model__continuing_subword_prefix": "@@"}, "continuing_subword_prefix='@@'"),
+        ({"model__unk_token": "a"}, "unk_token='a'"),
+        ({"normalizer": None}, "normalizer.type=None"),
+        ({"normalizer__clean_text": False}, "clean_text=False"),
+        ({"normalizer__strip_accents": "no"}, "strip_accents='no'"),
+        ({"pre_tokenizer__type": "Whitespace"}, "pre_tokenizer.type='Whitespace'"),
+        ({"post_processor": None}, "post_processor.single"),
+        ({"post_processor__pair": []}, "post_processor.pair"),
+        ({"added_tokens": ADDED[1:]}, r"no special token '\[PAD\]'"),
+        ({"added_tokens": [*ADDED, {"content": "new", "id": len(VOCAB)}]}, "added token 'new'"),
+        ({"added_tokens": [*ADDED[1:], {**ADDED[0], "normalized": True}]}, "options for the token"),
+    ],
+)
+def test_an_unsupported_tokenizer_json_causes_a_warning(folder_with_json, changes, message):
+    (folder_with_json / "tokenizer.json").write_text(json.dumps(tokenizer_json(**changes)))
+    with pytest.warns(UserWarning, match=f"has.*{message}.*without a tokenizer"):
+        assert huggingface.describe(folder_with_json).vocab is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "[1]",
+        json.dumps(tokenizer_json(model__vocab={"a": 7})),
+        json.dumps(tokenizer_json(model__vocab={"a": "b"})),
+        json.dumps(tokenizer_json(model=[1])),
+        json.dumps(tokenizer_json(added_tokens=3)),
+        json.dumps(tokenizer_json(post_processor__single=[3])),
+    ],
+)
+def test_a_damaged_tokenizer_json_is_named(folder_with_json, content):
+    (folder_with_json / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match="tokenizer.json'"):
+        huggingface.describe(folder_with_json)
 
 
 def test_a_missing_tokenizer_config_means_lowercase(folder):

@@ -90,9 +90,62 @@ def test_options_create_the_same_tokenizer(tokenizer):
         "lowercase": True,
         "compat": "google",
         "split_special_tokens": False,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
     }
-    other = Tokenizer(tokenizer.vocab, False, "huggingface", True)
+    other = Tokenizer(tokenizer.vocab, False, "huggingface", True, True, False)
+    assert other.options["strip_accents"]
     assert Tokenizer(tokenizer.vocab, **other.options).options == other.options
+
+
+@pytest.mark.parametrize(
+    ("lowercase", "strip_accents", "expected"),
+    [
+        (True, None, "cafe istanbul ααυσ"),
+        (True, False, "café i\u0307stanbul ααύσ"),
+        (False, True, "Cafe ISTANBUL ΑΑΥΣ"),
+        (False, None, "Café İSTANBUL ΑΑΎΣ"),
+    ],
+)
+def test_accents_are_stripped_independently_of_the_case(lowercase, strip_accents, expected):
+    texts = ["Café İSTANBUL ΑΑΎΣ"]
+    words = "cafe café Cafe Café istanbul i\u0307stanbul ISTANBUL İSTANBUL ααυσ ααύσ ΑΑΥΣ ΑΑΎΣ"
+    vocab = Vocab([*GOOGLE_SPECIALS, *words.split()])
+    tokenizer = Tokenizer(vocab, lowercase, "huggingface", strip_accents=strip_accents)
+    graph = tf.function(tokenizer.tokenize)
+    for tokenize in (tokenizer.tokenize, graph):
+        assert vocab.to_tokens(tokenize(tf.constant(texts)).to_list()[0]) == expected.split()
+
+
+def test_chinese_characters_are_words_of_their_own_unless_the_option_is_off():
+    # The third character is a compatibility form of the fourth.
+    vocab = Vocab([*GOOGLE_SPECIALS, "中", "国", "##国", "豈", "\uf900", "\U00020000", "a", "##中"])
+    texts = ["中国 a中 \uf900 豈 \U00020000"]
+    pieces = {
+        True: "中 国 a 中 豈 豈 \U00020000",
+        False: "中 ##国 a ##中 豈 豈 \U00020000",
+    }
+    for flag, expected in pieces.items():
+        tokenizer = Tokenizer(vocab, compat="huggingface", tokenize_chinese_chars=flag)
+        offsets = tokenizer.with_offsets(texts)
+        assert vocab.to_tokens(offsets["tokens"].to_list()[0]) == expected.split()
+        assert offsets["starts"].to_list()[0] == [0, 1, 3, 4, 6, 8, 10]
+    kept = Tokenizer(vocab, compat="huggingface", strip_accents=False, tokenize_chinese_chars=False)
+    assert vocab.to_tokens(kept.tokenize(["\uf900豈"]).to_list()[0]) == ["[UNK]"]
+    assert vocab.to_tokens(kept.tokenize(["\uf900"]).to_list()[0]) == ["\uf900"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strip_accents": False},
+        {"lowercase": False, "strip_accents": True},
+        {"tokenize_chinese_chars": False},
+    ],
+)
+def test_options_that_google_does_not_have_are_rejected_for_it(tokenizer, options):
+    with pytest.raises(ValueError, match="require compat='huggingface'"):
+        Tokenizer(tokenizer.vocab, **options)
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second"])

@@ -34,7 +34,7 @@ from keras_bert_d2l.checkpoints.weights.tf1_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"

@@ -23,11 +23,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     config_to_dict,
     task_of,
 )
-from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
-    VOCAB_FILE,
-    read_tokenizer,
-    write_tokenizer,
-)
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.huggingface.weights import (
     DECODER_BIAS,
     INDEX_FILE,
@@ -45,10 +41,9 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-_TOKENIZER_JSON = "tokenizer.json"
 _TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -97,10 +92,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     if task is not None:
         (architecture,) = config_fields(task)["architectures"]
     vocab, tokenizer_options = read_tokenizer(path)
-    only_json = vocab is None and (path / _TOKENIZER_JSON).is_file()
-    note = f" ({_TOKENIZER_JSON} is not supported, only {VOCAB_FILE})" if only_json else ""
     return Checkpoint(
-        description=f"Hugging Face {architecture}{note}",
+        description=f"Hugging Face {architecture}",
         config=config,
         table=[row._replace(theirs=weights.spelled(row.theirs)) for row in table(config, task)],
         arrays=weights.arrays,

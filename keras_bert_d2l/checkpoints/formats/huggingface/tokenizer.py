@@ -1,22 +1,50 @@
-"""Read and write Hugging Face's `vocab.txt` and `tokenizer_config.json`.
+"""Read and write Hugging Face's tokenizer files.
 
-Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`.
+The vocabulary is in `vocab.txt`, or in `tokenizer.json` alone (transformers 5). The options are in
+`tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`.
+
+Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`, and
+github.com/huggingface/tokenizers.
 """
 
 import json
+import os
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.files import read_json_object
-from keras_bert_d2l.text.tokenizer.tokenizer import TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
-VOCAB_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer_config.json"
+VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
 
 # In the order of `Vocab.special_tokens`.
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+# The supported values in `tokenizer_config.json`.
+_SUPPORTED: dict[str, Sequence[object]] = {
+    "do_lower_case": (True, False),
+    "split_special_tokens": (True, False),
+    "do_basic_tokenize": (True, None),
+    "tokenize_chinese_chars": (True, False, None),
+    "strip_accents": (True, False, None),
+}
+# The parts of `tokenizer.json` that our tokenizer cannot vary.
+_FIXED: dict[str, dict[str, object]] = {
+    "model": {
+        "type": "WordPiece",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+    },
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+_OPTIONS = {  # names in the normalizer of `tokenizer.json` and in `tokenizer_config.json`
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
 
 
 def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
@@ -24,26 +52,44 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
 
     The vocabulary is `None` if the folder has none. If our `Tokenizer` would produce different ids,
     a warning is issued and the vocabulary is also `None`.
+
+    Raises:
+        ValueError: A file is damaged.
     """
-    file = path / VOCAB_FILE
-    if not file.is_file():
-        return None, {}
-    vocab = Vocab.from_file(file)
-    options_file = path / OPTIONS_FILE
+    options_file, json_file = path / OPTIONS_FILE, path / JSON_FILE
     options = read_json_object(options_file) if options_file.is_file() else {}
-    lowercase = options.get("do_lower_case", True)
-    unsupported = list(_unsupported(options, vocab, lowercase))
-    if unsupported:
+    vocab, unsupported = None, []
+    if (path / VOCAB_FILE).is_file():
+        vocab = Vocab.from_file(path / VOCAB_FILE)
+    elif json_file.is_file():
+        fields = read_json_object(json_file)
+        try:
+            options = {**_normalizer_options(fields), **options}
+            unsupported = list(_unsupported_parts(fields))
+            if not unsupported:
+                vocab = _vocab_of(fields)
+                unsupported = list(_unsupported_tokens(fields, vocab))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{os.fspath(json_file)!r} is not a tokenizer file: {error!r}. Copy it again."
+            ) from error
+    else:
+        return None, {}
+    if vocab is not None:
+        unsupported += _unsupported_options(options, vocab)
+    if unsupported or vocab is None:
         warnings.warn(
-            f"The tokenizer of {str(options_file)!r} has {', '.join(unsupported)}, which is not "
+            f"The tokenizer of {os.fspath(path)!r} has {', '.join(unsupported)}, which is not "
             "supported. The checkpoint is loaded without a tokenizer.",
             stacklevel=3,
         )
         return None, {}
     return vocab, {
-        "lowercase": lowercase,
+        "lowercase": options.get("do_lower_case", True),
         "compat": "huggingface",
         "split_special_tokens": options.get("split_special_tokens", False),
+        "strip_accents": options.get("strip_accents"),
+        "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
     }
 
 
@@ -56,24 +102,17 @@ def write_tokenizer(
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": options.get("lowercase", True),
         "split_special_tokens": options.get("split_special_tokens", False),
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
+        "strip_accents": options.get("strip_accents"),
+        "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
         "model_max_length": max_len,
         **dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True)),
     }
     (folder / OPTIONS_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
-def _unsupported(options: ConfigDict, vocab: Vocab, lowercase: object) -> Iterator[str]:
+def _unsupported_options(options: ConfigDict, vocab: Vocab) -> Iterator[str]:
     """Yield the options for which Hugging Face's token ids differ from our tokenizer's."""
-    supported: dict[str, Sequence[object]] = {
-        "do_lower_case": (True, False),
-        "split_special_tokens": (True, False),
-        "do_basic_tokenize": (True, None),
-        "tokenize_chinese_chars": (True, None),
-        "strip_accents": (lowercase, None),
-    }
-    for name, values in supported.items():
+    for name, values in _SUPPORTED.items():
         if name in options and options[name] not in values:
             yield f"{name}={options[name]!r}"
     for name, token in zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True):
@@ -82,3 +121,45 @@ def _unsupported(options: ConfigDict, vocab: Vocab, lowercase: object) -> Iterat
             value = value.get("content")
         if value != token:
             yield f"{name}={value!r}"
+
+
+def _normalizer_options(fields: ConfigDict) -> ConfigDict:
+    normalizer = fields["normalizer"] or {}
+    return {name: normalizer[theirs] for theirs, name in _OPTIONS.items() if theirs in normalizer}
+
+
+def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
+    """Yield the parts of a `tokenizer.json` that our tokenizer does not have."""
+    for part, expected in _FIXED.items():
+        found = fields[part] or {}
+        for name, value in expected.items():
+            if found.get(name) != value:
+                yield f"{part}.{name}={found.get(name)!r}"
+
+
+def _vocab_of(fields: ConfigDict) -> Vocab:
+    ids = {**fields["model"]["vocab"], **{t["content"]: t["id"] for t in fields["added_tokens"]}}
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != [*range(len(ids))]:
+        raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
+    return Vocab(tokens)
+
+
+def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
+    """Yield the tokens and the frame of a `tokenizer.json` that our tokenizer does not have."""
+    added = {token["content"]: token for token in fields["added_tokens"]}
+    for token in sorted(added.keys() ^ set(vocab.special_tokens)):
+        yield f"{'the added token' if token in added else 'no special token'} {token!r}"
+    for token in added.values():
+        if token.get("single_word") or token.get("normalized"):
+            yield f"options for the token {token['content']!r}"
+    _, unk, cls, sep, _ = vocab.special_tokens
+    if fields["model"]["unk_token"] != unk:
+        yield f"unk_token={fields['model']['unk_token']!r}"
+    processor = fields["post_processor"] or {}
+    single = [[cls, 0], ["A", 0], [sep, 0]]
+    frames = {"single": single, "pair": [*single, ["B", 1], [sep, 1]]}
+    for name, frame in frames.items() if processor.get("type") != "BertProcessing" else ():
+        parts = [next(iter(part.values())) for part in processor.get(name, ())]
+        if [[part["id"], part["type_id"]] for part in parts] != frame:
+            yield f"post_processor.{name}={parts!r:.80}"
