@@ -102,7 +102,10 @@ def test_a_client_that_sends_too_slowly_is_disconnected(url, http):
         connections[data].sendall(data)
     second = connections[head]  # an earlier request does not matter
     second.sendall(b"\r\n")
-    assert second.recv(4096).startswith(b"HTTP/1.1 400")
+    answer = b""
+    while not answer.endswith(b"}"):
+        answer += second.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400")
     second.sendall(head)
     started = time.monotonic()
     assert ask(http, url, "lengths", ["a"])[0] == 200  # others are served meanwhile
@@ -111,7 +114,7 @@ def test_a_client_that_sends_too_slowly_is_disconnected(url, http):
             received = b"".join(iter(lambda: connection.recv(4096), b""))  # noqa: B023
         assert received.startswith(sent[data])
         assert bool(received) == bool(sent[data])
-    assert time.monotonic() - started < 8 * LIMITS.read_seconds
+    assert time.monotonic() - started < 30 * LIMITS.read_seconds
 
 
 def test_a_body_that_is_too_large_is_rejected(url, http):
