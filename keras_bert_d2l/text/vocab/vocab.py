@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -16,6 +17,7 @@ from keras_bert_d2l.types import PathLike, Tensor
 # Padding, unknown, start, separator and mask token, as spelled by google and by the book.
 GOOGLE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Vocab:
@@ -30,7 +32,7 @@ class Vocab:
     iteration (in the order of the ids) and `==` work as expected.
 
     Args:
-        tokens: V distinct, non-empty strings without line breaks. The position of a token is
+        tokens: V distinct, non-empty strings without control characters. The position of a token is
             its id.
 
     Attributes:
@@ -45,8 +47,8 @@ class Vocab:
         fingerprint: SHA-256 of the contents of `vocab.txt`, 64 hexadecimal digits.
 
     Raises:
-        ValueError: If a token is not a string, is empty, has a line break or occurs twice, or if
-            a special token is missing.
+        ValueError: If a token is not a string, is empty, contains a control character or occurs
+            twice, or if a special token is missing.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -201,8 +203,11 @@ def _check_token(token: object, position: int) -> None:
             f"Tokens must not be empty. Received: an empty token {where}. Replace it with a name "
             "that no text contains, such as [unused1], so that the other ids stay the same."
         )
-    if "\n" in token or "\r" in token:
-        raise ValueError(f"Tokens must not contain line breaks. Received: {shown(token)} {where}.")
+    if _CONTROL.search(token):
+        raise ValueError(
+            f"Tokens must not contain control characters, such as line breaks. Received: "
+            f"{shown(token)} {where}. Restore the vocabulary from a copy."
+        )
 
 
 def _find_specials(ids: dict[str, int]) -> tuple[str, ...]:
