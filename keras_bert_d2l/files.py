@@ -21,6 +21,7 @@ from keras_bert_d2l.types import PathLike
 
 CHECKSUMS = "SHA256SUMS"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # Python does not name the file
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some network file systems
 _PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
 
 Result = TypeVar("Result")
@@ -48,12 +49,12 @@ def write_text(path: PathLike, text: str) -> None:
 
 
 def write_checksums(folder: PathLike) -> None:
-    """Write `SHA256SUMS`, with the SHA-256 of every other file below a folder."""
+    """Write `SHA256SUMS`, with the SHA-256 of every other visible file below a folder."""
     folder = pathlib.Path(folder)
     names = sorted(
         file.relative_to(folder).as_posix()
         for file in folder.rglob("*")
-        if file.is_file() and file != folder / CHECKSUMS
+        if file.is_file() and file != folder / CHECKSUMS and not file.name.startswith(".")
     )
     lines = [f"{sha256_of(folder / name)}  {name}\n" for name in names]
     write_text(folder / CHECKSUMS, "".join(lines))
@@ -298,6 +299,8 @@ def _locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
 def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock on a file, which the system releases when the process ends.
 
+    Nothing is locked on Windows and on file systems without locks.
+
     Args:
         path: The file. It is created, with its folder.
         busy: Message of the error if another process holds the lock.
@@ -306,8 +309,11 @@ def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[
     Raises:
         BlockingIOError: Another process holds the lock, and `wait` is not set.
     """
-    import fcntl  # not available on Windows, and neither is tensorflow-text
-
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -319,6 +325,9 @@ def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError as error:
                 raise BlockingIOError(busy) from error
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
             if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 yield
                 return

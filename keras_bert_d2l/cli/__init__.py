@@ -4,13 +4,16 @@ A command imports TensorFlow only when it runs, so that `--help`, `--version`, s
 usage errors are immediate. The module of each command calls the public Python API.
 """
 
+import contextlib
 import functools
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from traceback import print_exception
+from types import FrameType
 from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -20,8 +23,8 @@ from keras_bert_d2l.cli.arguments import Flag
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import STDIN, stage
 
-_BAD_INPUT, _BROKEN_PIPE, _INTERRUPTED = 2, 1, 130  # exit codes
-_MISTAKES = (ValueError, OSError, ImportError, RuntimeError)
+_BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
+_MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)
 _NAME = "keras-bert-d2l"
 # Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
@@ -96,7 +99,8 @@ def _run(
 def main(tokens: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit.
 
-    An error prints one line on stderr and exits with code 2; Ctrl-C exits with code 130.
+    An error prints one line on stderr and exits with code 2, or with code 1 if a training run
+    diverges. Ctrl-C exits with code 130, SIGTERM with 143, SIGHUP with 129.
 
     Args:
         tokens: Command and arguments. Defaults to `sys.argv[1:]`.
@@ -105,6 +109,11 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
     _import_hooks.while_importing = functools.partial(stage, "Importing TensorFlow")
     given = sys.argv[1:] if tokens is None else tokens
+    if tokens is None:
+        for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _interrupt)
     try:
         code = app.meta(
             [STDIN if token == "-" else token for token in given],  # Cyclopts rejects a bare -
@@ -113,14 +122,27 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
             result_action="return_value",
         )
     except KeyboardInterrupt as error:
-        print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)
-        code = _INTERRUPTED
+        with contextlib.suppress(OSError):  # after SIGHUP, the terminal may be gone
+            print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)
+        code = 128 + getattr(error, "signal_number", signal.SIGINT)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _BROKEN_PIPE
     sys.exit(code)
 
 
+class _Interrupted(KeyboardInterrupt):
+    """Exception raised by SIGTERM and SIGHUP, which end a command in the same way as Ctrl-C."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__()
+        self.signal_number = signal_number
+
+
+def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
+    raise _Interrupted(signal_number)
+
+
 def _fail(error: Exception, command: App | None) -> NoReturn:
     print(f"error: {message_of(error, command)}", file=sys.stderr)
-    sys.exit(_BAD_INPUT)
+    sys.exit(_DIVERGED if isinstance(error, FloatingPointError) else _BAD_INPUT)

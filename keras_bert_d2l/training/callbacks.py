@@ -1,37 +1,32 @@
-"""Callbacks of both kinds of training: throughput, logs and stopping on Ctrl-C."""
+"""Callbacks of both kinds of training: throughput, progress, logs and diverging losses."""
 
-import contextlib
 import json
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from types import FrameType
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import Progress
+from keras_bert_d2l.training.verbosity import Printer
 from keras_bert_d2l.types import PathLike, Tensor
 
 Metrics = dict[str, float | None]
 
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
-_NOTICE = b"\nStopping after this step or evaluation. Press Ctrl-C again to stop immediately.\n"
 _DUPLICATES = ("mlm_loss", "nsp_loss")  # same as the cross entropies, but averaged over batches
 
 
 class Throughput(keras.callbacks.Callback):
-    """Callback that counts steps and adds `sequences/s` and `tokens/s` to the logs.
+    """Callback that counts steps and adds `sequences/s` and `tokens/s` to the logs of evaluations.
 
-    Keras also shows them in the progress bar. Both are averages since the last evaluation. They
-    exclude evaluations and the first step, which builds the graph. Tokens include padding:
-    `max_len` per row.
+    Both are averages since the previous evaluation. They exclude evaluations and the first step,
+    which builds the graph. Tokens include padding: `max_len` per row.
 
-    Put it before the callbacks that read `progress` or show the logs.
+    Put it before the callbacks that read `progress` or the logs.
 
     Args:
         progress: Its `step` is incremented after each batch.
@@ -51,27 +46,97 @@ class Throughput(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         self.progress.step += 1
-        now = time.perf_counter()
+        self._end = time.perf_counter()
         if self._is_first_step:
-            self._is_first_step, self._start = False, now
-            return
-        self._steps += 1
-        self._seconds = now - self._start
-        self._complete(logs)
+            self._is_first_step, self._start = False, self._end
+        else:
+            self._steps += 1
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        self._complete(logs)
-
-    def _complete(self, logs: dict[str, float] | None) -> None:
-        if logs is None:
+        if logs is None or not self._steps:
             return
-        for name in filter(_is_duplicate, list(logs)):
-            del logs[name]
-        if self._steps:
-            rate = self._steps * self.batch_size / self._seconds
-            logs["sequences/s"] = rate
-            if self.max_len is not None:
-                logs["tokens/s"] = rate * self.max_len
+        logs["sequences/s"] = self._steps * self.batch_size / (self._end - self._start)
+        if self.max_len is not None:
+            logs["tokens/s"] = logs["sequences/s"] * self.max_len
+
+
+class ProgressLine(keras.callbacks.Callback):
+    """Callback that shows the position, the loss, the speed and the remaining time on one line.
+
+    The loss is the mean since the last evaluation. The speed excludes evaluations and the first
+    step, which builds the graph.
+
+    Args:
+        say: Prints the line.
+        position: Returns the position, such as `"step 5/10"`, and the number of remaining steps.
+    """
+
+    def __init__(self, say: Printer, position: Callable[[], tuple[str, int]]) -> None:
+        super().__init__()
+        self.say = say
+        self.position = position
+        self._start: float | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._start is not None:
+            self._start, self._steps = time.monotonic(), 0
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._start is None:
+            self._start, self._steps = time.monotonic(), 0
+            return
+        self._steps += 1
+        position, left = self.position()
+        seconds = (time.monotonic() - self._start) / self._steps
+        speed = f"{1 / seconds:.1f} steps/s, {_duration(left * seconds)} left"
+        self.say.progress(f"{position}, loss {(logs or {}).get('loss', math.nan):.3f}, {speed}")
+
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        self.say.progress(f"{self.position()[0]}, evaluating")
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+class StopAtNonFiniteLoss(keras.callbacks.Callback):
+    """Callback that ends a run at the first loss that is not finite, before anything is saved.
+
+    Put it first: before the callbacks that count steps and save the model.
+
+    Args:
+        progress: Provides the number of completed steps.
+
+    Raises:
+        FloatingPointError: The loss of a step or of an evaluation is not finite.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress
+        self._last: float | None = None
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        # This is the mean since the last evaluation, which becomes and remains non-finite at once.
+        loss = (logs or {}).get("loss", math.nan)
+        self._check("loss", loss, self.progress.step + 1)
+        self._last = loss
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._check("evaluation loss", (logs or {}).get("val_loss", 0.0), self.progress.step)
+
+    def _check(self, name: str, loss: float, step: int) -> None:
+        if math.isfinite(loss):
+            return
+        before = "none" if self._last is None else f"{self._last:.4g}"
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        raise FloatingPointError(
+            f"The training diverged: the {name} at step {step:,} is {loss}. Last finite loss: "
+            f"{before}; learning rate: {rate:.3g}. Start a new run with a lower `learning_rate` or "
+            "a longer `warmup`. The checkpoints from before this step are unchanged."
+        )
 
 
 class RunLog(keras.callbacks.Callback):
@@ -137,31 +202,3 @@ def _write_scalar(tag: str, value: float) -> None:
         plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
     )
     tf.summary.write(tag, tf.constant(value, tf.float32), metadata=metadata)
-
-
-class TrainingInterrupted(KeyboardInterrupt):
-    """Exception raised after Ctrl-C, once the training state is saved."""
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C sets. The second Ctrl-C ends the program.
-
-    Outside the main thread the event is never set, because Python handles signals only there.
-    """
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    previous = signal.getsignal(signal.SIGINT)
-
-    def set_event(signal_number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, previous)
-        event.set()
-        os.write(2, _NOTICE)  # print() is not safe here: the signal may have interrupted a print
-
-    signal.signal(signal.SIGINT, set_event)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, previous)

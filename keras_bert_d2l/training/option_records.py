@@ -205,6 +205,11 @@ class OptionRecord:
             ValueError: The file is damaged, or an option differs.
         """
         name, options = os.fspath(path), cls.read_yaml(path)
+        missing = [field.name for field in dataclasses.fields(cls) if field.name not in options]
+        if missing:  # the file of a run contains all options
+            raise ValueError(
+                f"{name!r} is damaged: it lacks {', '.join(missing)}. Restore it from a copy."
+            )
         try:
             record = cls.from_dict(options)
         except ValueError as error:

@@ -8,18 +8,32 @@
 A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint.
 """
 
+import contextlib
 import json
 import math
 import os
 import pathlib
 import shlex
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
-from keras_bert_d2l.files import CHECKSUMS, changed_files, read_folder, read_json_object, recover
+from keras_bert_d2l.files import (
+    CHECKSUMS,
+    changed_files,
+    lock_file,
+    read_folder,
+    read_json_object,
+    recover,
+    verify_checksums,
+)
+from keras_bert_d2l.training.option_records import OptionRecord
 from keras_bert_d2l.types import PathLike
 
+R = TypeVar("R", bound=OptionRecord)
+
 STATE_FILE = "training_state.json"
+_LOCK = ".lock"
 
 
 class RunFolder:
@@ -42,14 +56,85 @@ class RunFolder:
     def __fspath__(self) -> str:
         return os.fspath(self.path)
 
-    def is_pretraining(self) -> bool:
-        """Whether this is a pretraining run. Fine-tuning does not write `config.json` here."""
-        return self.config_file.is_file()
+    def exists(self) -> bool:
+        """Whether the folder contains a run that can be resumed."""
+        return read_folder(self.last, self.last.is_dir)
 
-    def repair(self) -> None:
-        """Complete the replacement of a checkpoint if a process was killed during it."""
-        for folder in (self.best, self.last):
-            recover(folder)
+    def check_kind(self, command: str) -> None:
+        """Raise `ValueError` if the folder contains a run of the other command."""
+        # Fine-tuning does not write `config.json` here.
+        is_pretraining = self.options_file.is_file() and self.config_file.is_file()
+        if is_pretraining == (command == "pretrain") or not (is_pretraining or self.exists()):
+            return
+        name = os.fspath(self)
+        if is_pretraining:
+            raise ValueError(
+                f"{name!r} is a pretraining run. {self.how_to_resume('pretrain')}. Or fine-tune "
+                f"its model with --model {name} --run-dir FOLDER."
+            )
+        raise ValueError(f"{name!r} is a fine-tuning run. {self.how_to_resume('finetune')}.")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Create the folder, keep other processes out, and remove what a killed process left.
+
+        Raises:
+            BlockingIOError: Another process is using the run.
+            FileExistsError: The path is a file.
+            PermissionError: The folder is not writable.
+        """
+        name = os.fspath(self.path)
+        if self.path.is_file():
+            raise FileExistsError(f"{name!r} is a file. Choose a new or empty folder.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.path, os.W_OK):
+            raise PermissionError(f"{name!r} is not writable. Choose a different folder.")
+        lock = self.path / _LOCK
+        busy = f"Another process is using the run {name!r}. Wait until it ends, or stop it."
+        with lock_file(lock, busy):
+            try:
+                for temporary in self.path.glob(".*.tmp"):
+                    recover(self.path / temporary.name.removeprefix(".").rsplit(".", 2)[0])
+                yield
+            finally:
+                lock.unlink()
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()  # only if nothing was written
+
+    @contextlib.contextmanager
+    def opened(
+        self, record: type[R], given: Mapping[str, Any], *, resume: bool, is_complete: bool
+    ) -> Iterator[tuple[R, bool]]:
+        """Lock the run and yield its options, and whether it is resumed instead of started.
+
+        Args:
+            record: The type of the options.
+            given: The options that the caller specified.
+            resume: Whether to resume the run if it exists.
+            is_complete: Whether `given` has all options that a new run needs.
+
+        Raises:
+            FileExistsError: The folder is not empty, and `resume` is not set.
+            FileNotFoundError: There is no run to resume, and too few options to start one.
+            ValueError: An option is invalid or differs from the run, or a file is damaged.
+        """
+        has_options = resume and self.options_file.is_file()
+        if has_options or (resume and self.exists()):
+            self.check_kind(record.command)
+        if resume and not has_options and (self.exists() or not is_complete):
+            raise FileNotFoundError(
+                f"{os.fspath(self)!r} does not contain a run to resume: {self.options_file.name} "
+                "is missing. To start a run there, specify all options."
+            )
+        options = None if has_options else record.from_dict(given)
+        with self.locked():
+            if options is None:
+                verify_checksums(self.path)
+                options = record.of_run(self.options_file, given)
+            is_resumed = resume and self.exists()
+            if not is_resumed:
+                self.check_new()
+            yield options, is_resumed
 
     def read_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the progress and the settings in the training state.
@@ -72,30 +157,18 @@ class RunFolder:
         its creation was interrupted in between, there is nothing to resume, and it starts again.
         """
         name = os.fspath(self.path)
-        if self.state_file.is_file():
+        if self.exists():
             progress, _ = self.read_state()
             raise FileExistsError(
                 f"{name!r} already contains a run at step {progress.get('step')}. Resume it "
                 "(`resume=True`), or choose a different folder "
                 "for the new run."
             )
-        files = set(self.path.iterdir()) if self.path.is_dir() else {self.path}
-        ours = {self.options_file, self.config_file, self.vocab_file}
-        if self.path.exists() and files and (self.options_file not in files or files - ours):
+        files = {file.name for file in self.path.iterdir()} - {_LOCK}
+        ours = {file.name for file in (self.options_file, self.config_file, self.vocab_file)}
+        if files and (self.options_file.name not in files or files - ours - {CHECKSUMS}):
             raise FileExistsError(
                 f"{name!r} is not empty and does not contain a run. Choose a new or empty folder."
-            )
-
-    def make(self) -> None:
-        """Create the folder.
-
-        Raises:
-            PermissionError: The folder is not writable.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not os.access(self.path, os.W_OK):
-            raise PermissionError(
-                f"{os.fspath(self.path)!r} is not writable. Choose a different folder for the run."
             )
 
     def metrics(self) -> list[dict[str, float]]:
@@ -115,12 +188,12 @@ class RunFolder:
             raise ValueError(f"{os.fspath(self.metrics_file)!r} is damaged: {error}.") from error
 
     def how_to_resume(self, command: str) -> str:
-        """Return a sentence that explains how to resume the run.
+        """Return a sentence, without the full stop, that explains how to resume the run.
 
         A run without `run.yaml` was started in Python and can only be resumed there.
         """
         if not self.options_file.is_file():
-            return "Resume with `resume=True`."
+            return "Resume with `resume=True`"
         return f"Resume with: keras-bert-d2l {command} --resume {shlex.quote(os.fspath(self))}"
 
 

@@ -45,6 +45,17 @@ def sync(model: keras.Model) -> None:
         model.jax_state_sync()
 
 
+def check_weights(model: keras.Model, progress: Progress) -> None:
+    """Raise `FloatingPointError` if a weight is not finite, so that it is not saved."""
+    for weight in model.trainable_variables:
+        if not keras.ops.all(keras.ops.isfinite(weight)):
+            raise FloatingPointError(
+                f"The training diverged: the weight {weight.path} is not finite after step "
+                f"{progress.step:,}. Start a new run with a lower `learning_rate` or a longer "
+                "`warmup`. The checkpoints from before this step are unchanged."
+            )
+
+
 def save_state(
     run: RunFolder,
     model: keras.Model,
@@ -65,8 +76,12 @@ def save_state(
         settings: Options and data hashes that must be the same when the run resumes.
         save_model: Called with the folder, to add further files to it.
         metrics: Also save the metrics since the last evaluation.
+
+    Raises:
+        FloatingPointError: A weight is not finite.
     """
     sync(model)
+    check_weights(model, progress)
     with replacing_folder(run.last) as folder:
         save_model(folder)
         _write_variables(folder / _VARIABLES, variables)

@@ -234,7 +234,9 @@ def test_every_command_accepts_a_run_folder_as_its_model(run, error, reviews):
         assert "SequenceClassifier" in error(command, "a [MASK]", *model)
     assert "SequenceClassifier" in error("next-sentence", "a film", "it is good", *model)
     assert "already contains a run" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
-    assert "does not contain a run to resume" in error("pretrain", "--resume", "runs/reviews")
+    assert "is a fine-tuning run. Resume with: keras-bert-d2l finetune" in error(
+        "pretrain", "--resume", "runs/reviews"
+    )
 
 
 def test_peek_shows_the_data_without_training(run, files):

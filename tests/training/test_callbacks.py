@@ -1,15 +1,20 @@
 import json
 import math
-import signal
-import threading
+import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.training.callbacks import RunLog, Throughput, interruptible
+from keras_bert_d2l.training.callbacks import (
+    ProgressLine,
+    RunLog,
+    StopAtNonFiniteLoss,
+    Throughput,
+)
 from keras_bert_d2l.training.state import Progress
+from keras_bert_d2l.training.verbosity import Printer
 
 
 @pytest.fixture
@@ -39,19 +44,20 @@ def test_throughput_excludes_the_first_step(monkeypatch):
     throughput, logs = Throughput(Progress(), batch_size=6, max_len=2), {}
     throughput.on_epoch_begin(0)
     for batch in range(3):
-        throughput.on_train_batch_end(batch, logs)
+        throughput.on_train_batch_end(batch)
+    throughput.on_epoch_end(0, logs)
     assert logs == {"sequences/s": 4.0, "tokens/s": 8.0}
     throughput.max_len, logs = None, {}
     throughput.on_epoch_end(0, logs)
     assert logs == {"sequences/s": 4.0}
 
 
-def test_throughput_removes_duplicate_losses_from_the_logs():
-    throughput = Throughput(Progress(), batch_size=2, max_len=5)
-    logs = {"loss": 1.0, "mlm_loss": 0.5, "val_nsp_loss": 0.5, "mlm_cross_entropy": 0.5}
-    throughput.on_epoch_begin(0)
-    throughput.on_epoch_end(0, logs)
-    assert logs == {"loss": 1.0, "mlm_cross_entropy": 0.5}
+def test_the_log_omits_duplicate_losses(tmp_path):
+    log = RunLog(tmp_path, Progress())
+    log.write({"loss": 1.0, "mlm_loss": 0.5, "val_nsp_loss": 0.5, "mlm_cross_entropy": 0.5})
+    log.close()
+    written = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert written == {"step": 0, "loss": 1.0, "mlm_cross_entropy": 0.5}
 
 
 def test_the_log_has_a_json_line_per_evaluation(fit, tmp_path):
@@ -85,30 +91,52 @@ def test_a_nan_loss_is_logged_as_null(tmp_path):
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 0, "loss": None}
 
 
-def test_the_first_ctrl_c_sets_the_event_and_the_second_interrupts_the_program(capfd):
-    with interruptible() as event:
-        signal.raise_signal(signal.SIGINT)
-        assert event.is_set()
-        assert "Press Ctrl-C again to stop immediately" in capfd.readouterr().err
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+class NotFinite(keras.layers.Layer):
+    """Multiplies by NaN from the given training step on, or in each evaluation."""
+
+    def __init__(self, step=math.inf, evaluation=False):
+        super().__init__()
+        self.step, self.evaluation = step, evaluation
+        self.done = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        if not training:
+            return x * (math.nan if self.evaluation else 1.0)
+        self.done.assign_add(1.0)
+        return x * keras.ops.where(self.done < self.step, 1.0, math.nan)
 
 
-def test_the_ctrl_c_handler_is_restored():
-    before = signal.getsignal(signal.SIGINT)
-    with interruptible():
-        assert signal.getsignal(signal.SIGINT) is not before
-    assert signal.getsignal(signal.SIGINT) is before
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (
+            NotFinite(3),
+            r"the loss at step 13 is nan\. Last finite loss: \d.*learning rate: 0\.01\.",
+        ),
+        (NotFinite(1), "the loss at step 11 is nan. Last finite loss: none; learning rate: 0.01."),
+        (NotFinite(evaluation=True), "the evaluation loss at step 14 is nan. Last finite loss: "),
+    ],
+)
+def test_a_loss_that_is_not_finite_stops_the_run(layer, message):
+    progress = Progress(step=10)
+    model = keras.Sequential([keras.layers.Dense(1), layer])
+    model.compile("sgd", "mse")
+    data = np.ones((8, 2)), np.ones((8, 1))
+    callbacks = [StopAtNonFiniteLoss(progress), Throughput(progress, 2, 5)]
+    options = {"validation_data": data, "epochs": 2, "callbacks": callbacks, "verbose": 0}
+    with pytest.raises(FloatingPointError, match=message):
+        model.fit(*data, batch_size=2, **options)
+    assert progress.step < 15
 
 
-def test_the_ctrl_c_handler_is_unchanged_outside_the_main_thread():
-    before, events = signal.getsignal(signal.SIGINT), []
-
-    def work():
-        with interruptible() as event:
-            events.append((event.is_set(), signal.getsignal(signal.SIGINT) is before))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert events == [(False, True)]
+def test_the_progress_line_fits_into_80_columns(fit, capsys, monkeypatch):
+    monkeypatch.setattr("keras_bert_d2l.training.verbosity._UPDATE_SECONDS", 0.0)
+    say = Printer(1)
+    fit(ProgressLine(say, lambda: ("step 100,000/1,000,000", 900_000)))
+    say("done")
+    *updates, last, end = capsys.readouterr().out.split("\r")
+    pattern = r"step 100,000/1,000,000, loss \d\.\d{3}, [\d.]+ steps/s, [\d hmins]+ left *"
+    assert len(updates) > 5
+    assert all(re.fullmatch(pattern, update) for update in updates if update)
+    assert max(map(len, updates)) <= 80
+    assert (last.strip(), end) == ("", "done\n")

@@ -108,3 +108,28 @@ def test_a_checkpoint_moved_aside_by_a_killed_process_is_found(name, run):
         shutil.rmtree(run / "best")
     interrupt_replacement(run / name)
     assert checkpoint_folder(run) == run / name
+
+
+def test_a_second_process_cannot_use_a_run(run):
+    with RunFolder(run).locked(), pytest.raises(BlockingIOError, match="Another process is using"):
+        resume(run)
+    assert resume(run).metrics[-1]["step"] == 1
+    assert not (run / ".lock").exists()
+
+
+def test_a_truncated_options_file_is_not_completed_with_defaults(run):
+    options = run / "run.yaml"
+    options.write_text(options.read_text().partition("evaluate_every")[0])
+    with pytest.raises(ValueError, match=r"run\.yaml' has changed since it was written"):
+        resume(run)
+    (run / CHECKSUMS).unlink()
+    with pytest.raises(ValueError, match=r"run\.yaml.*is damaged: .*evaluate_every"):
+        resume(run)
+
+
+def test_damaged_metrics_are_named_in_an_error_and_restored_on_resume(run):
+    expected = RunFolder(run).metrics()
+    (run / "metrics.jsonl").write_text('{"step": 0\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl' is damaged"):
+        RunFolder(run).metrics()
+    assert resume(run).metrics == expected

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -15,7 +16,7 @@ from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import METRICS_JSON, Trainer
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
+from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
 _NULL_THRESHOLD = "val_null_threshold"  # name of the metric of `evaluate`, with the prefix `val_`
@@ -62,7 +63,8 @@ def finetune(
     checkpoint for `load_pretrained`; `last/`, the complete training state; `metrics.json`;
     `metrics.jsonl` (one line per epoch); `curves.png`; and `tensorboard/`.
 
-    Ctrl-C saves the run and stops it after the current step; a second Ctrl-C stops it immediately.
+    Ctrl-C, SIGTERM and SIGHUP save the run and stop it after the current step; a second Ctrl-C
+    stops it immediately. A run whose loss is not finite stops as well, and keeps its checkpoints.
     With `resume`, the run continues from there and ends with exactly the weights of an
     uninterrupted run. The state is also saved after each epoch and every five minutes, so a killed
     run resumes from the last save.
@@ -78,13 +80,14 @@ def finetune(
         score: Function that computes additional metrics after each epoch. Their names get the
             prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
         facts: Additional entries for `metrics.json`.
-        resume: Continue the run in `run_dir`. The model must be created in the same way, and the
-            options and the data must be the same.
+        resume: Continue the run in `run_dir`, or start it if there is none yet. The model must be
+            created in the same way, and the options and the data must be the same.
         callbacks: Additional Keras callbacks. Each epoch is a separate call of `fit`. A callback
             that sets `model.stop_training` ends the run; the epoch counts as finished, and
             `resume` continues with the next one. Use `patience` instead of `EarlyStopping`, which
             only counts the epochs within one call of `fit`.
-        verbose: As in `keras.Model.fit`.
+        verbose: 0 (silent), 1 (progress line), 2 (one line per epoch) or `"auto"`, which is 1 in a
+            terminal or a notebook, otherwise 2.
         **options: The fields of `FinetuningOptions`. `monitor` is the metric that selects the best
             epoch, for example `"val_f1"`. Higher is better, unless its name ends in loss, entropy
             or error; ties go to the lower `val_loss`. `None` means the default metric of the task,
@@ -94,12 +97,13 @@ def finetune(
 
     Raises:
         ValueError: An option is unknown or out of range, the examples do not match the model's
-            task and labels, the batches are empty or endless, the training diverges from the
-            start, or the options or the data differ from those of the run to resume.
+            task and labels, the batches are empty or endless, the options or the data differ from
+            those of the run to resume, or its files are damaged.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
-        FileNotFoundError: `run_dir` contains no run to resume.
+        FloatingPointError: The loss is not finite.
+        BlockingIOError: Another process is using the run.
         ImportError: A package of the extra `[tasks]` is not installed.
-        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt`.
+        TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
 
@@ -113,9 +117,30 @@ def finetune(
     kb.finetune(model, train, train, "runs/films", learning_rate=1e-3, epochs=2)
     ```
     """
-    settings, run, say = FinetuningOptions.from_dict(options), RunFolder(run_dir), printer(verbose)
-    if not resume:
-        run.check_new()
+    settings, run, say = FinetuningOptions.from_dict(options), RunFolder(run_dir), Printer(verbose)
+    run.check_kind("finetune")
+    with run.locked():
+        is_resumed = resume and run.exists()
+        if not is_resumed:
+            run.check_new()
+        return train_run(
+            run, model, train, dev, settings, say, is_resumed, callbacks, score, facts or {}
+        )
+
+
+def train_run(
+    run: RunFolder,
+    model: TaskModel,
+    train: TaskExamples | Batches,
+    dev: TaskExamples | tf.data.Dataset,
+    settings: FinetuningOptions,
+    say: Printer,
+    is_resumed: bool,
+    callbacks: Sequence[keras.callbacks.Callback],
+    score: Callable[[TaskModel], Mapping[str, float]] | None = None,
+    facts: Mapping[str, object] = types.MappingProxyType({}),
+) -> FinetuningResult:
+    """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
     try:
         new_figure()
     except ImportError as error:  # training continues without the curves
@@ -123,12 +148,12 @@ def finetune(
     data = prepare(model, train, dev, settings, say)
     if score is not None:
         data = data.with_score(score)
-    trainer = Trainer(run, settings, model, data, facts or {}, say)
-    if resume:
+    trainer = Trainer(run, settings, model, data, facts, say)
+    if is_resumed:
         trainer.restore()
     else:
         trainer.create()
-    return FinetuningResult(model, trainer.train(callbacks, verbosity(verbose)))
+    return FinetuningResult(model, trainer.train(callbacks))
 
 
 def tuned_null_threshold(run_dir: PathLike) -> float | None:

@@ -1,23 +1,22 @@
 """`finetune_files`: fine-tune a checkpoint on data files."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 import keras
 
+from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation.checks import check_examples
-from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, finetune
+from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
     TaskRunArguments,
     TaskRunOptions,
 )
 from keras_bert_d2l.training.finetuning.start import load_model, read_data
-from keras_bert_d2l.training.finetuning.trainer import CURVES
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.verbosity import Verbose, printer
+from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
 
@@ -38,9 +37,10 @@ def finetune_files(
 
     Args:
         run_dir: The run folder. It must be new or empty, unless `resume` is set.
-        resume: Continue the run in `run_dir` with its own options.
+        resume: Continue the run in `run_dir` with its own options, or start it if there is none
+            yet. With all options, the same call therefore works at any time.
         callbacks: Additional Keras callbacks.
-        verbose: As in `keras.Model.fit`.
+        verbose: As for `finetune`.
         **options: The fields of `TaskRunOptions`. `task`, `model` and `train` are required, except
             with `resume`.
 
@@ -52,7 +52,9 @@ def finetune_files(
             to resume.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FileNotFoundError: The data, the checkpoint or the run is missing.
-        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt`.
+        FloatingPointError: The loss is not finite.
+        BlockingIOError: Another process is using the run.
+        TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
 
@@ -72,51 +74,16 @@ def finetune_files(
     )
     ```
     """
-    run, say = RunFolder(run_dir), printer(verbose)
-    if resume:
-        settings = _options_of(run, dict(options))
-    else:
-        run.check_new()
-        settings = TaskRunOptions.from_dict(options)
-    train, dev = read_data(settings, say)
-    model = load_model(settings, train, dev, say)
-    for examples in (train, dev):
-        check_examples(model, examples)
-    if resume:
-        run.repair()
-    else:
-        run.make()
-        settings.to_yaml(run.options_file)
-    fields = dataclasses.fields(FinetuningOptions)
-    result = finetune(
-        model,
-        train,
-        dev,
-        run,
-        resume=resume and run.state_file.is_file(),
-        callbacks=callbacks,
-        verbose=verbose,
-        **{field.name: getattr(settings, field.name) for field in fields},
-    )
-    epoch, monitor = result.metrics["best_epoch"], result.metrics["monitor"]
-    say(
-        f"Best epoch: {epoch}, {monitor.removeprefix('val_')} "
-        f"{result.metrics['best'][monitor]:.4f} on the development data. The model is in "
-        f"{run.best}, its learning curves in {run.path / CURVES}."
-    )
-    return result
-
-
-def _options_of(run: RunFolder, given: dict[str, Any]) -> TaskRunOptions:
-    """Return the options of the run to resume, which must equal the given ones."""
-    name = os.fspath(run)
-    if not run.options_file.is_file():
-        raise FileNotFoundError(
-            f"{name!r} does not contain a run to resume: {run.options_file.name} is missing."
-        )
-    if run.is_pretraining():
-        raise ValueError(
-            f"{name!r} is a pretraining run. Resume it with `keras-bert-d2l pretrain --resume "
-            f"{name}`, or fine-tune its model with --model {name} --run-dir FOLDER."
-        )
-    return TaskRunOptions.of_run(run.options_file, given)
+    run, say = RunFolder(run_dir), Printer(verbose)
+    opened = run.opened(TaskRunOptions, options, resume=resume, is_complete=bool(options))
+    with opened as (settings, is_resumed):
+        train, dev = read_data(settings, say)
+        model = load_model(settings, train, dev, say)
+        for examples in (train, dev):
+            check_examples(model, examples)
+        if not is_resumed:
+            settings.to_yaml(run.options_file)
+            write_checksums(run.path)
+        fields = dataclasses.fields(FinetuningOptions)
+        own = FinetuningOptions(**{field.name: getattr(settings, field.name) for field in fields})
+        return train_run(run, model, train, dev, own, say, is_resumed, callbacks)

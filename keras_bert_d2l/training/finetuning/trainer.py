@@ -6,10 +6,11 @@ import importlib.metadata
 import json
 import math
 import os
-import threading
+import shlex
+import textwrap
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import keras
 
@@ -20,19 +21,21 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.value_checks import value_errors
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.callbacks import RunLog, TrainingInterrupted, interruptible
+from keras_bert_d2l.training.callbacks import ProgressLine, RunLog, StopAtNonFiniteLoss
 from keras_bert_d2l.training.finetuning.curves import draw_curves
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
+from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
-from keras_bert_d2l.training.run_folder import STATE_FILE, RunFolder
+from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     restore_metrics,
     restore_progress,
     restore_variables,
     save_state,
 )
+from keras_bert_d2l.training.verbosity import Printer
 
 METRICS_JSON, CURVES = "metrics.json", "curves.png"
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
@@ -49,7 +52,7 @@ class Trainer:
         model: The model. `Trainer` compiles it.
         data: The training and development data.
         facts: Additional entries for `metrics.json`.
-        say: Called with each message to print.
+        say: Prints messages and the progress.
     """
 
     run: RunFolder
@@ -57,7 +60,7 @@ class Trainer:
     model: TaskModel
     data: TaskData
     facts: Mapping[str, object]
-    say: Callable[[str], None]
+    say: Printer
 
     def __post_init__(self) -> None:
         self.progress = FinetuningProgress()
@@ -65,31 +68,23 @@ class Trainer:
         _compile(self.model, self.options, steps_per_epoch)
 
     def create(self) -> None:
-        """Check the monitored metric and create the run folder before the first step."""
+        """Check the monitored metric and save the initial state before the first step."""
         self._check_monitor()
-        self.run.make()
         self.save()
 
     def restore(self) -> None:
         """Read the training state from the run folder.
 
         Raises:
-            FileNotFoundError: The folder contains no run to resume.
             ValueError: A file is damaged, or the options or the data of the run are different.
         """
-        self.run.repair()
-        name = os.fspath(self.run)
-        if not self.run.state_file.is_file():
-            raise FileNotFoundError(
-                f"{name!r} does not contain a run to resume: "
-                f"{self.run.last.name}/{STATE_FILE} is missing."
-            )
         self.progress, of_run = restore_progress(self.run, FinetuningProgress)
         for setting, value in self._settings().items():
             if of_run.get(setting) != value:
                 raise ValueError(
-                    f"The run {name!r} has {setting}={shown(of_run.get(setting))} and resumes with "
-                    f"its own options and data. Received: {setting}={shown(value)}."
+                    f"The run {os.fspath(self.run)!r} has {setting}="
+                    f"{shown(of_run.get(setting))} and resumes with its own options and data. "
+                    f"Received: {setting}={shown(value)}."
                 )
         restore_variables(self.run, self.model, self.model.variables)
 
@@ -104,16 +99,19 @@ class Trainer:
             metrics=self.progress.batch > 0,
         )
 
-    def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> dict[str, Any]:
+    def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> dict[str, Any]:
         """Train the remaining epochs, then load the weights of the best epoch.
 
         Returns: the content of `metrics.json`.
 
         Raises:
-            ValueError: The training diverged from the start.
-            TrainingInterrupted: Ctrl-C was pressed; the state is saved.
+            FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
+            ValueError: The monitored metric was never finite.
+            TrainingInterrupted: There was a signal to stop; the state is saved.
         """
         self.say(_describe_model(self.model))
+        if self._is_over():
+            self.say(f"The run {os.fspath(self.run)!r} is finished: {self._epochs_done()}.")
         ending = _EpochEnd()
         with (
             value_errors(),
@@ -121,28 +119,26 @@ class Trainer:
             interruptible() as interrupt,
         ):
             steps = _Steps(self, interrupt)
+            before = [StopAtNonFiniteLoss(self.progress), steps]
+            after = [ProgressLine(self.say, steps.position)] if self.say.has_progress else []
             while not (ending.is_requested or self._is_over()):
-                self._train_epoch(log, [steps, *callbacks, ending], verbose)
-                if interrupt.is_set() and not self._is_over():
-                    raise TrainingInterrupted(
-                        f"Stopped after {self._epochs_done()}; the state is saved. "
-                        + self.run.how_to_resume("finetune")
-                    )
+                self._train_epoch(log, [*before, *callbacks, *after, ending])
+                if not self._is_over():
+                    interrupt.check(self.interrupted(f"after {self._epochs_done()}"))
         if not self._is_over():
             self.say(f"A callback ended the run after {self._epochs_done()}.")
         if self.progress.best_epoch is None:
             raise ValueError(
-                f"The training diverged: {self.progress.monitor} was never finite. "
-                f"Received: learning_rate={self.options.learning_rate}; reduce it."
+                f"No epoch is the best, because {self.progress.monitor} was never finite. Choose a "
+                "different `monitor`."
             )
         if self.progress.best_epoch != len(self.progress.history):
             best = native.describe(self.run.best)
             load_weights(self.model, best.table, best.arrays)
+        self._say_result()
         return self._write_metrics()
 
-    def _train_epoch(
-        self, log: RunLog, callbacks: list[keras.callbacks.Callback], verbose: int
-    ) -> None:
+    def _train_epoch(self, log: RunLog, callbacks: list[keras.callbacks.Callback]) -> None:
         """Train an epoch, or the remaining part of it, and record its metrics."""
         progress, epoch = self.progress, len(self.progress.history)
         train = batches_of(self.data.train, epoch)
@@ -154,7 +150,7 @@ class Trainer:
             epochs=self.options.epochs,  # `_EpochEnd` stops after one epoch
             validation_data=self.data.dev,
             callbacks=callbacks,
-            verbose=verbose,
+            verbose=0,
         ).history
         scores = {f"val_{k}": float(v) for k, v in self.data.score(self.model).items()}
         metrics = {name: float(values[-1]) for name, values in history.items()} | scores
@@ -165,7 +161,11 @@ class Trainer:
         self.save()
         self._write_metrics()
         self._draw_curves()
-        self.say(_describe_epoch(progress, is_best, scores))
+        self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
+
+    def interrupted(self, where: str) -> str:
+        """Return the message for a run that was stopped after saving its state."""
+        return f"Stopped {where}; the state is saved. {self.run.how_to_resume('finetune')}"
 
     def _settings(self) -> dict[str, object]:
         """Options and data hashes that must be the same when the run resumes."""
@@ -215,6 +215,17 @@ class Trainer:
         write_text(self.run.path / METRICS_JSON, json.dumps(metrics, indent=2) + "\n")
         return metrics
 
+    def _say_result(self) -> None:
+        monitor, run = self.progress.monitor, shlex.quote(os.fspath(self.run))
+        value = cast(dict[str, float], self.progress.best)[monitor]
+        self.say(
+            f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
+            f"on the development data.\nThe model is in {self.run.best}, the learning curves in "
+            f"{self.run.path / CURVES}.\nTo evaluate or use it:\n"
+            f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
+            f"  keras-bert-d2l predict FILE --model {run}"
+        )
+
     def _draw_curves(self) -> None:
         with contextlib.suppress(ImportError):  # reported at the start of the run
             draw_curves(
@@ -228,13 +239,13 @@ class Trainer:
 
 
 class _Steps(keras.callbacks.Callback):
-    """Callback that counts steps, records their loss, and saves periodically and on Ctrl-C.
+    """Callback that counts steps, records their loss, and saves periodically and on signals.
 
     Raises:
-        TrainingInterrupted: `interrupt` was set during a step; the state is saved.
+        TrainingInterrupted: There was a signal during a step; the state is saved.
     """
 
-    def __init__(self, trainer: Trainer, interrupt: threading.Event) -> None:
+    def __init__(self, trainer: Trainer, interrupt: Interrupt) -> None:
         super().__init__()
         self.trainer, self.interrupt = trainer, interrupt
 
@@ -256,16 +267,23 @@ class _Steps(keras.callbacks.Callback):
             progress.add_point(self._num_batches, float(logs["loss"]))
         if is_last:  # the state is saved after the epoch
             return
-        if self.interrupt.is_set():
-            self.trainer.save()
-            raise TrainingInterrupted(
-                f"Stopped in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} "
-                f"after step {progress.batch:,} of {self._num_batches:,}; the state is saved. "
-                + self.trainer.run.how_to_resume("finetune")
-            )
-        if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+        is_stopping = self.interrupt.signal_number is not None
+        if is_stopping or time.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self.trainer.save()
             self._saved_at = time.monotonic()
+        self.interrupt.check(
+            self.trainer.interrupted(
+                f"in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} after step "
+                f"{progress.batch:,} of {self._num_batches:,}"
+            )
+        )
+
+    def position(self) -> tuple[str, int]:
+        """Return the position as text and the number of remaining steps of all epochs."""
+        progress, epochs = self.trainer.progress, self.trainer.options.epochs
+        done = len(progress.history)
+        text = f"epoch {done + 1}/{epochs}, step {progress.batch:,}/{self._num_batches:,}"
+        return text, (epochs - done) * self._num_batches - progress.batch
 
 
 class _EpochEnd(keras.callbacks.Callback):
@@ -301,14 +319,23 @@ def _describe_model(model: TaskModel) -> str:
     )
 
 
-def _describe_epoch(progress: FinetuningProgress, is_best: bool, scores: Iterable[str]) -> str:
+def _describe_epoch(
+    progress: FinetuningProgress, is_best: bool, scores: Iterable[str], epochs: int
+) -> str:
     metrics = progress.history[-1]
-    listed = ", ".join(
-        f"{name.removeprefix('val_')} "
-        + ("not finite" if (value := metrics[name]) is None else f"{value:.4f}")
-        for name in dict.fromkeys((progress.monitor, *scores, "val_loss"))
-    )
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(
+            f"{name.removeprefix('val_')} "
+            + ("not finite" if (value := metrics[name]) is None else f"{value:.4f}")
+            for name in dict.fromkeys(names)
+        )
+
     ending = "best so far" if is_best else f"not better than epoch {progress.best_epoch}"
     if progress.best_epoch is None:
         ending = "no finite metric to compare"
-    return f"Development data after epoch {len(progress.history)}: {listed}; {ending}"
+    line = (
+        f"Epoch {len(progress.history)}/{epochs}: {listed(['loss'])}; development data: "
+        f"{listed([progress.monitor, *scores, 'val_loss'])}; {ending}"
+    )
+    return textwrap.fill(line, 79, subsequent_indent="  ")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import keras
@@ -20,7 +20,7 @@ from keras_bert_d2l.training.pretraining.options import PretrainingArguments, Pr
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.pretraining.trainer import Trainer
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.verbosity import Verbose, printer, verbosity
+from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
 
@@ -52,10 +52,11 @@ def pretrain(
 
     The run folder contains `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
     `best/` and `last/` for `load_pretrained`, `metrics.jsonl` and `tensorboard/`. The model is
-    evaluated on held-out documents before the first step and then every `evaluate_every` steps,
-    which Keras shows as an epoch. Each evaluation saves a checkpoint.
+    evaluated on held-out documents before the first step and then every `evaluate_every` steps.
+    Each evaluation saves a checkpoint.
 
-    Ctrl-C saves the run and stops it after the current step; a second Ctrl-C stops it immediately.
+    Ctrl-C, SIGTERM and SIGHUP save the run and stop it after the current step; a second Ctrl-C
+    stops it immediately. A run whose loss is not finite stops as well, and keeps its checkpoints.
     With `resume`, an interrupted or killed run continues from `last/` and ends with exactly the
     weights of an uninterrupted run.
 
@@ -64,10 +65,11 @@ def pretrain(
             each a list of sentences. Or a token store or its folder, which determines the
             vocabulary. With `resume`, it may be `None`, except for documents in memory.
         run_dir: The run folder. It must be new or empty, unless `resume` is set.
-        resume: Continue the run in `run_dir` with its own options.
+        resume: Continue the run in `run_dir` with its own options, or start it if there is none
+            yet. With the text and all options, the same call therefore works at any time.
         callbacks: Additional Keras callbacks for `fit`.
-        verbose: As in `keras.Model.fit`: `"auto"`, 0 (silent), 1 (progress bar) or 2 (one line
-            per evaluation).
+        verbose: 0 (silent), 1 (progress line), 2 (one line per evaluation) or `"auto"`, which is 1
+            in a terminal or a notebook, otherwise 2.
         **options: The fields of `PretrainingOptions`. `vocab` may also be a `Vocab`, and
             `bert_config` a `BERTConfig`.
 
@@ -75,12 +77,15 @@ def pretrain(
 
     Raises:
         ValueError: An option is unknown, out of range or contradicts another option, there is not
-            enough text, or the options or the text differ from those of the run to resume.
+            enough text, the options or the text differ from those of the run to resume, or its
+            files are damaged.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FileNotFoundError: The text, the vocabulary, the checkpoint or the run is missing.
+        FloatingPointError: The loss is not finite.
+        BlockingIOError: Another process is using the run.
         OSError: The run folder cannot be written, or the disk is full.
         RuntimeError: The devices of `strategy` do not exist.
-        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt`.
+        TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
 
@@ -98,37 +103,38 @@ def pretrain(
     ```
     """
     PretrainingOptions.check_known(options)
-    run, say = RunFolder(run_dir), printer(verbose)
+    run, say = RunFolder(run_dir), Printer(verbose)
     given = _plain(corpus, dict(options), run)
     objects: dict[str, Any] = {
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
-    if resume:
-        settings = _options_of(run, given, objects)
-    else:
-        run.check_new()
-        settings = PretrainingOptions.from_dict(_with_store_options(given))
-        run.make()
-    strategy = make_strategy(settings.strategy, settings.tpu)
-    check_batch_size(settings.batch_size, strategy)
-    text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
-    say(f"Text: {text.description}")
-    checkpoint = run.last if resume else settings.init
-    if checkpoint is None:
-        start = from_scratch(settings, text, say=say, **objects)
-    else:
-        start = from_checkpoint(settings, checkpoint, verbose=bool(verbose) and not resume)
-    store = _token_store(text, start.tokenizer, settings, say)
-    with scope_of(strategy):
-        model = compiled_model(start, settings)
-    say(f"Model: {model.count_params():,} weights, {settings.precision}")
-    trainer = Trainer(run, settings, model, start.tokenizer, store, say)
-    if resume:
-        trainer.restore()
-    else:
-        trainer.create()
-    trainer.train(callbacks, verbosity(verbose))
-    return PretrainingResult(model, start.tokenizer, run.metrics())
+    is_complete = corpus is not None
+    given = _with_store_options(given)
+    opened = run.opened(PretrainingOptions, given, resume=resume, is_complete=is_complete)
+    with opened as (settings, is_resumed):
+        if is_resumed:
+            _check_objects(run, objects)
+        strategy = make_strategy(settings.strategy, settings.tpu)
+        check_batch_size(settings.batch_size, strategy)
+        text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
+        say(f"Text: {text.description}")
+        checkpoint = run.last if is_resumed else settings.init
+        if checkpoint is None:
+            start = from_scratch(settings, text, say=say, **objects)
+        else:
+            is_verbose = not (say.is_silent or is_resumed)
+            start = from_checkpoint(settings, checkpoint, verbose=is_verbose)
+        store = _token_store(text, start.tokenizer, settings, say)
+        with scope_of(strategy):
+            model = compiled_model(start, settings)
+        say(f"Model: {model.count_params():,} weights, {settings.precision}")
+        trainer = Trainer(run, settings, model, start.tokenizer, store, say)
+        if is_resumed:
+            trainer.restore()
+        else:
+            trainer.create()
+        trainer.train(callbacks)
+        return PretrainingResult(model, start.tokenizer, run.metrics())
 
 
 def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
@@ -144,29 +150,20 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
     return {name: files.get(type(value), value) for name, value in plain.items()}
 
 
-def _options_of(
-    run: RunFolder, given: dict[str, Any], objects: dict[str, Any]
-) -> PretrainingOptions:
-    """Return the options of the run to resume, which must equal the given ones.
-
-    Raises:
-        FileNotFoundError: The folder contains no pretraining run.
-        ValueError: `run.yaml` is damaged, or an option differs.
-    """
-    if not (run.options_file.is_file() and run.is_pretraining()):
-        raise FileNotFoundError(
-            f"{os.fspath(run)!r} does not contain a run to resume: it must contain the "
-            f"{run.options_file.name} and the {run.config_file.name} that `pretrain` writes."
-        )
-    run.repair()
-    vocab, config = objects.get("vocab"), objects.get("bert_config")
-    if vocab is not None and vocab != Vocab.from_file(run.vocab_file):
-        given["vocab"] = "a different vocabulary"
+def _check_objects(run: RunFolder, objects: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a given vocabulary or architecture differs from the run to resume."""
+    vocab, config, different = objects.get("vocab"), objects.get("bert_config"), None
+    if vocab is not None and vocab != (own_vocab := Vocab.from_file(run.vocab_file)):
+        different = f"vocab={own_vocab!r}", f"vocab={vocab!r}"
     if config is not None:
         own = BERTConfig.from_json(run.config_file)
         if dataclasses.replace(config, vocab_size=own.vocab_size) != own:
-            given["bert_config"] = "a different architecture"
-    return PretrainingOptions.of_run(run.options_file, given)
+            different = f"bert_config={own!r}", f"bert_config={config!r}"
+    if different is not None:
+        raise ValueError(
+            f"The run {os.fspath(run)!r} has {different[0]} and resumes with its own. Received: "
+            f"{different[1]}; omit it."
+        )
 
 
 def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 import math
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import keras
@@ -14,14 +14,16 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import TokenStore
+from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import (
+    ProgressLine,
     RunLog,
+    StopAtNonFiniteLoss,
     Throughput,
-    TrainingInterrupted,
-    interruptible,
 )
+from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
@@ -31,6 +33,7 @@ from keras_bert_d2l.training.state import (
     save_state,
     sync,
 )
+from keras_bert_d2l.training.verbosity import Printer
 
 _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
@@ -57,7 +60,7 @@ class Trainer:
         model: The compiled model. To resume a run, it must have the weights of `run.last`.
         tokenizer: Its tokenizer.
         store: The text as token ids.
-        say: Called with each message to print.
+        say: Prints messages and the progress.
     """
 
     run: RunFolder
@@ -65,7 +68,7 @@ class Trainer:
     model: BERTModel
     tokenizer: Tokenizer
     store: TokenStore
-    say: Callable[[str], None]
+    say: Printer
 
     def __post_init__(self) -> None:
         self.progress = PretrainingProgress()
@@ -88,6 +91,7 @@ class Trainer:
         self.options.to_yaml(self.run.options_file)
         self.model.bert_config.to_json(self.run.config_file)
         self.tokenizer.vocab.to_file(self.run.vocab_file)
+        write_checksums(self.run.path)
         self.save_last()
 
     def restore(self) -> None:
@@ -105,41 +109,50 @@ class Trainer:
             )
         restore_variables(self.run, self.model, self.model.non_trainable_variables)
 
-    def train(self, callbacks: Sequence[keras.callbacks.Callback], verbose: int) -> None:
+    def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train the remaining steps.
 
         Raises:
-            TrainingInterrupted: Ctrl-C was pressed; the state is saved.
+            FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
+            TrainingInterrupted: There was a signal to stop; the state is saved.
         """
+        path = os.fspath(self.run)
         if self.progress.step >= self.options.steps:
-            path = os.fspath(self.run)
             self.say(f"The run {path!r} is finished: {self.options.steps:,} steps.")
+            self._say_what_next()
             return
         with (
             contextlib.closing(RunLog(self.run, self.progress)) as log,
             interruptible() as interrupt,
         ):
+            self._say_header()
             if not self.run.metrics():
-                metrics = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
-                log.write({f"val_{name}": value for name, value in metrics.items()})
-            self._say_held_out()
+                self._evaluate_start(log)
+            self.say_metrics()
+            interrupt.check(self.interrupted())
             checkpoints = Checkpoints(self, interrupt)
-            try:
-                for phase in self._phases:
-                    if self.progress.step >= phase.end:  # completed before the run was resumed
-                        continue
-                    length = None if self.options.rows == "bucketed" else phase.max_len
-                    throughput = Throughput(self.progress, phase.batch_size, length)
-                    self._fit(phase, [throughput, log, checkpoints, *callbacks], verbose)
-            except TrainingInterrupted as error:
-                raise TrainingInterrupted(
-                    f"Stopped after step {self.progress.step:,} of {self.options.steps:,}; the "
-                    f"state is saved. {self.run.how_to_resume('pretrain')}"
-                ) from error
-        self._say_held_out()
+            for phase in self._phases:
+                if self.progress.step >= phase.end:  # completed before the run was resumed
+                    continue
+                length = None if self.options.rows == "bucketed" else phase.max_len
+                throughput = Throughput(self.progress, phase.batch_size, length)
+                check = StopAtNonFiniteLoss(self.progress)
+                self._fit(phase, [check, throughput, log, checkpoints, *callbacks])
+        self._say_what_next()
 
-    def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback], verbose: int) -> None:
+    def _evaluate_start(self, log: RunLog) -> None:
+        metrics = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
+        if not math.isfinite(metrics["loss"]):
+            raise FloatingPointError(
+                f"The loss of the initial weights is {metrics['loss']}. Start the run from a "
+                "different checkpoint."
+            )
+        log.write({f"val_{name}": value for name, value in metrics.items()})
+
+    def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
         every = self.options.evaluate_every or self.options.steps
+        if self.say.has_progress:
+            callbacks.append(ProgressLine(self.say, self._position))
         for length, count in intervals(self.progress.step, phase.end, every):
             if self.model.stop_training:  # a callback has ended the run
                 return
@@ -152,8 +165,12 @@ class Trainer:
                 validation_data=self._held_out,
                 shuffle=False,  # the dataset is already shuffled
                 callbacks=callbacks,
-                verbose=verbose,
+                verbose=0,
             )
+
+    def _position(self) -> tuple[str, int]:
+        step, steps = self.progress.step, self.options.steps
+        return f"step {step:,}/{steps:,}", steps - step
 
     def _data(
         self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
@@ -192,39 +209,60 @@ class Trainer:
         sync(self.model)
         save_pretrained(self.model, self.run.best, self.tokenizer)
 
+    def interrupted(self) -> str:
+        """Return the message for a run that was stopped after saving its state."""
+        return (
+            f"Stopped after step {self.progress.step:,} of {self.options.steps:,}; the state is "
+            f"saved. {self.run.how_to_resume('pretrain')}"
+        )
+
     def _settings(self) -> dict[str, object]:
         return {"text": self.store.fingerprint}
 
-    def _say_held_out(self) -> None:
+    def _say_header(self) -> None:
+        heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
+        self.say("            training  held-out text")
+        self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")
+
+    def say_metrics(self) -> None:
+        """Print a row of the table with the metrics of the last evaluation."""
         metrics = self.run.metrics()[-1]
-        when = f"after step {metrics['step']:,}" if metrics["step"] else "before training"
-        losses = [
-            f"{head.upper()} loss {metrics[f'val_{head}_cross_entropy']:.3f}, accuracy "
-            f"{metrics[f'val_{head}_accuracy']:.3f}"
-            for head in self._heads
+        names = [
+            f"val_{head}_{name}" for head in self._heads for name in ("cross_entropy", "accuracy")
         ]
-        self.say(f"Held-out text {when}: {'; '.join(losses)}")
+        loss = f"{metrics['loss']:.3f}" if "loss" in metrics else ""
+        speed = f"{metrics['tokens/s']:,.0f}" if "tokens/s" in metrics else ""
+        columns = "".join(f"{metrics[name]:>10.3f}" for name in names)
+        self.say(f"{metrics['step']:>12,}{loss:>8}{columns}{speed:>10}")
+
+    def _say_what_next(self) -> None:
+        run = shlex.quote(os.fspath(self.run))
+        self.say(
+            f"The best checkpoint is in {self.run.best}. To try it, or to fine-tune it:\n"
+            f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
+            f"  keras-bert-d2l finetune --help"
+        )
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Callback that saves the last and best state of a run: after evaluations and on Ctrl-C.
+    """Callback that saves the last and best state of a run: after evaluations and on signals.
 
     Args:
         trainer: Writes the checkpoints and stores the lowest held-out loss so far.
-        interrupt: Event that stops the run; see `interruptible`.
+        interrupt: The signal that stops the run, if there was one.
 
     Raises:
-        TrainingInterrupted: `interrupt` was set during a step; the state is saved.
+        TrainingInterrupted: There was a signal; the state is saved.
     """
 
-    def __init__(self, trainer: Trainer, interrupt: threading.Event) -> None:
+    def __init__(self, trainer: Trainer, interrupt: Interrupt) -> None:
         super().__init__()
         self.trainer, self.interrupt = trainer, interrupt
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        if self.interrupt.is_set():
+        if self.interrupt.signal_number is not None:
             self.trainer.save_last()
-            raise TrainingInterrupted
+            self.interrupt.check(self.trainer.interrupted())
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         # `val_loss` would be a mean over batches, although the last batch may be smaller.
@@ -236,8 +274,8 @@ class Checkpoints(keras.callbacks.Callback):
             self.trainer.progress.best_loss = float(loss)
             self.trainer.save_best()
         self.trainer.save_last()
-        if self.interrupt.is_set():
-            raise TrainingInterrupted
+        self.trainer.say_metrics()
+        self.interrupt.check(self.trainer.interrupted())
 
 
 def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,9 @@
 import math
-import threading
+import signal
 
 import pytest
 
-from keras_bert_d2l.training.callbacks import TrainingInterrupted
+from keras_bert_d2l.training.interruption import Interrupt, TrainingInterrupted
 from keras_bert_d2l.training.pretraining.trainer import Checkpoints, PretrainingProgress
 
 HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
@@ -12,10 +12,17 @@ HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 class Saves:
     """A stand-in for a trainer that records the calls of `save_last` and `save_best`."""
 
-    def __init__(self, interrupt=None):
+    def __init__(self):
         self.calls = []
         self.progress = PretrainingProgress()
-        self.callback = Checkpoints(self, interrupt or threading.Event())
+        self.interrupt = Interrupt()
+        self.callback = Checkpoints(self, self.interrupt)
+
+    def say_metrics(self):
+        pass
+
+    def interrupted(self):
+        return "stopped"
 
     def save_last(self):
         self.calls.append("last")
@@ -33,20 +40,19 @@ def test_the_best_checkpoint_is_saved_at_the_lowest_held_out_loss():
 
 
 def test_an_interrupt_saves_and_stops_after_the_step():
-    interrupt = threading.Event()
-    saves = Saves(interrupt)
+    saves = Saves()
     saves.callback.on_train_batch_end(0)
     assert saves.calls == []
-    interrupt.set()
-    with pytest.raises(TrainingInterrupted):
+    saves.interrupt.signal_number = signal.SIGTERM
+    with pytest.raises(TrainingInterrupted, match="stopped") as error:
         saves.callback.on_train_batch_end(1)
+    assert error.value.signal_number == signal.SIGTERM
     assert saves.calls == ["last"]
 
 
 def test_an_interrupt_during_evaluation_stops_after_the_checkpoint():
-    interrupt = threading.Event()
-    saves = Saves(interrupt)
-    interrupt.set()
+    saves = Saves()
+    saves.interrupt.signal_number = signal.SIGINT
     with pytest.raises(TrainingInterrupted):
         saves.callback.on_epoch_end(0, HELD_OUT)
     assert saves.calls == ["best", "last"]
