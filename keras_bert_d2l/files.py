@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS = "SHA256SUMS"
+_MOST_CHECKSUMS = 2**24  # bytes, enough for 100,000 files
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # Python does not name the file
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some network file systems
 _PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
@@ -70,6 +71,11 @@ def read_checksums(folder: PathLike) -> dict[str, str]:
     found: dict[str, str] = {}
     if not sums.is_file():
         return found
+    if sums.stat().st_size > _MOST_CHECKSUMS:
+        raise ValueError(
+            f"{os.fspath(sums)!r} is damaged: it has {sums.stat().st_size:,} bytes. Restore the "
+            "folder from a copy, or write it again."
+        )
     for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines()):
         digest, separator, name = line.partition("  ")
         if len(digest) != 64 or not separator or not name or ".." in pathlib.Path(name).parts:

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from keras_bert_d2l.files import (
+    CHECKSUMS,
     read_folder,
     read_json_object,
     recover,
@@ -251,3 +252,10 @@ def test_a_json_file_with_too_many_levels_is_named(tmp_path):
     (tmp_path / "deep.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
     with pytest.raises(ValueError, match="deep.json' is not a JSON file"):
         read_json_object(tmp_path / "deep.json")
+
+
+def test_a_huge_file_of_checksums_is_rejected_without_reading_it(tmp_path):
+    (tmp_path / CHECKSUMS).touch()
+    os.truncate(tmp_path / CHECKSUMS, 2**40)  # sparse
+    with pytest.raises(ValueError, match="is damaged: it has 1,099,511,627,776 bytes"):
+        verify_checksums(tmp_path)
