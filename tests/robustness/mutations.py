@@ -1,0 +1,221 @@
+"""Random damage to a folder: one change per mutant, reproducible from a seed."""
+
+import json
+import math
+import os
+import random
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import yaml
+
+from keras_bert_d2l.files import CHECKSUMS, write_checksums
+
+# Values that a field of a configuration could get by mistake or by malice.
+WRONG_VALUES = (
+    *(None, True, False, 0, 1, -1, 3, 0.5, -0.5, 10**6, 10**12, 10**400, math.nan, math.inf),
+    *("", "x", "\x00", "../..", "a" * 10_000, [], [[]], {}, {"x": 1}, ["x"] * 3),
+)
+SPARSE_BYTES = 2**28  # larger than any file or memory limit of these tests
+
+
+def mutate(folder: Path, rng: random.Random) -> str:
+    """Damage a folder or file in one way that is possible for it; return the kind of damage."""
+    while True:
+        files = _files(folder)
+        name = rng.choice(sorted(MUTATIONS))
+        file = rng.choice(files)
+        if MUTATIONS[name](file, files, rng):
+            return name
+
+
+def _files(folder: Path) -> list[Path]:
+    if folder.is_file():
+        return [folder]
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _flip_bit(file: Path, files: list[Path], rng: random.Random) -> bool:
+    data = bytearray(file.read_bytes())
+    if not data:
+        return False
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    file.write_bytes(data)
+    return True
+
+
+def _truncate(file: Path, files: list[Path], rng: random.Random) -> bool:
+    size = file.stat().st_size
+    if not size:
+        return False
+    os.truncate(file, rng.choice([0, size - 1, rng.randrange(size)]))
+    return True
+
+
+def _zero_block(file: Path, files: list[Path], rng: random.Random) -> bool:
+    data = bytearray(file.read_bytes())
+    start, length = rng.randrange(len(data) + 1), rng.choice([1, 16, 512, 4096])
+    block = data[start : start + length]
+    if not any(block):
+        return False
+    data[start : start + length] = bytes(len(block))
+    file.write_bytes(data)
+    return True
+
+
+def _repeat_block(file: Path, files: list[Path], rng: random.Random) -> bool:
+    data = file.read_bytes()
+    start = rng.randrange(len(data) + 1)
+    block = data[start : start + rng.choice([1, 16, 512])]
+    file.write_bytes(data[:start] + block + data[start:])
+    return bool(block)
+
+
+def _append(file: Path, files: list[Path], rng: random.Random) -> bool:
+    with open(file, "ab") as stream:
+        stream.write(rng.choice([b"\n", b"\x00", b"x\n", b"{}", b"\xff" * 64, rng.randbytes(300)]))
+    return True
+
+
+def _extend(file: Path, files: list[Path], rng: random.Random) -> bool:
+    os.truncate(file, SPARSE_BYTES)
+    return True
+
+
+def _delete(file: Path, files: list[Path], rng: random.Random) -> bool:
+    file.unlink()
+    return True
+
+
+def _replace_by_folder(file: Path, files: list[Path], rng: random.Random) -> bool:
+    file.unlink()
+    file.mkdir()
+    return True
+
+
+def _replace_by_noise(file: Path, files: list[Path], rng: random.Random) -> bool:
+    file.write_bytes(rng.choice([rng.randbytes(200), b"[" * 100_000, b'{"a":' * 100_000, b"null"]))
+    return True
+
+
+def _swap(file: Path, files: list[Path], rng: random.Random) -> bool:
+    other = rng.choice(files)
+    if other.read_bytes() == file.read_bytes():
+        return False
+    aside = file.with_name(file.name + ".aside")
+    file.rename(aside)
+    other.rename(file)
+    aside.rename(other)
+    return True
+
+
+def _copy_over(file: Path, files: list[Path], rng: random.Random) -> bool:
+    other = rng.choice(files)
+    if other.read_bytes() == file.read_bytes():
+        return False
+    shutil.copyfile(other, file)
+    return True
+
+
+def _swap_lines(file: Path, files: list[Path], rng: random.Random) -> bool:
+    lines = file.read_bytes().splitlines(keepends=True)
+    if len(lines) < 2 or file.suffix not in (".txt", ".json", ".jsonl", ".yaml", ""):
+        return False
+    one, other = rng.sample(range(len(lines)), 2)
+    if lines[one] == lines[other]:
+        return False
+    lines[one], lines[other] = lines[other], lines[one]
+    file.write_bytes(b"".join(lines))
+    return True
+
+
+def _edit_json(file: Path, files: list[Path], rng: random.Random) -> bool:
+    if file.suffix != ".json":
+        return False
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(_edited(content, rng)), encoding="utf-8")
+    return True
+
+
+def _edit_yaml(file: Path, files: list[Path], rng: random.Random) -> bool:
+    if file.suffix != ".yaml":
+        return False
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    file.write_text(yaml.safe_dump(_edited(content, rng)), encoding="utf-8")
+    return True
+
+
+def _edit_header(file: Path, files: list[Path], rng: random.Random) -> bool:
+    """Let the header of a safetensors file lie about a tensor, or about its own length."""
+    if file.suffix != ".safetensors":
+        return False
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    if rng.random() < 0.2:
+        length = rng.choice([0, length - 1, length + 1, 10**9, 2**63])
+        file.write_bytes(struct.pack("<Q", length) + data[8:])
+        return True
+    if rng.random() < 0.1:
+        many = {f"x{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(999)}
+        header = {**many, **header}
+    names = [name for name in header if name != "__metadata__"]
+    header[rng.choice(names)] = _edited(header[rng.choice(names)], rng)
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    return True
+
+
+def _edited(content: object, rng: random.Random) -> object:
+    """Return a JSON value in which one field has changed, is missing or is new."""
+    places = list(_places(content))
+    if not places:
+        return rng.choice(WRONG_VALUES)
+    holder, key = rng.choice(places)
+    change = rng.random()
+    if change < 0.2:
+        del holder[key]
+    elif change < 0.3 and isinstance(holder, dict):
+        holder["unknown"] = rng.choice(WRONG_VALUES)
+    elif change < 0.5:
+        other_holder, other_key = rng.choice(places)
+        holder[key] = other_holder[other_key] if other_holder is not holder else [holder[key]]
+    else:
+        holder[key] = rng.choice(WRONG_VALUES)
+    return content
+
+
+def _places(content: object) -> Iterator[tuple]:
+    """Yield each list or dictionary within a JSON value with each of its keys."""
+    if isinstance(content, dict | list):
+        for key in list(content) if isinstance(content, dict) else range(len(content)):
+            yield content, key
+            yield from _places(content[key])
+
+
+MUTATIONS: dict[str, Callable[[Path, list[Path], random.Random], bool]] = {
+    "bit flip": _flip_bit,
+    "truncation": _truncate,
+    "zeroed block": _zero_block,
+    "repeated block": _repeat_block,
+    "appended bytes": _append,
+    "sparse 256 MB": _extend,
+    "deleted file": _delete,
+    "folder instead of file": _replace_by_folder,
+    "noise instead of file": _replace_by_noise,
+    "swapped files": _swap,
+    "copied file": _copy_over,
+    "swapped lines": _swap_lines,
+    "edited JSON": _edit_json,
+    "edited YAML": _edit_yaml,
+    "edited header": _edit_header,
+}
+
+
+def sign_again(folder: Path) -> None:
+    """Update all `SHA256SUMS` below a folder, as if the damage had been intended."""
+    for checksums in list(folder.rglob(CHECKSUMS)):
+        if checksums.is_file():
+            write_checksums(checksums.parent)
