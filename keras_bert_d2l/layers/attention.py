@@ -3,7 +3,6 @@
 B batch, T tokens (Q queries, K keys), D hidden width, N heads, H = D / N width of a head.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Unpack
@@ -13,6 +12,8 @@ from keras import ops
 
 from keras_bert_d2l.config import Initializer, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.kernels.dense import Dense
+from keras_bert_d2l.layers.kernels.dropout import Dropout
 from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
@@ -108,7 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.W_k = self._projection("W_k")
         self.W_v = self._projection("W_v")
         self.W_o = self._projection("W_o")
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def call(
         self,
@@ -125,13 +126,16 @@ class MultiHeadAttention(keras.layers.Layer):
         v = self._split_heads(self.W_v(values))  # (B, N, K, H)
         mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask)
         mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
-        dropout = functools.partial(self.dropout, training=training)
+
+        def dropout(weights: Tensor) -> Tensor:
+            return self.dropout(weights, training=training)
+
         heads, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
         output = self.W_o(self._merge_heads(heads))  # (B, Q, D)
         return (output, weights) if return_attention else output
 
     def _projection(self, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(
+        return Dense(
             self.num_hiddens,
             use_bias=self.use_bias,
             kernel_initializer=dense_initializer(self.initializer),

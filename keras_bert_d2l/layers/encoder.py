@@ -11,6 +11,8 @@ from keras import ops
 
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
+from keras_bert_d2l.layers.kernels.dropout import Dropout
+from keras_bert_d2l.layers.kernels.embedding import ReversibleEmbedding
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
@@ -92,7 +94,7 @@ class BERTEncoder(keras.layers.Layer):
         self.token_embedding = self._embedding(config.vocab_size, "token_embedding")
         self.segment_embedding = self._embedding(config.num_segments, "segment_embedding")
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
-        self.embedding_dropout = keras.layers.Dropout(config.embedding_dropout, dtype=policy)
+        self.embedding_dropout = Dropout(config.embedding_dropout, dtype=policy)
         self.blks = [
             TransformerEncoderBlock(**config.of_block(), dtype=policy, name=f"blk_{index}")
             for index in range(config.num_blks)
@@ -136,7 +138,7 @@ class BERTEncoder(keras.layers.Layer):
         return outputs if len(outputs) > 1 else outputs["encoded"]
 
     def _embedding(self, size: int, name: str) -> keras.layers.ReversibleEmbedding:
-        return keras.layers.ReversibleEmbedding(  # a tied MLM head uses it in reverse
+        return ReversibleEmbedding(  # a tied MLM head uses it in reverse
             size,
             self.config.num_hiddens,
             embeddings_initializer=embedding_initializer(self.config.initializer),

@@ -12,6 +12,7 @@ from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
+from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
@@ -92,7 +93,7 @@ class MaskLM(keras.layers.Layer):
         policy, layers = self.dtype_policy, []
         if self.mlm_head == "mlp":
             layers += [
-                keras.layers.Dense(
+                Dense(
                     self.num_hiddens,
                     activation=activation_function(self.activation),
                     kernel_initializer=dense_initializer(self.initializer),
@@ -105,7 +106,7 @@ class MaskLM(keras.layers.Layer):
             ]
         if self.token_embedding is None:
             layers.append(
-                keras.layers.Dense(
+                Dense(
                     self.vocab_size,
                     kernel_initializer=output_initializer(),
                     dtype=policy,
@@ -126,8 +127,10 @@ class MaskLM(keras.layers.Layer):
         Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
             return Y
-        logits = self.token_embedding(Y, reverse=True)  # (B, P, V), also if it is quantized
-        return logits + ops.cast(self.bias, logits.dtype)
+        rows = ops.reshape(Y, (-1, self.num_hiddens))  # (B P, D)
+        logits = self.token_embedding(rows, reverse=True)  # (B P, V), also if it is quantized
+        logits = add_bias(logits, ops.cast(self.bias, logits.dtype))
+        return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
 
     def compute_output_shape(self, X_shape: Shape, pred_positions_shape: Shape) -> Shape:
         return (*pred_positions_shape, self.vocab_size)
@@ -196,7 +199,7 @@ class NextSentencePred(keras.layers.Layer):
     def __init__(self, **options: Unpack[LayerOptions]) -> None:
         super().__init__(**options)
         # The book's PyTorch edition calls it `output`, but that is a property of Keras layers.
-        self.dense = keras.layers.Dense(
+        self.dense = Dense(
             2, kernel_initializer=output_initializer(), dtype=self.dtype_policy, name="dense"
         )
 

@@ -1,5 +1,6 @@
 """Layer normalization, in two variants selected by the configuration's `layer_norm`."""
 
+from collections.abc import Callable
 from typing import Unpack
 
 import keras
@@ -37,13 +38,27 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
         self.beta = self.add_weight(name="beta", shape=x_shape[-1:], initializer="zeros")
 
     def call(self, x: Tensor) -> Tensor:
-        wide = ops.cast(x, "float32")  # as in Keras's own layer: squares overflow in float16
-        centered = wide - ops.mean(wide, axis=-1, keepdims=True)
-        variance = ops.sum(ops.square(centered), axis=-1, keepdims=True) / (x.shape[-1] - 1)
-        # The square root has no finite gradient at 0, which occurs if all elements of x are equal.
-        std = ops.sqrt(ops.maximum(variance, keras.backend.epsilon() ** 2))
-        normal = ops.cast(centered / (std + self.epsilon), x.dtype)
-        return normal * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
+        return unbiased_layer_normalization(x, self.gamma, self.beta, epsilon=self.epsilon)
+
+
+def unbiased_layer_normalization(
+    x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float
+) -> Tensor:
+    """Compute `UnbiasedLayerNormalization`, with the arguments of `ops.layer_normalization`."""
+    wide = ops.cast(x, "float32")  # as in Keras's own function: squares overflow in float16
+    centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+    variance = ops.sum(ops.square(centered), axis=-1, keepdims=True) / (x.shape[-1] - 1)
+    # The square root has no finite gradient at 0, which occurs if all elements of x are equal.
+    std = ops.sqrt(ops.maximum(variance, keras.backend.epsilon() ** 2))
+    normal = ops.cast(centered / (std + epsilon), x.dtype)
+    return normal * ops.cast(gamma, x.dtype) + ops.cast(beta, x.dtype)
+
+
+def normalization_of(layer: keras.layers.Layer) -> Callable[..., Tensor]:
+    """Return the function of x, gamma, beta and `epsilon` that the layer computes."""
+    if isinstance(layer, UnbiasedLayerNormalization):
+        return unbiased_layer_normalization
+    return ops.layer_normalization
 
 
 def layer_normalization(

@@ -11,6 +11,9 @@ from keras_bert_d2l.config import Activation, BlockConfig, BlockOptions, Initial
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.kernels.add_norm import add_norm
+from keras_bert_d2l.layers.kernels.dense import Dense
+from keras_bert_d2l.layers.kernels.dropout import Dropout
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
@@ -91,7 +94,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
             name="ffn",
         )
         self.addnorm2 = self._addnorm("addnorm2")
-        self.block_dropout = keras.layers.Dropout(config.block_dropout, dtype=self.dtype_policy)
+        self.block_dropout = Dropout(config.block_dropout, dtype=self.dtype_policy)
 
     def call(
         self,
@@ -170,7 +173,7 @@ class AddNorm(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.norm_first = norm_first
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.ln = layer_normalization(
             layer_norm, layer_norm_epsilon, dtype=self.dtype_policy, name="ln"
         )
@@ -183,8 +186,9 @@ class AddNorm(keras.layers.Layer):
         return self.ln(X) if self.norm_first else X
 
     def call(self, X: Tensor, Y: Tensor, training: bool | None = None) -> Tensor:
-        total = self.dropout(Y, training=training) + X
-        return total if self.norm_first else self.ln(total)
+        if self.norm_first:
+            return self.dropout(Y, training=training) + X
+        return add_norm(X, Y, dropout=self.dropout, ln=self.ln, training=training)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -220,15 +224,15 @@ class PositionWiseFFN(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.ffn_num_hiddens = ffn_num_hiddens
-        self.dense1 = keras.layers.Dense(
+        self.dense1 = Dense(
             ffn_num_hiddens,
             activation=activation_function(activation),
             kernel_initializer=dense_initializer(initializer),
             dtype=self.dtype_policy,
             name="dense1",
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.dense2 = keras.layers.Dense(
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.dense2 = Dense(
             ffn_num_outputs,
             kernel_initializer=dense_initializer(initializer),
             dtype=self.dtype_policy,
@@ -240,4 +244,4 @@ class PositionWiseFFN(keras.layers.Layer):
         self.dense2.build((*X_shape[:-1], self.ffn_num_hiddens))
 
     def call(self, X: Tensor, training: bool | None = None) -> Tensor:
-        return self.dense2(self.dropout(self.dense1(X), training=training))
+        return self.dense2(self.dropout(self.dense1(X, training=training), training=training))

@@ -14,6 +14,7 @@ from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
 from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.keras_options import (
@@ -117,7 +118,7 @@ class BERTModel(BatchModel):
         self.encoder = BERTEncoder(**config.to_dict(), dtype=policy, name="encoder")
         self.hidden = None
         if config.pooler:
-            self.hidden = keras.layers.Dense(
+            self.hidden = Dense(
                 config.num_hiddens,
                 activation="tanh",
                 kernel_initializer=dense_initializer(config.initializer),

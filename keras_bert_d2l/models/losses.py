@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_bert_d2l.layers.kernels import cross_entropy as kernels
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
 
@@ -40,9 +41,7 @@ def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
     Returns: float32 `(...)`.
     """
     labels = labels_of(ops.cast(y_true, "int32"), y_pred.shape[:-1])
-    return ops.sparse_categorical_crossentropy(
-        ops.maximum(labels, 0), ops.cast(y_pred, "float32"), from_logits=True
-    )
+    return kernels.cross_entropy(ops.maximum(labels, 0), y_pred)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_bert_d2l.layers.kernels.cross_entropy import hits
 from keras_bert_d2l.models.losses import (
     binary_cross_entropy,
     cross_entropy,
@@ -47,9 +48,9 @@ def score_metrics() -> list[keras.metrics.Metric]:
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 def accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Return 1 where the largest of C logits is that of the label, else 0, float32 `(...)`."""
-    predicted = ops.cast(ops.argmax(y_pred, axis=-1), "int32")
-    labels = labels_of(ops.cast(y_true, "int32"), predicted.shape)
-    return ops.cast(labels == predicted, "float32")
+    labels = labels_of(ops.cast(y_true, "int32"), y_pred.shape[:-1])
+    # Negative labels have the weight 0. The maximum makes the arguments those of the loss.
+    return hits(ops.maximum(labels, 0), y_pred)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

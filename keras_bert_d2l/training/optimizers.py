@@ -161,7 +161,7 @@ class BERTAdamW(keras.optimizers.Optimizer):
     def _clip(self, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_norm is None:
             return gradients
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients))
+        norm = ops.sqrt(sum(_squared_norm(ops.cast(g, "float32")) for g in gradients))
         scale = self.clip_norm / ops.maximum(norm, self.clip_norm)
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
@@ -234,6 +234,14 @@ class BERTAdamW(keras.optimizers.Optimizer):
             "bias_correction": self.bias_correction,
             "layer_decay": self.layer_decay,
         }
+
+
+def _squared_norm(x: Tensor) -> Tensor:
+    if keras.backend.backend() != "tensorflow":
+        return ops.sum(ops.square(x))
+    import tensorflow as tf
+
+    return 2 * tf.nn.l2_loss(x)  # unlike the above, does not write the squares to memory
 
 
 def depths_below_the_head(paths: list[str]) -> list[int]:

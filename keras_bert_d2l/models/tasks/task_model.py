@@ -12,6 +12,7 @@ import keras
 from keras_bert_d2l.checks import check_choice, check_integer, check_positive, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
+from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.keras_options import (
@@ -372,7 +373,7 @@ class TaskModel(BatchModel, abc.ABC):
 
 def dense_head(bert: BERTModel, num_outputs: int) -> keras.layers.Dense:
     """Return a randomly initialized output layer."""
-    return keras.layers.Dense(
+    return Dense(
         num_outputs,
         kernel_initializer=output_initializer(),
         dtype=precise_policy(bert),

@@ -1,0 +1,43 @@
+"""The dense layer and its bias."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.layers.activations import gelu
+from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_gradient_of_a_bias_in_half_precision_is_summed_in_float32(dtype):
+    rng = np.random.default_rng(0)
+    bias, upstream = tf.zeros(8, dtype), tf.cast(rng.normal(size=(64, 64, 8)), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(bias)
+        total = tf.reduce_sum(add_bias(tf.zeros((64, 64, 8), dtype), bias) * upstream)
+    expected = np.sum(upstream.numpy().astype("float64"), axis=(0, 1))
+    actual = tape.gradient(total, bias).numpy().astype("float64")
+    np.testing.assert_allclose(actual, expected, rtol=2**-8)  # rounded once
+
+
+@pytest.mark.parametrize("activation", [None, "relu", gelu])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_layer_equals_that_of_keras(activation, training, fuse_small_tensors):
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    own, of_keras = (
+        layer(5, activation=activation, bias_initializer="normal")
+        for layer in (Dense, keras.layers.Dense)
+    )
+    expected = of_keras(x)
+    own.build(x.shape)
+    own.set_weights(of_keras.get_weights())
+    np.testing.assert_allclose(own(x, training=training), expected, atol=1e-6)
+
+
+def test_a_layer_without_bias_equals_that_of_keras():
+    x, kernel = np.ones((2, 4), "float32"), np.eye(4, dtype="float32")
+    layer = Dense(4, use_bias=False, activation="tanh")
+    layer.build(x.shape)
+    layer.set_weights([kernel])
+    np.testing.assert_allclose(layer(x, training=True), np.tanh(x), atol=1e-6)

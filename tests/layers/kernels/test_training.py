@@ -1,0 +1,42 @@
+"""Training with fused functions, compared with training without them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
+from keras_bert_d2l.layers.kernels import fusion
+
+FUSED, PLAIN = 1, 10**9  # smallest tensors that are fused
+
+
+def losses(monkeypatch, min_size, strategy=None, jit=False):
+    """Train for three steps without dropout, and return the losses."""
+    monkeypatch.setattr(fusion, "_MIN_SIZE", min_size)
+    keras.utils.set_random_seed(0)
+    config = BERTConfig(50, 16, 32, 2, 1, 0.0, 12, activation="gelu", tie_embeddings=True)
+    rng = np.random.default_rng(0)
+    batch = {
+        "tokens": rng.integers(0, 50, (4, 12)),
+        "segments": rng.integers(0, 2, (4, 12)),
+        "valid_lens": np.array([12, 7, 9, 10]),
+        "pred_positions": np.tile([1, 4, 5], (4, 1)),
+    }
+    labels = {"mlm": rng.integers(0, 50, (4, 3)), "nsp": rng.integers(0, 2, 4)}
+    with (strategy or tf.distribute.get_strategy()).scope():
+        model = BERTModel.from_bert_config(config)
+        model.compile(BERTAdamW(1e-2), jit_compile=jit)
+    data = tf.data.Dataset.from_tensor_slices((batch, labels)).batch(4, drop_remainder=True)
+    return [model.fit(data, verbose=0, shuffle=False).history["loss"][0] for _ in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fit", "xla", "mirrored"])
+def test_the_losses_equal_those_without_fusion(kind, monkeypatch):
+    strategy = None
+    if kind == "mirrored":
+        strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    plain, fused = (losses(monkeypatch, size, strategy, kind == "xla") for size in (PLAIN, FUSED))
+    np.testing.assert_allclose(fused, plain, rtol=1e-5)
+    assert fused[0] != fused[-1]
