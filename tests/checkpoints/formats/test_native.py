@@ -132,7 +132,7 @@ def test_the_tokenizer_options_are_saved_and_loaded(tmp_path):
     for options in ({"lowercase": False}, {"compat": "huggingface"}):
         save_pretrained(model, tmp_path / "checkpoint", Tokenizer(VOCAB, **options))
         loaded = load_pretrained(tmp_path / "checkpoint").tokenizer
-        assert {name: getattr(loaded, name) for name in options} == options
+        assert {name: loaded.options[name] for name in options} == options
 
 
 def test_weights_in_half_precision_are_read(editable):
