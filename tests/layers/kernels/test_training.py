@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
 from keras_bert_d2l.layers.kernels import fusion
+from keras_bert_d2l.training.distribution import make_strategy
 
 FUSED, PLAIN = 1, 10**9  # smallest tensors that are fused
 
@@ -34,9 +35,7 @@ def losses(monkeypatch, min_size, strategy=None, jit=False):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fit", "xla", "mirrored"])
 def test_the_losses_equal_those_without_fusion(kind, monkeypatch):
-    strategy = None
-    if kind == "mirrored":
-        strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    strategy = make_strategy("mirrored" if kind == "mirrored" else None)
     plain, fused = (losses(monkeypatch, size, strategy, kind == "xla") for size in (PLAIN, FUSED))
     np.testing.assert_allclose(fused, plain, rtol=1e-5)
     assert fused[0] != fused[-1]
