@@ -379,8 +379,7 @@ class BERTConfig(_BlockFields):
         for name, field in known.items():
             if field.default is dataclasses.MISSING and name not in fields:
                 raise ValueError(f"A BERTConfig needs the field {name!r}. Received: {[*fields]}.")
-        make: Callable[..., Self] = cls
-        return make(**fields)
+        return cls(**fields)  # type: ignore[arg-type]
 
     def to_json(self, path: PathLike) -> None:
         """Write the fields to a JSON file. An interrupted write leaves no partial file."""

@@ -194,9 +194,9 @@ def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def recover(path: PathLike) -> None:
     """Remove the temporary files of processes that died while they wrote a file or a folder.
 
-    If a process had moved the old folder aside but not yet the complete new one to `path`, the new
-    one is moved there first. Files of running processes are not touched. Nothing is done where
-    folders cannot be locked, as on Windows and on some network file systems.
+    If a process died between the two renames of `replacing_folder`, the new folder is first moved
+    to `path`. Files of running processes remain. On systems that cannot lock folders, such as
+    Windows and some network file systems, this function does nothing.
     """
     path = pathlib.Path(path)
     for workspace in _workspaces(path):
@@ -305,7 +305,7 @@ def _locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
 def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock on a file, which the system releases when the process ends.
 
-    Nothing is locked on Windows and on file systems without locks.
+    On Windows and on file systems without locks, this function does nothing.
 
     Args:
         path: The file. It is created, with its folder.

@@ -131,19 +131,13 @@ def _swap_lines(file: Path, files: list[Path], rng: random.Random) -> bool:
     return True
 
 
-def _edit_json(file: Path, files: list[Path], rng: random.Random) -> bool:
-    if file.suffix != ".json":
+def _edit_field(file: Path, files: list[Path], rng: random.Random) -> bool:
+    formats = {".json": (json.loads, json.dumps), ".yaml": (yaml.safe_load, yaml.safe_dump)}
+    if file.suffix not in formats:
         return False
-    content = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(_edited(content, rng)), encoding="utf-8")
-    return True
-
-
-def _edit_yaml(file: Path, files: list[Path], rng: random.Random) -> bool:
-    if file.suffix != ".yaml":
-        return False
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    file.write_text(yaml.safe_dump(_edited(content, rng)), encoding="utf-8")
+    read, write = formats[file.suffix]
+    content = read(file.read_text(encoding="utf-8"))
+    file.write_text(write(_edited(content, rng)), encoding="utf-8")
     return True
 
 
@@ -208,8 +202,7 @@ MUTATIONS: dict[str, Callable[[Path, list[Path], random.Random], bool]] = {
     "swapped files": _swap,
     "copied file": _copy_over,
     "swapped lines": _swap_lines,
-    "edited JSON": _edit_json,
-    "edited YAML": _edit_yaml,
+    "edited field": _edit_field,
     "edited header": _edit_header,
 }
 

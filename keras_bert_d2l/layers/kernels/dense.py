@@ -9,8 +9,20 @@ from keras_bert_d2l.layers.kernels.fusion import fused, is_fusible
 from keras_bert_d2l.types import Tensor
 
 
+class Quantizable(keras.layers.Layer):
+    """Base of the subclasses of Keras's layers, which `keras.Model.quantize` would refuse."""
+
+    def quantize(
+        self,
+        mode: str,
+        type_check: bool = True,
+        config: keras.quantizers.QuantizationConfig | None = None,
+    ) -> None:
+        super().quantize(mode, type_check=False, config=config)  # Keras refuses subclasses
+
+
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class Dense(keras.layers.Dense):
+class Dense(Quantizable, keras.layers.Dense):
     """`keras.layers.Dense`; while training, bias and activation are fused where that is faster."""
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
@@ -22,14 +34,6 @@ class Dense(keras.layers.Dense):
         if training and not is_elementary and is_fusible(product):
             return fused(biased_activation)(product, self.bias, activation=self.activation)
         return self.activation(add_bias(product, self.bias))
-
-    def quantize(
-        self,
-        mode: str,
-        type_check: bool = True,
-        config: keras.quantizers.QuantizationConfig | None = None,
-    ) -> None:
-        super().quantize(mode, type_check=False, config=config)  # Keras refuses subclasses
 
 
 def biased_activation(x: Tensor, bias: Tensor, *, activation: Callable[[Tensor], Tensor]) -> Tensor:

@@ -3,11 +3,12 @@
 import keras
 from keras import ops
 
+from keras_bert_d2l.layers.kernels.dense import Quantizable
 from keras_bert_d2l.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
+class ReversibleEmbedding(Quantizable, keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` with a faster reverse of vectors `(N, D)`."""
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
@@ -18,11 +19,3 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
         # Keras transposes the table, and its gradient, in memory.
         table = ops.cast(self.embeddings, self.reverse_dtype)
         return tf.matmul(ops.cast(inputs, self.reverse_dtype), table, transpose_b=True)
-
-    def quantize(
-        self,
-        mode: str,
-        type_check: bool = True,
-        config: keras.quantizers.QuantizationConfig | None = None,
-    ) -> None:
-        super().quantize(mode, type_check=False, config=config)  # Keras refuses subclasses
