@@ -60,7 +60,7 @@ train: /data/r.tsv
 dev: null
 epochs: 3
 learning_rate: 5.0e-05
-warmup: 0.1
+warmup_ratio: 0.1
 weight_decay: 0.01
 layer_decay: 1.0
 batch_size: 32
@@ -117,7 +117,7 @@ def test_an_unknown_option_of_a_resumed_run_is_rejected_by_name(record):
     [
         ("epochs", 0),
         ("learning_rate", 0),
-        ("warmup", 1),
+        ("warmup_ratio", 1),
         ("weight_decay", -1),
         ("layer_decay", 0),
         ("batch_size", 2.0),

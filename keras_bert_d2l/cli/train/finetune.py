@@ -18,8 +18,8 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
     {
         "Run": "model",
         "Data": "train dev held_out text text_b label id header multi_label separator max_len",
-        "Training": "epochs batch_size micro_batches learning_rate warmup weight_decay monitor "
-        "patience seed",
+        "Training": "epochs batch_size micro_batches learning_rate warmup_ratio weight_decay "
+        "monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora",
         "Devices": "precision jit",
     },

@@ -46,7 +46,7 @@ class FinetuningOptions(OptionRecord):
     Args:
         epochs: Passes over the training data.
         learning_rate: Peak learning rate, reached after the warm-up; then linear decay to 0.
-        warmup: Fraction of all steps during which the learning rate rises from 0.
+        warmup_ratio: Fraction of all steps during which the learning rate rises from 0.
         weight_decay: AdamW weight decay.
         layer_decay: Learning rate of each block relative to the block above it.
         batch_size: Rows per batch.
@@ -69,9 +69,9 @@ class FinetuningOptions(OptionRecord):
 
     epochs: Annotated[int, at_least(1)] = 3
     learning_rate: Positive = 5e-5
-    warmup: Annotated[float, in_range("a share of the steps, in [0, 1)", lambda x: 0 <= x < 1)] = (
-        0.1
-    )
+    warmup_ratio: Annotated[
+        float, in_range("a share of the steps, in [0, 1)", lambda x: 0 <= x < 1)
+    ] = 0.1
     weight_decay: NotNegative = 0.01
     layer_decay: Annotated[float, in_range("in (0, 1]", lambda x: 0 < x <= 1)] = 1.0
     batch_size: Annotated[int, at_least(1)] = 32
@@ -150,7 +150,7 @@ class FinetuningArguments(TypedDict, total=False):
 
     epochs: int
     learning_rate: float
-    warmup: float
+    warmup_ratio: float
     weight_decay: float
     layer_decay: float
     batch_size: int

@@ -298,7 +298,7 @@ class _EpochEnd(keras.callbacks.Callback):
 
 def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
     steps = options.epochs * steps_per_epoch
-    schedule = WarmupLinearDecay(options.learning_rate, int(options.warmup * steps), steps)
+    schedule = WarmupLinearDecay(options.learning_rate, int(options.warmup_ratio * steps), steps)
     optimizer = BERTAdamW(
         schedule, weight_decay=options.weight_decay, layer_decay=options.layer_decay
     )

@@ -309,7 +309,13 @@ def test_a_run_ended_by_a_callback_can_be_resumed(callback, steps, resumed, tmp_
 
 
 def test_diverging_training_is_reported(tmp_path):
-    options = {**OPTIONS, "learning_rate": 1e30, "epochs": 1, "warmup": 0.0, "monitor": "val_loss"}
+    options = {
+        **OPTIONS,
+        "learning_rate": 1e30,
+        "epochs": 1,
+        "warmup_ratio": 0.0,
+        "monitor": "val_loss",
+    }
     message = "diverged: the (evaluation )?loss at step .* is nan.*learning rate: .*e"
     with pytest.raises(FloatingPointError, match=message):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **options)
@@ -322,7 +328,7 @@ def test_diverging_training_is_reported(tmp_path):
         ({"epochs": 0}, "`epochs`"),
         ({"epochs": 1.5}, "`epochs`"),
         ({"patience": 0}, "`patience`"),
-        ({"warmup": 1.0}, "`warmup`"),
+        ({"warmup_ratio": 1.0}, "`warmup_ratio`"),
         ({"layer_decay": 0.0}, "`layer_decay`"),
         ({"class_weights": {"x": 1.0}}, "`class_weights`"),
         ({"learning_rate": "fast"}, "`learning_rate`"),
