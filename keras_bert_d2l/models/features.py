@@ -121,9 +121,36 @@ class BatchModel(keras.Model):
                 f"metrics={options.get('metrics')!r:.80}."
             )
         self.micro_batches = micro_batches
+        self._lacks_loss_trackers = (
+            self.split_loss is not None
+            and micro_batches == 1
+            and keras.backend.backend() == "tensorflow"
+        )
         # Without a loss, Keras adds no loss trackers, which would see only parts of batches.
         super().compile(optimizer, loss if micro_batches == 1 else None, **options)
         self.loss = loss
+
+    # If variables are created while TensorFlow traces the first step, it traces the step twice.
+    # Keras calls these two methods before that.
+    def make_train_function(self, force: bool = False) -> None:
+        if keras.backend.backend() == "tensorflow" and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+        self._create_loss_trackers()
+        super().make_train_function(force)
+
+    def make_test_function(self, force: bool = False) -> None:
+        self._create_loss_trackers()
+        super().make_test_function(force)
+
+    def _create_loss_trackers(self) -> None:
+        """Compute the losses once, because Keras then creates the mean of each head's loss."""
+        if self._lacks_loss_trackers and isinstance(self.loss, Mapping):
+            labels = {head: keras.ops.zeros(1, "int32") for head in self.loss}
+            logits = {head: keras.ops.zeros((1, 2)) for head in self.loss}
+            self.distribute_strategy.run(self.compute_loss, (None, labels, logits))
+            self.reset_metrics()
+        self._lacks_loss_trackers = False
 
     def compute_loss(
         self,
