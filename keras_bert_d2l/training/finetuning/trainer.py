@@ -158,9 +158,9 @@ class Trainer:
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
             save_pretrained(self.model, self.run.best)
-        self.save()
         self._write_metrics()
         self._draw_curves()
+        self.save()  # last, so that a run that was killed before repeats the epoch
         self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
 
     def interrupted(self, where: str) -> str:
@@ -254,8 +254,7 @@ class _Steps(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
         # In a resumed epoch, `fit` gets only the remaining batches.
         self._num_batches = progress.batch + self.params["steps"]
-        if progress.batch:
-            restore_metrics(self.trainer.run, self.trainer.model)
+        restore_metrics(self.trainer.run, self.trainer.model)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         progress = self.trainer.progress

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.finetuning.curves import draw_curves
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
 from keras_bert_d2l.training.interruption import TrainingInterrupted
 from keras_bert_d2l.training.run_folder import checkpoint_folder
@@ -193,6 +194,23 @@ def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monk
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_while_drawing_its_curves_draws_them_again(tmp_path, monkeypatch):
+    def draw(path, history, **options):
+        if len(history) == 3:
+            raise KeyboardInterrupt
+        draw_curves(path, history, **options)
+
+    finetune(make_model(), of_epoch, DEV, tmp_path / "whole/run", **OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_bert_d2l.training.finetuning.trainer.draw_curves", draw)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(make_model(), of_epoch, DEV, tmp_path / "killed/run", **OPTIONS)
+    finetune(make_model(), of_epoch, DEV, tmp_path / "killed/run", resume=True, **OPTIONS)
+    whole, killed = ((tmp_path / name / "run/curves.png") for name in ("whole", "killed"))
+    assert killed.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.slow
