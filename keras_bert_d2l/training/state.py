@@ -126,8 +126,12 @@ def restore_variables(
 
 
 def restore_metrics(run: RunFolder, model: keras.Model) -> None:
-    """Restore the metrics since the last evaluation. Keras resets them when `fit` starts."""
-    _read_variables(run.last / _METRICS, model.metrics_variables)
+    """Restore the metrics since the last evaluation, if the run was stopped between two.
+
+    Keras resets them when `fit` starts.
+    """
+    if (run.last / _METRICS).exists():
+        _read_variables(run.last / _METRICS, model.metrics_variables)
 
 
 def _write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:

@@ -28,6 +28,7 @@ from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOption
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     Progress,
+    restore_metrics,
     restore_progress,
     restore_variables,
     save_state,
@@ -128,6 +129,8 @@ class Trainer:
             self._say_header()
             if not self.run.metrics():
                 self._evaluate_start(log)
+            else:  # create the metric variables; `Checkpoints` restores their values
+                self.model.evaluate(self._held_out.take(1), verbose=0)
             self.say_metrics()
             interrupt.check(self.interrupted())
             checkpoints = Checkpoints(self, interrupt)
@@ -193,8 +196,12 @@ class Trainer:
             short_seq_prob=self.options.short_seq_prob,
         )
 
-    def save_last(self) -> None:
-        """Write the complete training state, so that the run can resume."""
+    def save_last(self, *, metrics: bool = False) -> None:
+        """Write the complete training state, so that the run can resume.
+
+        Args:
+            metrics: Also save the metrics since the last evaluation.
+        """
         save_state(
             self.run,
             self.model,
@@ -202,6 +209,7 @@ class Trainer:
             self.progress,
             self._settings(),
             save_model=lambda folder: save_pretrained(self.model, folder, self.tokenizer),
+            metrics=metrics,
         )
 
     def save_best(self) -> None:
@@ -259,9 +267,13 @@ class Checkpoints(keras.callbacks.Callback):
         super().__init__()
         self.trainer, self.interrupt = trainer, interrupt
 
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        restore_metrics(self.trainer.run, self.trainer.model)
+
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        if self.interrupt.signal_number is not None:
-            self.trainer.save_last()
+        is_last = batch == self.params["steps"] - 1  # the state is saved after the evaluation
+        if self.interrupt.signal_number is not None and not is_last:
+            self.trainer.save_last(metrics=True)
             self.interrupt.check(self.trainer.interrupted())
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:

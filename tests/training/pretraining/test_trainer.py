@@ -17,6 +17,7 @@ class Saves:
         self.progress = PretrainingProgress()
         self.interrupt = Interrupt()
         self.callback = Checkpoints(self, self.interrupt)
+        self.callback.set_params({"steps": 3})
 
     def say_metrics(self):
         pass
@@ -24,8 +25,8 @@ class Saves:
     def interrupted(self):
         return "stopped"
 
-    def save_last(self):
-        self.calls.append("last")
+    def save_last(self, *, metrics=False):
+        self.calls.append("last with metrics" if metrics else "last")
 
     def save_best(self):
         self.calls.append("best")
@@ -47,7 +48,17 @@ def test_an_interrupt_saves_and_stops_after_the_step():
     with pytest.raises(TrainingInterrupted, match="stopped") as error:
         saves.callback.on_train_batch_end(1)
     assert error.value.signal_number == signal.SIGTERM
-    assert saves.calls == ["last"]
+    assert saves.calls == ["last with metrics"]
+
+
+def test_an_interrupt_at_the_last_step_before_an_evaluation_stops_after_it():
+    saves = Saves()
+    saves.interrupt.signal_number = signal.SIGTERM
+    saves.callback.on_train_batch_end(2)
+    assert saves.calls == []
+    with pytest.raises(TrainingInterrupted):
+        saves.callback.on_epoch_end(0, HELD_OUT)
+    assert saves.calls == ["best", "last"]
 
 
 def test_an_interrupt_during_evaluation_stops_after_the_checkpoint():
