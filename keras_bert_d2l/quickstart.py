@@ -28,10 +28,6 @@ _BATCH_SIZE, _MAX_LEN, _LEARNING_RATE = 32, 64, 2e-3
 _FOR_MINUTES: dict[str, Any] = {"initializer": "book", "dropout": 0.0, "embedding_dropout": 0.0}
 _TIMED_STEPS = 20
 _FEWEST_STEPS, _MOST_STEPS = 50, 10_000
-_BFLOAT16_FLAGS = {
-    "avx512_bf16",
-    "amx_bf16",
-}  # other CPUs emulate it, which is slow
 
 # Runs in a separate process that does not import this package.
 _ASK = """
@@ -87,6 +83,7 @@ def run(
     Raises:
         OSError: A folder cannot be written.
     """
+    from keras_bert_d2l.training.precision import choose_precision
     from keras_bert_d2l.training.run_folder import checkpoint_folder
 
     announce, runs = _Steps(4), pathlib.Path(run_dir)
@@ -94,8 +91,8 @@ def run(
     announce.next(f"Learning a vocabulary from the {corpus.description}")
     vocab = _vocab(corpus, runs / "vocab.txt")
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=_MAX_LEN, **_FOR_MINUTES)
-    precision = _precision()
     announce.next("Pretraining on masked words and next sentences")
+    precision = choose_precision(config, _BATCH_SIZE * _MAX_LEN)
     if steps is None:
         steps = _affordable_steps(corpus, kb.Tokenizer(vocab), config, precision, minutes * 60)
     folder = runs / str(_last_number(runs) + 1)
@@ -166,14 +163,6 @@ def _vocab(corpus: "kb.Corpus", path: pathlib.Path) -> "kb.Vocab":
     vocab.to_file(path)
     print(f"Learned {len(vocab):,} tokens, such as {', '.join(vocab.tokens[-4:])}: {path}")
     return vocab
-
-
-def _precision() -> Precision:
-    try:
-        flags = set(pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-    except OSError:
-        flags = set()
-    return "mixed_bfloat16" if flags & _BFLOAT16_FLAGS else "float32"
 
 
 def _affordable_steps(

@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.training.precision import choose_precision
 
 KEPT = 16  # number of batches kept in memory
 MADE_AHEAD = 64  # batches discarded before a turn: more than the pipeline prefetches
@@ -59,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("corpus", help="a file or a folder of text")
     parser.add_argument("--vocab", required=True, help="a vocab.txt")
     parser.add_argument("--preset", default="mini")
-    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--precision", help="default: the faster one")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-len", type=int, default=128)
     parser.add_argument("--masking", default="token")
@@ -73,7 +74,9 @@ def main() -> None:
     options = arguments()
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(options.vocab))
     config = kb.BERTConfig.preset(options.preset, vocab_size=len(tokenizer.vocab))
-    model = kb.BERTModel.from_bert_config(config, dtype=options.precision)
+    num_tokens = options.batch_size * options.max_len
+    precision = options.precision or choose_precision(config, num_tokens)
+    model = kb.BERTModel.from_bert_config(config, dtype=precision)
     model.compile(optimizer=kb.BERTAdamW(1e-4))
     train_step = tf.function(model.train_step)
     with tempfile.TemporaryDirectory() as folder:

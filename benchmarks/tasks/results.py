@@ -38,6 +38,7 @@ from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.optimizers import WarmupLinearDecay
+from keras_bert_d2l.training.precision import choose_precision
 
 WEIGHT_DECAY = 0.01
 HELD_OUT = 5  # hold out one in this many examples
@@ -288,9 +289,12 @@ def main() -> None:
         command.add_argument("--learning-rate", type=float, default=rate)
         command.add_argument("--warmup", type=float, default=0.1, help="fraction of the steps")
         command.add_argument(
-            "--precision", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16"
+            "--precision", choices=("float32", "mixed_bfloat16"), help="default: the faster one"
         )
     options = parser.parse_args()
+    if options.precision is None:
+        num_tokens = options.batch_size * options.max_len
+        options.precision = choose_precision(kb.BERTConfig.preset("mini"), num_tokens)
     {"nli": nli, "squad": squad, "proof": proof}[options.command](options)
 
 

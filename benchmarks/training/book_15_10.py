@@ -22,10 +22,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l import BERTConfig
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.precision import choose_precision
 
 BATCH_SIZE, MAX_LEN = 512, 64
 
@@ -40,7 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--beta-2", type=float, default=0.98)
     parser.add_argument("--epsilon", type=float, default=1e-8)
-    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--precision", help="default: the faster one")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -84,7 +86,9 @@ class MeanOverAllSlots(WeightedCrossEntropy):
 def main() -> None:
     options = arguments()
     keras.utils.set_random_seed(options.seed)
-    keras.config.set_dtype_policy(options.precision)
+    config = BERTConfig.preset("d2l")
+    precision = options.precision or choose_precision(config, BATCH_SIZE * MAX_LEN)
+    keras.config.set_dtype_policy(precision)
     train_iter, vocab = d2l.load_data_wiki(
         BATCH_SIZE, MAX_LEN, options.data_dir, seed=options.seed, drop_remainder=True
     )

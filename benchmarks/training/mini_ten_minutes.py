@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--short-len", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--precision", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

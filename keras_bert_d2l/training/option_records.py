@@ -105,7 +105,7 @@ Switch = Annotated[bool, _switch]
 Positive = Annotated[float, in_range("above 0", lambda x: x > 0)]
 NotNegative = Annotated[float, in_range("at least 0", lambda x: x >= 0)]
 ShareOfData = Annotated[float, in_range("in (0, 1)", lambda x: 0 < x < 1)]
-Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,9 @@ class OptionRecord:
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}") from error
         for option, value in given.items():
-            if value is not None and cls.normal_form(option, value) != getattr(record, option):
+            if value is None or (option, value) == ("precision", "auto"):  # the run has its own
+                continue
+            if cls.normal_form(option, value) != getattr(record, option):
                 raise ValueError(
                     f"The run of {name!r} has {option}={getattr(record, option)!r} and resumes "
                     f"with its own options. Received: {option}={value!r}; omit it, or start a new "

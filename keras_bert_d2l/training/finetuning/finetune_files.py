@@ -14,7 +14,7 @@ from keras_bert_d2l.training.finetuning.options import (
     TaskRunArguments,
     TaskRunOptions,
 )
-from keras_bert_d2l.training.finetuning.start import load_model, read_data
+from keras_bert_d2l.training.finetuning.start import load_model, read_data, with_precision
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
@@ -78,6 +78,7 @@ def finetune_files(
     opened = run.opened(TaskRunOptions, options, resume=resume, is_complete=bool(options))
     with opened as (settings, is_resumed):
         train, dev = read_data(settings, say)
+        settings = with_precision(settings, say)
         model = load_model(settings, train, dev, say)
         for examples in (train, dev):
             check_examples(model, examples)

@@ -110,8 +110,8 @@ class TaskRunOptions(FinetuningOptions):
         freeze_encoder: Train only the head and the pooler.
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
         lora: Freeze the encoder and train low-rank updates (LoRA) of this rank.
-        precision: Keras dtype policy: use mixed_bfloat16 on recent GPUs, TPUs and CPUs with
-            AVX512_BF16 or AMX, and mixed_float16 on older GPUs.
+        precision: Keras dtype policy. By default (auto), a short measurement at the start decides
+            between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
         **options: The fields of `FinetuningOptions`.
 
     Raises:
@@ -133,7 +133,7 @@ class TaskRunOptions(FinetuningOptions):
     freeze_encoder: Switch = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None
     lora: Annotated[int, at_least(1)] | None = None
-    precision: Precision = "float32"
+    precision: Precision = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()

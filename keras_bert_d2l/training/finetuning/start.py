@@ -1,11 +1,13 @@
 """Load the data and the model of a fine-tuning run on files."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 
+from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
 from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
@@ -14,6 +16,7 @@ from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.run_folder import checkpoint_folder
 from keras_bert_d2l.training.seeding import seeded
 
@@ -60,6 +63,16 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
         header=options.header,
         labeled=True,
     )
+
+
+def with_precision(options: TaskRunOptions, say: Callable[[str], None]) -> TaskRunOptions:
+    """Return the options with the precision chosen for the checkpoint, if it is `"auto"`."""
+    if options.precision != "auto":
+        return options
+    config = open_checkpoint(checkpoint_folder(options.model), verify=False).config
+    num_tokens = options.batch_size * (options.max_len or config.max_len)
+    precision = choose_precision(config, num_tokens, jit=options.jit, say=say)
+    return dataclasses.replace(options, precision=precision)
 
 
 def load_model(

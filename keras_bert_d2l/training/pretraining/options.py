@@ -115,8 +115,8 @@ class PretrainingOptions(OptionRecord):
             `steps`.
         weight_decay: AdamW weight decay.
         seed: Random seed of everything that is drawn at random.
-        precision: Keras dtype policy: use mixed_bfloat16 on recent GPUs, TPUs and CPUs with
-            AVX512_BF16 or AMX, and mixed_float16 on older GPUs.
+        precision: Keras dtype policy. By default (auto), a short measurement at the start decides
+            between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
         jit: Compile the training step with XLA.
         strategy: Devices to train on: all GPUs of this machine (mirrored) or a TPU. Defaults to
             one device.
@@ -154,7 +154,7 @@ class PretrainingOptions(OptionRecord):
     warmup_steps: Annotated[int, at_least(0)] | None = None
     weight_decay: NotNegative = 0.01
     seed: Annotated[int, at_least(0)] = 0
-    precision: Precision = "float32"
+    precision: Precision = "auto"
     jit: Switch = False
     strategy: Strategy | None = None
     tpu: Text | None = None

@@ -16,6 +16,7 @@ from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.distribution import check_batch_size, make_strategy, scope_of
+from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.pretraining.trainer import Trainer
@@ -125,6 +126,10 @@ def pretrain(
             is_verbose = not (say.is_silent or is_resumed)
             start = from_checkpoint(settings, checkpoint, verbose=is_verbose)
         store = _token_store(text, start.tokenizer, settings, say)
+        if settings.precision == "auto":
+            num_tokens = settings.batch_size * settings.max_len
+            precision = choose_precision(start.config, num_tokens, jit=settings.jit, say=say)
+            settings = dataclasses.replace(settings, precision=precision)
         with scope_of(strategy):
             model = compiled_model(start, settings)
         say(f"Model: {model.count_params():,} weights, {settings.precision}")
