@@ -40,6 +40,12 @@ def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
         )
 
 
+def check_list(name: str, value: object, items: str) -> None:
+    """Raise a `ValueError` unless `value` is a list or a tuple. `items` says what it contains."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"`{name}` must be a list of {items}. Received: {shown(value)}.")
+
+
 def check_share(name: str, value: object, *, ends: bool = False) -> None:
     """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
     if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):

@@ -8,6 +8,7 @@ bias by default.
 
 from typing import Any, Unpack
 
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.config import BlockOptions, Initializer, LayerNorm
 from keras_bert_d2l.layers import attention, masks, transformer
 from keras_bert_d2l.types import LayerOptions, Tensor
@@ -25,6 +26,8 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
     Returns:
         Weights with the shape and dtype of `X`.
     """
+    if not hasattr(X, "shape"):
+        raise ValueError(f"`X` must be a tensor of shape (B, Q, K). Received: {shown(X)}.")
     return masks.masked_softmax(X, masks.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
@@ -135,7 +138,9 @@ def _block_in_long_order(
 
 def _width_of(norm_shape: int | list[int]) -> int:
     """Return the width in a `norm_shape`, which must have one axis."""
-    axes = [norm_shape] if isinstance(norm_shape, int) else list(norm_shape)
+    axes = norm_shape if isinstance(norm_shape, list | tuple) else [norm_shape]
+    for axis in axes:
+        check_integer("norm_shape", axis, 1)
     if len(axes) != 1:
         raise ValueError(
             "`norm_shape` must be the width of the last axis only, as in [num_hiddens]. "

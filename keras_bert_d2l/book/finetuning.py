@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.book.pretraining_data import PAD, padded
-from keras_bert_d2l.book.vocabulary import Vocab, tokenize
+from keras_bert_d2l.book.vocabulary import Vocab, check_vocab, tokenize
 from keras_bert_d2l.checkpoints.loading import load_pretrained
+from keras_bert_d2l.checks import check_integer, check_path, check_type, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
@@ -72,6 +73,7 @@ def load_pretrained_model(
         ValueError: The folder contains only a pickle, no vocabulary or a damaged file, or a size
             differs from the model's.
     """
+    check_path("pretrained_model", pretrained_model)
     folder = _local_folder(pretrained_model)
     pretrained = load_pretrained(folder, num_heads=num_heads, verbose=False)
     if pretrained.tokenizer is None:
@@ -128,6 +130,7 @@ def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str],
         FileNotFoundError: The file does not exist.
         ValueError: The file does not have the columns of SNLI.
     """
+    check_path("data_dir", data_dir)
     path = pathlib.Path(data_dir, f"snli_1.0_{'train' if is_train else 'test'}.txt")
     if not path.is_file():
         raise FileNotFoundError(
@@ -178,8 +181,13 @@ class SNLIBERTDataset:
     ) -> None:
         if vocab is None:
             raise ValueError("`vocab` is missing. Pass the vocabulary of the pretrained model.")
-        if max_len < 3:
-            raise ValueError(f"`max_len` must be at least 3. Received: max_len={max_len}.")
+        check_vocab(vocab)
+        check_integer("max_len", max_len, 3)
+        if not isinstance(dataset, list | tuple) or len(dataset) != 3:
+            raise ValueError(
+                "`dataset` must be a tuple of premises, hypotheses and labels, as `read_snli` "
+                f"returns them. Received: {shown(dataset)}."
+            )
         premises, hypotheses, labels = dataset
         lengths = (len(premises), len(hypotheses), len(labels))
         if len(set(lengths)) > 1:
@@ -227,6 +235,8 @@ class SNLIBERTDataset:
             seed: Random seed for shuffling, with a new order in every epoch. `None`: the examples
                 are not shuffled.
         """
+        check_integer("batch_size", batch_size, 1)
+        check_integer("seed", 0 if seed is None else seed, 0)
         examples = (self.all_token_ids, self.all_segments, self.valid_lens)
         dataset = tf.data.Dataset.from_tensor_slices((examples, self.labels))
         if seed is not None:
@@ -256,6 +266,7 @@ class BERTClassifier(keras.Model):
     def __init__(self, bert: BERTModel, **kwargs: Unpack[LayerOptions]) -> None:
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
+        check_type("bert", bert, BERTModel)
         if bert.hidden is None:
             raise ValueError(
                 "`bert` must have a pooler, because the classifier uses its output. Received: a "

@@ -19,7 +19,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.book.vocabulary import Vocab, tokenize
+from keras_bert_d2l.book.vocabulary import Vocab, check_vocab, tokenize
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_list, check_path
 from keras_bert_d2l.text.corpus.reading import read_lines
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS
@@ -61,6 +62,8 @@ def _read_wiki(
         FileNotFoundError: The folder does not contain the file.
         ValueError: No line of the file contains two sentences, or the file is damaged or not UTF-8.
     """
+    check_path("data_dir", data_dir)
+    check_choice("split", split, ("train", "valid", "test"))
     path = _wiki_file(data_dir, split)
     paragraphs = [line.strip().lower().split(" . ") for line in read_lines(path) if " . " in line]
     if not paragraphs:
@@ -132,6 +135,9 @@ def _get_nsp_data_from_paragraph(
     Returns:
         `(tokens, segments, is_next)` for each example.
     """
+    check_list("paragraph", paragraph, "sentences")
+    check_list("paragraphs", paragraphs, "paragraphs")
+    check_integer("max_len", max_len, 1)
     examples = []
     for sentence, next_sentence in itertools.pairwise(paragraph):
         tokens_a, tokens_b, is_next = _get_next_sentence(
@@ -167,6 +173,10 @@ def _replace_mlm_tokens(
     Raises:
         ValueError: The vocabulary contains only special tokens.
     """
+    check_list("tokens", tokens, "tokens")
+    check_list("candidate_pred_positions", candidate_pred_positions, "positions")
+    check_integer("num_mlm_preds", num_mlm_preds, 0)
+    check_vocab(vocab)
     corrupted = list(tokens)
     rng.shuffle(candidate_pred_positions)
     chosen = candidate_pred_positions[:num_mlm_preds]
@@ -202,6 +212,8 @@ def _get_mlm_data_from_tokens(
     Returns:
         Ids of the corrupted tokens, positions to predict in ascending order, and label ids.
     """
+    check_list("tokens", tokens, "tokens")
+    check_vocab(vocab)
     candidates = [position for position, token in enumerate(tokens) if token not in (CLS, SEP)]
     num_mlm_preds = max(1, round(len(tokens) * PREDICTION_RATE))
     corrupted, predictions = _replace_mlm_tokens(tokens, candidates, num_mlm_preds, vocab, rng=rng)
@@ -230,6 +242,9 @@ def _pad_bert_inputs(
     Raises:
         ValueError: An example is longer than `max_len` or has more than P predictions.
     """
+    check_list("examples", examples, "examples")
+    check_integer("max_len", max_len, 1)
+    check_vocab(vocab)
     token_ids, pred_positions, mlm_labels, segments, is_next = (
         zip(*examples, strict=True) if examples else ((),) * 5
     )
@@ -284,6 +299,10 @@ class _WikiTextDataset:
         *,
         rng: RandomSource = random,
     ) -> None:
+        check_list("paragraphs", paragraphs, "paragraphs")
+        check_integer("max_len", max_len, 1)
+        if vocab is not None:
+            check_vocab(vocab)
         tokenized = [tokenize(paragraph) for paragraph in paragraphs]
         if vocab is None:
             sentences = [sentence for paragraph in tokenized for sentence in paragraph]
@@ -352,6 +371,9 @@ def load_data_wiki(
         valid lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)` and
         is-next `(B,)`. Valid lengths and weights are float32, all others int32.
     """
+    check_integer("batch_size", batch_size, 1)
+    check_integer("seed", seed, 0)
+    check_bool("drop_remainder", drop_remainder)
     rng = random.Random(seed)
     paragraphs = _read_wiki(data_dir, split=split, rng=rng)
     examples = _WikiTextDataset(paragraphs, max_len, vocab, rng=rng)

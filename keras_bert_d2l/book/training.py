@@ -12,7 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.book.vocabulary import Vocab
+from keras_bert_d2l.book.vocabulary import Vocab, check_vocab
+from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
@@ -151,6 +152,9 @@ def train_bert(
     if last:  # the PyTorch edition's order, with `loss` in the position of `vocab_size`
         order = cast(tuple[int, Sequence[object], int], (devices, num_steps, *last))
         return train_bert(train_iter, net, *order, optimizer=optimizer)
+    check_type("train_iter", train_iter, Iterable, "Pass a dataset of batches.")
+    check_type("net", net, BERTModel)
+    check_integer("num_steps", num_steps, 1)
     _check_vocab_size(vocab_size, net.bert_config.vocab_size)
     net.compile(optimizer=optimizer or keras.optimizers.Adam(1e-4))
     bar = keras.utils.Progbar(num_steps)  # shows running means
@@ -199,6 +203,8 @@ def get_bert_encoding(
     Returns:
         The encoded tokens, including `<cls>` and `<sep>`, `(1, T, D)`.
     """
+    check_type("net", net, BERTModel)
+    check_vocab(vocab)
     tokens, segments = get_tokens_and_segments(tokens_a, tokens_b)
     encoded_X, _, _ = net(
         tf.constant([vocab[tokens]]),

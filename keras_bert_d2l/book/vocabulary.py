@@ -6,6 +6,9 @@ import operator
 from collections.abc import Collection, Iterable, Sequence, Sized
 from typing import SupportsInt, overload
 
+from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, shown
+from keras_bert_d2l.text.vocab import vocab as text_vocab
+
 UNK = "<unk>"
 
 
@@ -22,10 +25,14 @@ def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
     Raises:
         ValueError: `token` is neither `"word"` nor `"char"`, or `lines` is a single string.
     """
+    check_choice("token", token, ("word", "char"))
     if isinstance(lines, str):
         raise ValueError(f"`lines` must be a list of lines. Received: the string {lines!r}.")
-    if token not in ("word", "char"):
-        raise ValueError(f"`token` must be 'word' or 'char'. Received: token={token!r}.")
+    if not isinstance(lines, Iterable):
+        raise ValueError(f"`lines` must be a list of lines. Received: {shown(lines)}.")
+    lines = list(lines)
+    for line in lines:
+        check_type("lines", line, str, "Every line must be a string.")
     return [line.split() if token == "word" else list(line) for line in lines]
 
 
@@ -52,6 +59,9 @@ class Vocab:
         min_freq: int = 0,
         reserved_tokens: Sequence[str] = (),
     ) -> None:
+        check_list("tokens", tokens, "tokens, or of sentences, each a list of tokens")
+        check_integer("min_freq", min_freq, 0)
+        check_list("reserved_tokens", reserved_tokens, "tokens")
         counts = collections.Counter(_flat(tokens))
         self.token_freqs: list[tuple[str, int]] = sorted(
             sorted(counts.items()), key=operator.itemgetter(1), reverse=True
@@ -92,6 +102,14 @@ class Vocab:
     def unk(self) -> int:
         """Id of the unknown token."""
         return self.token_to_idx[UNK]
+
+
+def check_vocab(vocab: object) -> None:
+    """Raise a `ValueError` unless `vocab` is a vocabulary of the book or of the package."""
+    if not isinstance(vocab, Vocab | text_vocab.Vocab):
+        raise ValueError(
+            f"`vocab` must be a Vocab, such as `load_data_wiki` returns. Received: {shown(vocab)}."
+        )
 
 
 def _flat(tokens: Sequence[str] | Sequence[Sequence[str]]) -> Iterable[str]:

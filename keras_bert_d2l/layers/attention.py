@@ -10,7 +10,8 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import Initializer, check_heads
+from keras_bert_d2l.checks import check_bool
+from keras_bert_d2l.config import Initializer, check_field, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.dropout import Dropout
@@ -103,13 +104,13 @@ class MultiHeadAttention(keras.layers.Layer):
         check_heads(num_hiddens, num_heads)
         self.num_hiddens = num_hiddens
         self.num_heads = num_heads
-        self.use_bias = use_bias
+        self.use_bias = check_bool("use_bias", use_bias)
         self.initializer = initializer
         self.W_q = self._projection("W_q")
         self.W_k = self._projection("W_k")
         self.W_v = self._projection("W_v")
         self.W_o = self._projection("W_o")
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
 
     def call(
         self,

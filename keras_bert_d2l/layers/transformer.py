@@ -7,7 +7,15 @@ from typing import Unpack
 
 import keras
 
-from keras_bert_d2l.config import Activation, BlockConfig, BlockOptions, Initializer, LayerNorm
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.config import (
+    Activation,
+    BlockConfig,
+    BlockOptions,
+    Initializer,
+    LayerNorm,
+    check_field,
+)
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.initializers import dense_initializer
@@ -173,7 +181,7 @@ class AddNorm(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.norm_first = norm_first
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
         self.ln = layer_normalization(
             layer_norm, layer_norm_epsilon, dtype=self.dtype_policy, name="ln"
         )
@@ -223,7 +231,8 @@ class PositionWiseFFN(keras.layers.Layer):
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
-        self.ffn_num_hiddens = ffn_num_hiddens
+        check_integer("ffn_num_outputs", ffn_num_outputs, 1)
+        self.ffn_num_hiddens = check_field("ffn_num_hiddens", ffn_num_hiddens)
         self.dense1 = Dense(
             ffn_num_hiddens,
             activation=activation_function(activation),
@@ -231,7 +240,7 @@ class PositionWiseFFN(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="dense1",
         )
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
         self.dense2 = Dense(
             ffn_num_outputs,
             kernel_initializer=dense_initializer(initializer),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
@@ -130,6 +130,7 @@ def pretraining_dataset(
         >>> features["tokens"].shape, labels["mlm"].shape
         (TensorShape([2, 16]), TensorShape([2, 2]))
     """
+    check_bool("drop_remainder", drop_remainder)
     masking = Masking.of(masking)
     options = ExampleOptions(
         max_len=max_len,

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from keras_bert_d2l.checks import check_integer, check_path, check_type
+from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
 from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import Rows
@@ -105,6 +105,7 @@ def read_tfrecords(
     check_integer("vocab_size", vocab_size, 1)
     check_integer("epochs", 1 if epochs is None else epochs, 1)
     check_integer("seed", 0 if seed is None else seed, 0)
+    check_bool("drop_remainder", drop_remainder)
     paths = _paths(source)
     features = _features(paths[0])
     examples = tf.data.TFRecordDataset(paths)

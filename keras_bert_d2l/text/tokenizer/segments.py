@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from keras_bert_d2l.checks import check_list
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS
 
 _, _, CLS, SEP, _ = BOOK_SPECIALS
@@ -37,6 +38,8 @@ def get_tokens_and_segments(
                 f"`{name}` must be a list of tokens. Received the text {tokens!r}. "
                 f"Split it first, for example with `{name}.split()`."
             )
+        if tokens is not None or name == "tokens_a":
+            check_list(name, tokens, "tokens")
     tokens = [CLS, *tokens_a, SEP]
     segments = [0] * len(tokens)
     if tokens_b is not None:

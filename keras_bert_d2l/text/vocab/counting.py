@@ -1,7 +1,7 @@
 """Count the words of a corpus in bounded memory."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
@@ -38,16 +38,15 @@ def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences of a corpus in lists of about a million characters.
 
     Raises:
-        ValueError: If a document is a string instead of a list of sentences.
+        ValueError: If the corpus is not iterable, or a document is not a list of strings.
     """
     sentences: list[str] = []
     num_characters = 0
+    if isinstance(corpus, str | Mapping) or not isinstance(corpus, Iterable):
+        raise _not_documents(shown(corpus))
     for document in corpus:
-        if isinstance(document, str):
-            raise ValueError(
-                "`corpus` must be an iterable of documents, each a list of sentences. Received: "
-                f"the document {shown(document)}. To read files, use `Corpus.open(path)`."
-            )
+        if not isinstance(document, list | tuple) or not all(isinstance(x, str) for x in document):
+            raise _not_documents(f"the document {shown(document)}")
         sentences += document
         num_characters += sum(map(len, document))
         if num_characters >= _BATCH_CHARACTERS:
@@ -55,6 +54,13 @@ def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
             sentences, num_characters = [], 0
     if sentences:
         yield sentences
+
+
+def _not_documents(received: str) -> ValueError:
+    return ValueError(
+        "`corpus` must be an iterable of documents, each a list of sentences. Received: "
+        f"{received}. To read files, use `Corpus.open(path)`."
+    )
 
 
 def most_common(counts: Counter[Word], number: int) -> list[tuple[Word, int]]:

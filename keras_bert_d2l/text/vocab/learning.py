@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_bool, check_integer, check_type
 from keras_bert_d2l.text._tensorflow_text import wordpiece_learner
 from keras_bert_d2l.text.vocab.counting import count_words, most_common
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
@@ -54,6 +54,7 @@ def learn_vocab(
     """
     least = 2 * len(GOOGLE_SPECIALS)
     check_integer("size", size, least, " to fit the special tokens and some characters")
+    check_bool("lowercase", lowercase)
     counts = count_words(corpus, GOOGLE_SPECIALS, lowercase)
     if not counts:
         raise ValueError("`corpus` must contain words to learn from. Received: no words.")
@@ -95,7 +96,9 @@ def extend_vocab(
         >>> larger.tokens[: len(vocab)] == vocab.tokens
         True
     """
+    check_type("vocab", vocab, Vocab)
     check_integer("size", size, len(vocab), ", the size of the vocabulary")
+    check_bool("lowercase", lowercase)
     counts = count_words(corpus, vocab.special_tokens, lowercase)
     alphabet = _frequent_characters(counts, _MAX_ALPHABET)
     words = [item for item in _learnable_words(counts, alphabet) if item[0] not in vocab]

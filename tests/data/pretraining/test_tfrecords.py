@@ -124,6 +124,12 @@ def test_values_out_of_range_raise_an_error(tmp_path, change, message):
         read(path)
 
 
+def test_drop_remainder_must_be_a_boolean(tmp_path):
+    path = write(tmp_path / "a.tfrecord", [ROW])
+    with pytest.raises(ValueError, match="`drop_remainder` must be True or False. Received: .*'x'"):
+        read(path, drop_remainder="x")
+
+
 def test_other_files_are_rejected(tmp_path):
     (tmp_path / "text").write_text("This is no file of records, but it is long enough for one.")
     with pytest.raises(ValueError, match="text' is not a TFRecord file of examples"):

@@ -42,6 +42,11 @@ def test_the_order_of_the_documents_does_not_matter(vocab):
     assert extend_vocab(vocab, corpus[::-1], len(vocab) + 30) == extended
 
 
+def test_a_path_instead_of_a_vocabulary_is_rejected():
+    with pytest.raises(ValueError, match="`vocab` must be a `Vocab`. Received: 'vocab.txt'"):
+        extend_vocab("vocab.txt", NEW, 100)
+
+
 @pytest.mark.parametrize("size", [5, 0, 100.0, True, None])
 def test_a_smaller_size_is_rejected(vocab, size):
     with pytest.raises(ValueError, match=f"at least {len(vocab)}"):

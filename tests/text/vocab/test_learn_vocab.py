@@ -114,10 +114,17 @@ def test_a_corpus_without_words_is_rejected(corpus):
         learn_vocab(corpus, 100)
 
 
-@pytest.mark.parametrize("corpus", ["corpus.txt", ["a sentence", "another"]])
+@pytest.mark.parametrize(
+    "corpus", ["corpus.txt", ["a sentence", "another"], 3, None, [3], [["a", 3]], {"a": ["b"]}]
+)
 def test_a_corpus_of_strings_is_rejected(corpus):
-    with pytest.raises(ValueError, match=r"each a list of sentences.*Corpus\.open"):
+    with pytest.raises(ValueError, match=r"each a list of sentences. Received.*Corpus\.open"):
         learn_vocab(corpus, 100)
+
+
+def test_lowercase_must_be_a_boolean():
+    with pytest.raises(ValueError, match="`lowercase` must be True or False"):
+        learn_vocab(documents(), 60, lowercase="yes")
 
 
 @pytest.mark.slow
