@@ -12,7 +12,12 @@ from cyclopts import (
 )
 
 # Arguments of Python functions that the commands call by another name.
-_RENAMED = {"size": "vocab_size", "corpus": "texts", "name": "preset"}
+_RENAMED = {
+    "size": "vocab_size",
+    "corpus": "texts",
+    "name": "preset",
+    "class_weights": "class_weight",
+}
 
 
 def message_of(error: Exception, command: App | None) -> str:

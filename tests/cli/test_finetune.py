@@ -270,7 +270,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     assert "--model is missing" in error(*classify, "few.tsv", "--run-dir", "x")
     assert "TASK must be" in error("finetune", "--train", "few.tsv", *given)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)
-    assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weight", "good")
+    assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weights", "good")
     assert "exclude each other" in error(
         *classify, "few.tsv", *given, "--lora", 2, "--freeze-encoder"
     )

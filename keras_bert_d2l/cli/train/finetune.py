@@ -33,7 +33,8 @@ def finetune(
     config: Config = None,
     peek: Flag = False,
     class_weight: Annotated[
-        tuple[str, ...], Parameter(negative="", show_default=False, group=panel("Training"))
+        tuple[str, ...],
+        Parameter(name="--class-weights", negative="", show_default=False, group=panel("Training")),
     ] = (),
     **options: Unpack[TaskRunArguments],
 ) -> None:
@@ -60,7 +61,7 @@ def finetune(
     if task is not None:
         options["task"] = task
     if class_weight:
-        options["class_weights"] = _class_weights(class_weight)
+        options["class_weights"] = _weights_by_label(class_weight)
     given = TaskRunOptions.read_yaml(config) if config is not None else {}
     if peek:
         _peek(TaskRunOptions.from_dict({**given, **options}))
@@ -69,7 +70,7 @@ def finetune(
     kb.finetune_files(folder, resume=resume is not None, **{**given, **options})
 
 
-def _class_weights(pairs: tuple[str, ...]) -> dict[str, float]:
+def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
     weights = {}
     for pair in pairs:
         label, _, weight = pair.rpartition("=")
@@ -78,7 +79,7 @@ def _class_weights(pairs: tuple[str, ...]) -> dict[str, float]:
         except ValueError:
             label = ""
         if not label:
-            raise ValueError(f"--class-weight must be LABEL=WEIGHT. Received: {pair!r}.")
+            raise ValueError(f"--class-weights must be LABEL=WEIGHT. Received: {pair!r}.")
     return weights
 
 
