@@ -90,12 +90,11 @@ class Reader:
         # A call of `read` may span two epochs.
         self._cached_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
         self._step_rows = self.batch_size * self.shard[1]  # rows per step, over all shards
-        self.num_steps = self._count_steps()
+        # All epochs have the number of steps of epoch 0.
+        self.num_steps = len(self._cached_epoch(0).lengths)
 
-    def _count_steps(self) -> int:
-        """Return the number of steps in epoch 0, which is also used for all later epochs."""
-        _, _, splits = self._examples_in_rows(0)
-        num_rows = len(splits) - 1
+    def _count_steps(self, num_rows: int) -> int:
+        """Return the number of steps in an epoch of `num_rows` rows."""
         num_steps, rest = divmod(num_rows, self._step_rows)
         if rest and not self.drop_remainder:
             num_steps += 1
@@ -103,8 +102,7 @@ class Reader:
             of_shards = f" and shard={self.shard}" if self.shard[1] > 1 else ""
             raise ValueError(
                 f"The text gives only {num_rows} rows, fewer than one batch. Received: "
-                f"batch_size={self.batch_size}{of_shards}. Use a smaller batch size, more text or "
-                "`drop_remainder=False`."
+                f"batch_size={self.batch_size}{of_shards}. Use a smaller `batch_size` or more text."
             )
         return num_steps
 
@@ -139,10 +137,11 @@ class Reader:
     def _make_epoch(self, number: int) -> _Epoch:
         seed, step_rows, max_len = self.options.seed, self._step_rows, self.options.max_len
         examples, order, splits = self._examples_in_rows(number)
-        num_rows = self.num_steps * step_rows
+        num_steps = self.num_steps if number else self._count_steps(len(splits) - 1)
+        num_rows = num_steps * step_rows
         order, splits = self._fill(order, splits, num_rows, empty=len(examples))
         examples = examples.with_empty()
-        lengths = np.full(self.num_steps, max_len)
+        lengths = np.full(num_steps, max_len)
         if self.rows == "bucketed":
             random = np.random.default_rng((seed, number, _ORDER_STREAM, 1))
             examples_lengths = examples.lengths()

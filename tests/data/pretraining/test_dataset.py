@@ -401,6 +401,7 @@ def test_a_split_has_at_least_two_documents_in_each_part(held_out):
             {"masking": 5},
             r"`masking` must be a `Masking`. Received: 5 \(int\). Pass one of 'token'",
         ),
+        ({"drop_remainder": "x"}, "`drop_remainder` must be True or False. Received: .*'x'"),
         ({"batch_size": 50, "shard": (0, 2)}, r"fewer than one batch.*shard=\(0, 2\)"),
         ({"batch_size": 1000}, r"only \d+ rows, fewer than one batch.*batch_size=1000"),
     ],
@@ -408,6 +409,20 @@ def test_a_split_has_at_least_two_documents_in_each_part(held_out):
 def test_the_error_for_an_argument_out_of_range_names_it(dataset, settings, message):
     with pytest.raises(ValueError, match=message):
         dataset(**settings)
+
+
+def test_the_examples_of_an_epoch_are_made_once(text, monkeypatch):
+    made = []
+
+    def counted(*arguments, epoch):
+        made.append(epoch)
+        return make_examples(*arguments, epoch=epoch)
+
+    monkeypatch.setattr(epochs, "make_examples", counted)
+    batches = pretraining_dataset(text.store, text.tokenizer, **{**SETTINGS, "epochs": 2})
+    assert made == [0]
+    assert len(list(batches)) == batches.cardinality()
+    assert made == [0, 1]
 
 
 def test_one_document_is_not_enough_for_next_sentence_pairs(make_store):
