@@ -88,14 +88,17 @@ def _register_classes() -> None:
 
 @contextlib.contextmanager
 def _stderr_hidden() -> Iterator[None]:
-    """Hide what Python and C++ write to stderr, but show it if an exception is raised."""
+    """Hide what Python and C++ write to stderr, but show it if there is an error.
+
+    Ctrl-C is not an error.
+    """
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as hidden:
         os.dup2(hidden.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             hidden.seek(0)
             os.write(stderr, hidden.read())
             raise

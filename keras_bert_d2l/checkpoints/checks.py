@@ -57,8 +57,8 @@ def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) 
     if tokenizer is None:
         raise ValueError(
             "Texts need a tokenizer. Received: tokenizer=None. A checkpoint without a vocabulary "
-            "has no tokenizer: create one from the model's own vocabulary with "
-            "`Tokenizer(Vocab.from_file(path))`."
+            "has no tokenizer: add the model's own vocabulary to it as vocab.txt, or create a "
+            "tokenizer in Python with `Tokenizer(Vocab.from_file(path))`."
         )
     if not isinstance(tokenizer, Tokenizer):
         raise ValueError(

@@ -132,7 +132,7 @@ def open_checkpoint(
     if verify and vocab is None and checkpoint.tokenizer_options:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} lacks its vocabulary {native.VOCAB_FILE!r}. Copy the checkpoint "
-            "again, or load it without a tokenizer: `load_pretrained(path, verify=False)`."
+            "again. In Python, `load_pretrained(path, verify=False)` loads it without a tokenizer."
         )
     return checkpoint
 

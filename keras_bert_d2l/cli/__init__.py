@@ -47,6 +47,9 @@ Start with `keras-bert-d2l quickstart`, or with your own text:
 - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine`
 - `keras-bert-d2l fill-mask "the [MASK] of my text" --model runs/mine`
 - `keras-bert-d2l export --model runs/mine --out saved_models/mine`
+
+Exit codes: 0 success, 1 diverged training or a finding of audit, 2 error,
+130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 """,
     help_format="markdown",
     version=f"{_NAME} {__version__}",
@@ -100,7 +103,8 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit.
 
     An error prints one line on stderr and exits with code 2, or with code 1 if a training run
-    diverges. Ctrl-C exits with code 130, SIGTERM with 143, SIGHUP with 129.
+    diverges. Ctrl-C exits with code 130, SIGTERM with 143, SIGHUP with 129. The README lists all
+    exit codes.
 
     Args:
         tokens: Command and arguments. Defaults to `sys.argv[1:]`.

@@ -167,6 +167,8 @@ def test_bad_input_gives_a_one_line_error(error, trained, folder):
     assert "'step'" in error("pretrain", "text.txt", "--config", "bad.yaml", "--run-dir", "y")
     assert "no.yaml" in error("pretrain", "text.txt", "--config", "no.yaml", "--run-dir", "y")
     assert "text.txt" in error("pretrain", "text.txt", "--run-dir", "text.txt/run")
+    too_large = error("pretrain", "text.txt", *vocab, *cache, "--batch-size", 1000)
+    assert too_large.endswith("Use a smaller --batch-size or more text.\n")
     assert "trained" in error("pretrain", "text.txt", "--run-dir", trained)
     assert "has --steps 2" in error("pretrain", "--resume", trained, "--steps", 3)
     assert "nowhere" in error("pretrain", "--resume", "nowhere")
@@ -201,12 +203,31 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("pretrain a --run-dir b --resume c", "Received: both; remove one of them."),
         ("pretrain a --run-dir b --steps 0", "--steps must be an integer of at least 1. "),
         ("pretrain a --run-dir b --short-len 9", "--short-len 9, --short-steps 0; set both"),
+        ("finetune classify --class-weights a", "--class-weights must be LABEL=WEIGHT. "),
         ("pretrain a --run-dir b --preset c", "--preset must be one of 'd2l', "),
         ("finetune classify --run-dir a --train b", "--model is missing: "),
     ],
 )
 def test_a_usage_error_names_the_option_and_the_help_page(command, message, error):
     assert message in error(*command.split())
+
+
+def test_the_help_page_lists_every_exit_code(run):
+    page = " ".join(run("--help").stdout.split())
+    assert "Exit codes: 0 success, 1 " in page
+    assert all(f" {code} " in page for code in (2, 130, 143, 129))
+
+
+def test_ctrl_c_while_tensorflow_is_imported_hides_its_messages(tmp_path, monkeypatch):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os, signal\n"
+        "os.write(2, b'a line of TensorFlow')\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.raise_signal(signal.SIGINT)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    result = in_a_process("fill-mask", "a [MASK]", "--model", "x", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (130, "\nInterrupted.\n")
 
 
 def test_ctrl_c_exits_with_130_and_one_line(run, monkeypatch):

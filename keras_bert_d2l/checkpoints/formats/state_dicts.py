@@ -78,9 +78,10 @@ class StateDict:
         if arguments["num_heads"] is None:
             raise ValueError(
                 f"{self.arrays.source!r} does not record how many attention heads the model has, "
-                "and this cannot be inferred from its weights. Pass `num_heads`, or store it with "
-                "the weights: in an npz file as the array 'num_heads', in a safetensors file as "
-                f"metadata, {_HOW_TO_SAVE}."
+                "and this cannot be inferred from its weights. Pass `num_heads`, on the command "
+                "line to `keras-bert-d2l convert`, or store it with the weights: in an npz file as "
+                "the array 'num_heads', in a safetensors file as metadata, "
+                f"{_HOW_TO_SAVE}."
             )
         sizes = self._sizes(names)
         try:

@@ -182,7 +182,7 @@ def _question_lengths(
         raise ValueError(
             f"A question must leave more than overlap={overlap} tokens of max_len={max_len} for "
             f"its context. Received: questions of at least {lengths.min():,} tokens. Increase "
-            "`max_len`, decrease `overlap`, or shorten the questions."
+            "`max_len` or shorten the questions."
         )
     num_long = len(examples) - len(fitting)
     reason = f"question too long for max_len={max_len} and overlap={overlap}"

@@ -255,8 +255,8 @@ def _windows(
         raise ValueError(
             f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
             f"space for more context than the {overlap} tokens it shares with the next window. "
-            f"Received: {lengths.max()} tokens in {shown(question)}; shorten it, lower `overlap`, "
-            "or raise `max_len`."
+            f"Received: {lengths.max()} tokens in {shown(question)}; shorten it or raise "
+            "`max_len`."
         )
     windows = model.tokenizer.windows(questions, contexts, max_len, overlap)
     return {name: values.numpy() for name, values in windows.items()}

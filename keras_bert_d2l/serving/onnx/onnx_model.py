@@ -215,7 +215,7 @@ def _proto(graph: Graph, inputs: _Shapes, outputs: _Shapes, name: str) -> "Model
     if size > _MAX_BYTES - _MAX_NODES:
         raise ValueError(
             f"An ONNX file is limited to two gigabytes. Received: a model with {size / 1e9:.1f} GB "
-            "of weights. Use `export_saved_model`, which has no size limit."
+            "of weights. Export a SavedModel instead, which has no size limit."
         )
     proto = helper.make_model(
         helper.make_graph(

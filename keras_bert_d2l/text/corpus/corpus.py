@@ -310,7 +310,8 @@ def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
         if all((parent / name).is_file() for name in _TOKEN_STORE):
             raise ValueError(
                 f"A corpus consists of text files. Received: {os.fspath(parent)!r}, a token store, "
-                "whose text is already tokenized. Open it with `TokenStore.open`, or pass the text."
+                "whose text is already tokenized. Pass the text itself. In Python, "
+                "`TokenStore.open` opens a store."
             )
     if not found:
         raise ValueError(

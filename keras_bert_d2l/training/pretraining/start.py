@@ -62,7 +62,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
     if tokenizer is None:
         raise ValueError(
             f"The checkpoint {os.fspath(folder)!r} has no vocabulary, which is needed to tokenize "
-            "the text. Save it with `save_pretrained(model, path, tokenizer)`."
+            "the text. Add it as vocab.txt, or save the checkpoint with its tokenizer."
         )
     trained = _checked(config, options)
     if trained != config:
@@ -134,8 +134,8 @@ def _vocab(
     size = options.vocab_size or DEFAULT_VOCAB_SIZE
     say(f"Vocabulary: learning {size:,} tokens from the text")
     vocab = learn_vocab(text, size, lowercase=bool(options.lowercase))
-    if len(vocab) < size:
-        say(f"Vocabulary: {len(vocab):,} tokens, because the text has no more repeated pieces")
+    reason = ", because the text has no more repeated pieces" if len(vocab) < size else ""
+    say(f"Vocabulary: {len(vocab):,} tokens{reason}")
     return vocab
 
 
