@@ -131,8 +131,9 @@ def _check_shapes(labels: Tensor, sample_weight: Tensor) -> None:
     )
     if not fits or len(of_weights) > len(of_labels):
         raise ValueError(
-            "The weights must have the shape of the labels, one per prediction, or (B,), one per "
-            f"row. Received: sample_weight.shape={of_weights}, labels' shape={of_labels}."
+            "`sample_weight` must have the shape of the labels, one weight per prediction, or the "
+            f"shape (B,), one weight per row. Received: sample_weight.shape={of_weights}, labels' "
+            f"shape={of_labels}."
         )
 
 

@@ -42,7 +42,7 @@ class SplitLoss:
 
     @classmethod
     def of(cls, loss: Loss | None, loss_weights: Mapping[str, float] | None) -> Self | None:
-        """Return the loss of `compile` in this form, or `None` if it cannot be split."""
+        """Return a `SplitLoss` for the loss given to `compile`, or `None` if it cannot be split."""
         given = loss if isinstance(loss, Mapping) else {"": loss}
         losses = {head: one for head, one in given.items() if isinstance(one, GlobalMeanLoss)}
         return cls(losses, loss_weights) if len(losses) == len(given) else None

@@ -57,7 +57,7 @@ def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except Exception as error:  # TensorFlow, the network and the cloud metadata raise many types
+    except Exception as error:  # connecting can raise many types of exceptions
         raise RuntimeError(
             f"Cannot connect to the TPU {tpu!r}: {str(error).partition('. ')[0]:.200}. Training "
             "on a TPU requires a TPU VM with the package tensorflow-tpu, or a reachable TPU's name."

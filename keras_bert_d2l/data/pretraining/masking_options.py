@@ -75,7 +75,7 @@ class Masking:
 
     @classmethod
     def of(cls, masking: "Strategy | Masking") -> "Masking":
-        """Return the options for a strategy, or the given options."""
+        """Convert the name of a strategy to a `Masking`, and return a `Masking` unchanged."""
         if isinstance(masking, str):
             return cls(masking)
         check_type(

@@ -11,7 +11,7 @@ from keras_bert_d2l.data.store import manifest, shards
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin
 from keras_bert_d2l.data.store.shards import open_files, put
 
-_DOCUMENTS_AT_ONCE = 1 << 10  # documents in memory, each of at most about 100,000 tokens
+_DOCUMENTS_AT_ONCE = 1 << 10  # number of documents in memory at once
 _HASHES_AT_ONCE = 1 << 22  # hashes in memory during deduplication; 200 MB with sort order
 
 

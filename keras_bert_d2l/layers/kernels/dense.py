@@ -23,7 +23,7 @@ class Quantizable(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class Dense(Quantizable, keras.layers.Dense):
-    """`keras.layers.Dense`; while training, bias and activation are fused where that is faster."""
+    """A `keras.layers.Dense` that fuses bias and activation during training if this is faster."""
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         product = ops.matmul(inputs, self.kernel)

@@ -1,4 +1,4 @@
-"""Embedding whose reverse, the MLM logits, needs no transposed table on TensorFlow."""
+"""Embedding whose reverse, the MLM logits, needs no transposed table and can be int8."""
 
 import keras
 from keras import ops

@@ -61,7 +61,9 @@ def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
             return forward(*tensors, **constants), gradient
 
-        values = (keras.ops.convert_to_tensor(x) for x in tensors)  # a weight, perhaps cast
+        values = (
+            keras.ops.convert_to_tensor(x) for x in tensors
+        )  # reads variables, as `autocast` says
         return differentiable(*map(tf.convert_to_tensor, values))
 
     return call

@@ -147,7 +147,7 @@ def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:
         raise _wrong(spec, _BEYOND) from error
     with np.errstate(over="ignore"):
         array = wide.astype(dtype)
-    # Infinity may be intended. Like TensorFlow Serving, reject finite numbers that overflow to it.
+    # Infinity may be intended. A finite number that is too large is rejected, as in TF Serving.
     if spec.dtype.is_floating and (np.isinf(array) & ~np.isinf(wide)).any():
         raise _wrong(spec, _BEYOND)
     return array

@@ -101,7 +101,7 @@ def truncate(
 
 def as_rows(ids: Tensor) -> tf.RaggedTensor:
     """Convert nested lists, a tensor or one row `(T,)` of ids to ragged int32 `(B, None)`."""
-    expected = "Ids must be integers (B, T), dense or ragged, or one row (T,)."
+    expected = "Ids must be integers of shape (B, T), dense or ragged, or (T,) for one row."
     try:
         if isinstance(ids, list | tuple) and any(isinstance(row, list | tuple) for row in ids):
             ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)

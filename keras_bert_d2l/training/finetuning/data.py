@@ -187,7 +187,7 @@ def _of_examples(
     def score_of(some: TaskExamples) -> Score:
         return lambda model: evaluate(model, some, batch_size=size, max_len=max_len).metrics
 
-    # A question that is too long for a row has been dropped, and `answer` would reject it.
+    # Only questions that have rows are scored: `evaluate` rejects one that is too long for a row.
     scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev
     return TaskData(
         train=of_epoch,

@@ -82,9 +82,10 @@ class Trainer:
         for setting, value in self._settings().items():
             if of_run.get(setting) != value:
                 raise ValueError(
-                    f"The run {os.fspath(self.run)!r} has {setting}="
-                    f"{shown(of_run.get(setting))} and resumes with its own options and data. "
-                    f"Received: {setting}={shown(value)}."
+                    f"The run {os.fspath(self.run)!r} was started with {setting}="
+                    f"{shown(of_run.get(setting))} and can only be resumed with it. Received: "
+                    f"{setting}={shown(value)}. Use the same options and data, or start a new run "
+                    "in a different folder."
                 )
         restore_variables(self.run, self.model, self.model.variables)
 

@@ -114,7 +114,8 @@ def test_a_resumed_run_ends_with_the_same_result_as_an_uninterrupted_run(tmp_pat
     for file in ("metrics.json", "metrics.jsonl", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     changed = {**OPTIONS, "learning_rate": 1.0}
-    with pytest.raises(ValueError, match=r"has learning_rate=0\.02.*Received: learning_rate=1"):
+    message = r"was started with learning_rate=0\.02.*Received: learning_rate=1"
+    with pytest.raises(ValueError, match=message):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
     with pytest.raises(FileExistsError, match="resume=True"):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **OPTIONS)

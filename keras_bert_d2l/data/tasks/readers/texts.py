@@ -18,7 +18,7 @@ from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
-_ENOUGH = 20  # with this many rows, a first label that never recurs may be a column name
+_ENOUGH = 20  # from this many rows on, a label that only the first row has may be a column name
 _SHOWN = 6  # maximum number of folders in an error message
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
 
