@@ -1,0 +1,336 @@
+"""Deliberate differences from other libraries, as listed in docs/differences.md.
+
+Each test states what the other library does and what this package does with the same input. If a
+new version of the library fails one of them, change the table.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_array_equal
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.data.pretraining.masking import mask_tokens
+
+tensorflow_text = pytest.importorskip("tensorflow_text", reason="needs tensorflow-text")
+keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
+torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
+transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*SPECIALS, *"a b c fox . , [ ] mask caf ##e 日 本".split()]
+CLS, SEP, MASK, A, B, FOX = map(WORDS.index, ("[CLS]", "[SEP]", "[MASK]", "a", "b", "fox"))
+SIZES = {"vocab_size": len(WORDS), "num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2}
+CONFIG = kb.BERTConfig.preset("huggingface", **SIZES, num_blks=1, max_len=16)
+THEIR_CONFIG = transformers.BertConfig(
+    vocab_size=len(WORDS),
+    hidden_size=8,
+    intermediate_size=16,
+    num_attention_heads=2,
+    num_hidden_layers=1,
+    max_position_embeddings=16,
+)
+TOKENS = np.array([[CLS, A, B, SEP, 0, 0]], "int32")
+SEGMENTS, LENS = np.zeros_like(TOKENS), np.array([4])
+MANY = 2000
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return kb.Tokenizer(kb.Vocab(WORDS))
+
+
+@pytest.fixture(scope="module")
+def hugging_face(tmp_path_factory):
+    return hugging_face_tokenizer(tmp_path_factory.mktemp("hf"), WORDS)
+
+
+@pytest.fixture(scope="module")
+def hub():
+    return keras_hub.models.BertTokenizer(vocabulary=WORDS, lowercase=True)
+
+
+@pytest.fixture(scope="module")
+def tf_text():
+    ids = tf.lookup.KeyValueTensorInitializer(WORDS, np.arange(len(WORDS)), tf.string, tf.int64)
+    table = tf.lookup.StaticVocabularyTable(ids, 1)
+    return tensorflow_text.BertTokenizer(table, lower_case=True, token_out_type=tf.int64)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Our BERT and that of transformers with the same weights."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    theirs = transformers.BertForPreTraining(THEIR_CONFIG).eval()
+    theirs.save_pretrained(folder)
+    return kb.load_pretrained(folder, verbose=False).model, theirs
+
+
+def hugging_face_tokenizer(folder, words):
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    return transformers.BertTokenizer(str(folder / "vocab.txt"))
+
+
+def flat(ids):
+    return np.asarray(ids.flat_values if hasattr(ids, "flat_values") else ids).ravel().tolist()
+
+
+def masked(num_words, rate=0.15, num_rows=1, **options):
+    """Mask rows of the word `a` with our masking."""
+    rows = tf.tile([[CLS, *[A] * num_words, SEP]], (num_rows, 1))
+    return mask_tokens(
+        rows,
+        tf.fill(num_rows, num_words + 2),
+        tf.range(num_rows, dtype=tf.int64),
+        vocab=kb.Vocab(WORDS),
+        masking=kb.Masking("token", rate, **options),
+        num_predictions=num_words,
+    )
+
+
+# Tokenizers
+
+
+def test_a_vocabulary_needs_all_five_special_tokens(tmp_path):
+    without = [word for word in WORDS if word != "[MASK]"]
+    assert hugging_face_tokenizer(tmp_path, without)("a")["input_ids"] == [CLS, A - 1, SEP]
+    with pytest.raises(ValueError, match=r"Missing: \[MASK\]"):
+        kb.Vocab(without)
+    with pytest.raises(ValueError, match=r"\[MASK\]"):
+        keras_hub.models.BertTokenizer(vocabulary=without)
+
+
+def test_special_tokens_in_a_text_stay_whole(ours, hugging_face, hub, tf_text):
+    text, parts = "a [MASK]", [A, *(WORDS.index(word) for word in ("[", "mask", "]"))]
+    assert flat(ours.tokenize(text)) == hugging_face(text)["input_ids"][1:-1] == [A, MASK]
+    assert flat(hub(text)) == flat(tf_text.tokenize([text])) == parts
+    assert flat(kb.Tokenizer(ours.vocab, split_special_tokens=True).tokenize(text)) == parts
+
+
+def test_accents_and_invisible_characters_are_removed(ours, hugging_face, hub):
+    for text, expected, of_hub in [
+        ("café", [WORDS.index("caf"), WORDS.index("##e")], [WORDS.index("[UNK]")]),
+        ("f\u00adox", [FOX], [WORDS.index("[UNK]")] * 2),
+    ]:
+        assert flat(ours.tokenize(text)) == hugging_face(text)["input_ids"][1:-1] == expected
+        assert flat(hub(text)) == of_hub
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kept", "round_robin", "shrink_longest"),
+    [
+        ((3, 3, 3), (1, 2), (2, 1), (1, 2)),
+        ((6, 3, 3), (2, 1), (2, 1), (1, 2)),
+        ((3, 6, 3), (1, 2), (2, 1), (1, 2)),
+        ((9, 1, 4), (3, 1), (3, 1), (3, 1)),
+    ],
+)
+def test_the_odd_token_of_longest_first(
+    ours, hugging_face, lengths, kept, round_robin, shrink_longest
+):
+    num_a, num_b, room = lengths
+    a, b = "a " * num_a, "b " * num_b
+
+    def counts(ids):
+        return ids.count(A), ids.count(B)
+
+    assert counts(flat(ours(a, b, max_len=room + 3)["tokens"])) == kept
+    theirs = hugging_face(a, b, max_length=room + 3, truncation="longest_first")
+    assert counts(theirs["input_ids"]) == kept
+    packer = keras_hub.layers.MultiSegmentPacker(room + 3, start_value=CLS, end_value=SEP)
+    packed, _ = packer((np.full(num_a, A), np.full(num_b, B)))
+    assert counts(flat(packed)) == round_robin
+    texts = [tf.ragged.constant([[A] * num_a]), tf.ragged.constant([[B] * num_b])]
+    for trimmer, expected in [
+        (tensorflow_text.RoundRobinTrimmer(room), round_robin),
+        (tensorflow_text.ShrinkLongestTrimmer(room), shrink_longest),
+    ]:
+        assert tuple(len(flat(part)) for part in trimmer.trim(texts)) == expected
+
+
+def test_a_row_must_have_room_for_text(ours, hugging_face):
+    assert hugging_face("a b", max_length=2, truncation=True)["input_ids"] == [CLS, SEP]
+    with pytest.raises(ValueError, match="`max_len` must be an integer of at least 3"):
+        ours("a b", max_len=2)
+
+
+def test_truncation_keeps_the_last_sep(ours):
+    padded, _ = tensorflow_text.pad_model_inputs(tf.ragged.constant([[CLS, A, B, A, SEP]]), 4)
+    assert flat(padded) == [CLS, A, B, A]
+    assert flat(ours("a b a", max_len=4)["tokens"]) == [CLS, A, B, SEP]
+
+
+def test_a_single_text_is_a_batch_of_one(ours, hugging_face, hub, tf_text):
+    assert ours("a b")["tokens"].shape == (1, 4)
+    assert np.shape(hugging_face("a b")["input_ids"]) == (4,)
+    assert np.shape(hub("a b")) == (2,)
+    assert ours.tokenize("a b").shape.rank == 2
+    assert tf_text.tokenize(["a b"]).shape.rank == 3  # texts, words, pieces
+
+
+def test_an_empty_list_is_an_empty_batch(ours, hugging_face):
+    assert ours([])["valid_lens"].shape == (0,)
+    with pytest.raises(IndexError):
+        hugging_face([])
+
+
+def test_offsets_count_characters(ours, tf_text):
+    text = ["日本 fox"]
+    assert ours.with_offsets(text)["ends"].to_list() == [[1, 2, 6]]
+    assert flat(tf_text.tokenize_with_offsets(text)[2].merge_dims(1, 2)) == [3, 6, 10]
+
+
+def test_detokenizing_drops_special_tokens_and_joins_punctuation(ours, hugging_face, hub):
+    ids = [CLS, FOX, WORDS.index("."), SEP, 0]
+    assert ours.detokenize([ids]).numpy().tolist() == [b"fox."]
+    assert hugging_face.decode(ids) == "[CLS] fox. [SEP] [PAD]"
+    assert hub.detokenize(ids) == "[CLS] fox . [SEP] [PAD]"
+
+
+def test_unknown_tokens_and_ids(ours, hugging_face, hub):
+    assert ours.vocab[["dog"]] == hugging_face.convert_tokens_to_ids(["dog"]) == [1]
+    with pytest.raises(ValueError, match="'dog' is not in the vocabulary"):
+        hub.token_to_id("dog")
+    assert hugging_face.convert_ids_to_tokens([99]) == [None]
+    with pytest.raises(ValueError, match=r"must be in 0\.\.\d+.*Received: 99"):
+        ours.vocab.to_tokens([99])
+
+
+# Masking
+
+
+def test_the_number_of_predictions(hugging_face):
+    assert int(tf.reduce_sum(masked(100).weights)) == 15
+    assert int(tf.reduce_sum(masked(3).weights)) == 1
+    hub = keras_hub.layers.MaskedLMMaskGenerator(len(WORDS), 0.15, MASK, mask_selection_length=100)
+    counts = {int(np.sum(hub(np.full(100, A))["mask_weights"])) for _ in range(20)}
+    collator = transformers.DataCollatorForLanguageModeling(hugging_face, seed=0)
+    theirs = [collator([{"input_ids": [A] * 100}])["labels"] for _ in range(20)]
+    assert len(counts) > 1
+    assert len({int((labels != -100).sum()) for labels in theirs}) > 1
+    selector = tensorflow_text.RandomItemSelector(100, 0.15)
+    chooser = tensorflow_text.MaskValuesChooser(len(WORDS), MASK, 0.8)
+    rows = tf.ragged.constant([[A] * 100])
+    _, positions, _ = tensorflow_text.mask_language_model(rows, selector, chooser)
+    assert len(flat(positions)) == 16  # 0.15 * 100 is above 15 in float32
+    assert int(tf.reduce_sum(masked(100, count="ceil").weights)) == 15
+
+
+def test_random_replacements_are_never_special_tokens(hugging_face):
+    specials = set(range(5))
+    tokens = masked(10, 0.9, MANY // 10, replace=(0.0, 1.0, 0.0)).tokens[:, 1:-1]
+    assert specials.isdisjoint(flat(tokens))
+    hub = keras_hub.layers.MaskedLMMaskGenerator(
+        len(WORDS), 1.0, MASK, mask_selection_length=MANY, mask_token_rate=0, random_token_rate=1
+    )
+    assert specials <= set(flat(hub(np.full(MANY, A))["token_ids"]))
+    collator = transformers.DataCollatorForLanguageModeling(
+        hugging_face, mlm_probability=0.9, mask_replace_prob=0, random_replace_prob=1, seed=0
+    )
+    assert specials <= set(flat(collator([{"input_ids": [A] * MANY}])["input_ids"]))
+    chooser = tensorflow_text.MaskValuesChooser(len(WORDS), MASK, 0.0, 1.0)
+    chosen = chooser.get_mask_values(tf.ragged.constant([[A] * MANY]))
+    assert specials <= set(flat(chosen))
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_the_masking_rate_is_neither_0_nor_1(rate):
+    hub = keras_hub.layers.MaskedLMMaskGenerator(len(WORDS), rate, MASK, mask_selection_length=4)
+    assert np.sum(hub(np.full(4, A))["mask_weights"]) == 4 * rate
+    with pytest.raises(ValueError, match="`rate` must be a number between 0 and 1"):
+        kb.Masking("token", rate)
+
+
+# Models and losses
+
+
+def test_heads_must_divide_the_width():
+    keras_hub.models.BertBackbone(len(WORDS), 1, 5, 32, 8)
+    with pytest.raises(ValueError, match="`num_hiddens` must be a multiple of `num_heads`"):
+        kb.BERTConfig.preset("huggingface", vocab_size=8, num_hiddens=32, num_heads=5)
+
+
+def test_next_sentence_columns_are_swapped(models):
+    ours, theirs = models
+    ids, is_token = torch.tensor(TOKENS).long(), torch.tensor(TOKENS > 0).long()
+    expected = theirs(ids, attention_mask=is_token).seq_relationship_logits.detach().numpy()
+    logits = ours(TOKENS, SEGMENTS, LENS)[2]
+    np.testing.assert_allclose(logits, expected[:, ::-1], rtol=0, atol=1e-6)
+
+
+def test_segments_are_required(models):
+    ours, theirs = models
+    assert theirs(torch.tensor(TOKENS).long()).seq_relationship_logits.shape == (1, 2)
+    with pytest.raises(ValueError, match="segments"):
+        ours({"tokens": TOKENS})
+
+
+def test_the_padding_row_is_initialized_like_any_other():
+    theirs = transformers.BertModel(THEIR_CONFIG)
+    assert_array_equal(theirs.embeddings.word_embeddings.weight[0].detach(), 0)
+    model = kb.BERTModel.from_bert_config(CONFIG)
+    model(TOKENS, SEGMENTS, LENS)
+    assert np.all(model.encoder.token_embedding.embeddings[0] != 0)
+
+
+def test_a_classifier_has_at_least_two_labels():
+    config = transformers.BertConfig(**{**THEIR_CONFIG.to_dict(), "num_labels": 1})
+    theirs = transformers.BertForSequenceClassification(config)
+    theirs(torch.tensor(TOKENS).long(), labels=torch.tensor([2.5]))
+    assert theirs.config.problem_type == "regression"
+    with pytest.raises(ValueError, match="at least 2 different names"):
+        kb.SequenceClassifier(kb.BERTModel.from_bert_config(CONFIG), ["x"])
+
+
+def test_a_batch_without_predictions_has_no_mlm_loss(models):
+    ours, theirs = models
+    ids = torch.tensor(TOKENS).long()
+    loss = theirs(ids, labels=torch.full((1, 6), -100), next_sentence_label=torch.tensor([0])).loss
+    assert torch.isnan(loss)
+    ours.compile("sgd")
+    found = ours.evaluate(
+        {"tokens": TOKENS, "segments": SEGMENTS, "pred_positions": np.array([[0]])},
+        {"mlm": np.array([[0]]), "nsp": np.array([1])},
+        sample_weight={"mlm": np.array([[0.0]]), "nsp": np.array([1.0])},
+        verbose=0,
+        return_dict=True,
+    )
+    assert found["mlm_loss"] == 0
+    assert found["loss"] == found["nsp_loss"] > 0
+
+
+def test_the_mlm_loss_is_the_mean_over_real_predictions(models):
+    backbone = keras_hub.models.BertBackbone(len(WORDS), 1, 2, 8, 16, max_sequence_length=16)
+    theirs = keras_hub.models.BertMaskedLM(backbone=backbone)
+    x = {
+        "token_ids": TOKENS,
+        "segment_ids": SEGMENTS,
+        "padding_mask": TOKENS > 0,
+        "mask_positions": np.array([[1, 0]]),
+    }
+    labels, weights = np.array([[A, 0]]), np.array([[1.0, 0.0]])
+    loss = theirs.evaluate(x, labels, sample_weight=weights, verbose=0)[0]
+    logits = theirs(x)
+    per_slot = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    assert loss == pytest.approx(float(per_slot[0, 0]) / 2, rel=1e-5)  # divided by both slots
+    ours = kb.WeightedCrossEntropy()(labels, logits, weights)
+    assert float(ours) == pytest.approx(float(per_slot[0, 0]), rel=1e-5)
+
+
+def test_predictions_of_one_mask_are_a_list_too(models, ours, hugging_face):
+    model, theirs = models
+    lm = transformers.BertForMaskedLM(THEIR_CONFIG)
+    lm.load_state_dict(theirs.state_dict(), strict=False)
+    flat_list = transformers.pipeline("fill-mask", model=lm, tokenizer=hugging_face)("a [MASK]")
+    [predictions] = kb.fill_mask(model, ours, "a [MASK]")
+    assert [found.id for found in predictions] == [found["token"] for found in flat_list]
+
+
+def test_pickles_are_not_read(models, tmp_path):
+    _, theirs = models
+    theirs.config.save_pretrained(tmp_path)
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    assert transformers.BertForPreTraining.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="pickles"):
+        kb.load_pretrained(tmp_path)
