@@ -176,7 +176,7 @@ def _check_value(name: str, kind: object, value: object) -> None:
     elif name == "layer_norm_epsilon":
         check_positive(name, value)
     elif value is not None or kind is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not is_number or not 0 <= cast(float, value) < 1:
             raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={shown(value)}.")
 

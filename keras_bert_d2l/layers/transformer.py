@@ -85,7 +85,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         self.attention = MultiHeadAttention(
             num_hiddens,
             num_heads,
-            dropout if config.attention_dropout is None else config.attention_dropout,
+            config.dropout if config.attention_dropout is None else config.attention_dropout,
             use_bias,
             initializer=config.initializer,
             dtype=self.dtype_policy,

@@ -1,7 +1,9 @@
+import json
+
 import numpy as np
 import pytest
 
-from keras_bert_d2l import TransformerEncoderBlock
+from keras_bert_d2l import MultiHeadAttention, TransformerEncoderBlock
 from keras_bert_d2l.layers.transformer import AddNorm, PositionWiseFFN
 
 
@@ -25,6 +27,12 @@ def test_ffn_treats_every_position_the_same():
 def test_block_keeps_the_shape_of_the_books_example():
     block = TransformerEncoderBlock(24, 48, 8, 0.5)
     assert block(np.ones((2, 100, 24)), np.array([3, 2])).shape == (2, 100, 24)
+
+
+def test_a_dropout_rate_may_be_a_numpy_number():
+    config = TransformerEncoderBlock(24, 48, 8, np.float32(0.5)).get_config()
+    assert json.loads(json.dumps(config))["dropout"] == 0.5
+    assert MultiHeadAttention(24, 8, np.float32(0.5)).dropout.rate == 0.5
 
 
 def test_dropout_is_active_only_in_training():
