@@ -117,6 +117,18 @@ def test_accents_and_invisible_characters_are_removed(ours, hugging_face, hub):
         assert flat(hub(text)) == of_hub
 
 
+def test_long_words_and_control_characters(ours, hugging_face, hub, tf_text):
+    variant = kb.Tokenizer(ours.vocab, compat="huggingface")
+    word, unknown = "caf" + 98 * "e", [WORDS.index("[UNK]")]
+    assert len(word) == 101
+    assert len(flat(ours.tokenize(word))) == 99
+    for ids in (variant.tokenize(word), hugging_face(word)["input_ids"][1:-1], hub(word)):
+        assert flat(ids) == unknown
+    assert flat(tf_text.tokenize([word])) == unknown
+    assert flat(ours.tokenize("f\x01ox")) == [FOX]
+    assert flat(tf_text.tokenize(["f\x01ox"])) == 2 * unknown
+
+
 @pytest.mark.parametrize(
     ("lengths", "kept", "round_robin", "shrink_longest"),
     [
