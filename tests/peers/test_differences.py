@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.layers.masks import masked_softmax
 
 tensorflow_text = pytest.importorskip("tensorflow_text", reason="needs tensorflow-text")
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
@@ -276,6 +277,16 @@ def test_segments_are_required(models):
     assert theirs(torch.tensor(TOKENS).long()).seq_relationship_logits.shape == (1, 2)
     with pytest.raises(ValueError, match="segments"):
         ours({"tokens": TOKENS})
+
+
+def test_attention_without_any_valid_token(models):
+    _, theirs = models
+    theirs.set_attn_implementation("eager")
+    ids, nothing = torch.tensor(TOKENS).long(), torch.zeros(1, 6).long()
+    uniform = theirs(ids, attention_mask=nothing, output_attentions=True).attentions[0].detach()
+    np.testing.assert_allclose(uniform, 1 / 6, rtol=1e-6)
+    weights = masked_softmax(tf.constant([[0.0, 4.0]]), tf.constant([[False, False]]))
+    np.testing.assert_allclose(weights, tf.nn.softmax([[0.0, 4.0]]), rtol=1e-6)
 
 
 def test_the_padding_row_is_initialized_like_any_other():
