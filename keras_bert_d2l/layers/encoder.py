@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import BERTConfig, BERTOptions
+from keras_bert_d2l.layers.feature_checks import check_shapes, check_values, is_known
 from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
 from keras_bert_d2l.layers.kernels.dropout import Dropout
 from keras_bert_d2l.layers.kernels.embedding import ReversibleEmbedding
@@ -112,7 +113,11 @@ class BERTEncoder(keras.layers.Layer):
         return_hidden_states: bool = False,
         return_attention: bool = False,
     ) -> Tensor | dict[str, Tensor]:
-        tokens, segments = self._checked_ids(tokens, segments)  # both (B, T)
+        self._check(
+            tokens=tokens, segments=segments, valid_lens=valid_lens, position_ids=position_ids
+        )
+        # While Keras builds a model under MirroredStrategy, ids arrive as floats.
+        tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
         is_token = tokens > 0 if self.config.mask_from == "tokens" else None
         if self.config.first_segment_id:
             segments = segments + self.config.first_segment_id
@@ -172,30 +177,19 @@ class BERTEncoder(keras.layers.Layer):
             if layer is not None:
                 layer.build((*tokens_shape, width))
 
-    def _checked_ids(self, tokens: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert both to int32; raise `ValueError` if an id or the length is out of range."""
-        # While Keras builds a model under MirroredStrategy, ids arrive as floats.
-        tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")
-        length, max_len = tokens.shape[1], self.config.max_len
-        if length is not None and length > max_len:
-            raise ValueError(
-                f"`tokens` must be at most `max_len` long. Received: tokens.shape="
-                f"{tuple(tokens.shape)}, max_len={max_len}. Truncate the sequences, or build the "
-                "model with a larger `max_len`."
-            )
-        check_ids(tokens, self.config.vocab_size, "tokens", "token")
-        num_segments = self.config.num_segments - self.config.first_segment_id
-        check_ids(segments, num_segments, "segments", "segment")
-        return tokens, segments
+    def _check(self, **features: Tensor) -> None:
+        """Raise `ValueError` if a shape is wrong or, outside of graphs, an id or a length."""
+        given = {name: x for name, x in features.items() if x is not None}
+        check_shapes({name: x.shape for name, x in given.items()}, self.config.max_len)
+        if all(map(is_known, given.values())):
+            check_values(given, given["tokens"].shape[1], self.config)
 
     def _positions(self, tokens: Tensor, position_ids: Tensor | None, dtype: str) -> Tensor:
         """Return the position embeddings, `(1, T, D)` or, with `position_ids`, `(B, T, D)`."""
         table = ops.cast(self.pos_embedding, dtype)
         if position_ids is None:
             return table[:, : ops.shape(tokens)[1], :]
-        position_ids = ops.cast(position_ids, "int32")
-        check_ids(position_ids, self.config.max_len, "position_ids", "position")
-        return ops.take(table[0], position_ids, axis=0)
+        return ops.take(table[0], ops.cast(position_ids, "int32"), axis=0)
 
     def compute_output_spec(self, *args: object, **kwargs: object) -> Tensor | dict[str, Tensor]:
         # Trace `call`, because `compute_output_shape` does not include the optional outputs.
@@ -211,23 +205,6 @@ class BERTEncoder(keras.layers.Layer):
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
-
-
-def check_ids(ids: Tensor, size: int, name: str, table: str) -> None:
-    """Raise `ValueError` if an id is out of range for its embedding.
-
-    TensorFlow's gather raises on a CPU but reads zeros on a GPU. While a graph is traced, the
-    values are unknown, and only the data pipeline can check them.
-    """
-    if not hasattr(ids, "numpy"):  # a symbolic or traced tensor
-        return
-    values = ids.numpy()
-    if values.size and (values.min() < 0 or values.max() >= size):
-        worst = values.min() if values.min() < 0 else values.max()
-        raise ValueError(
-            f"`{name}` must contain ids from 0 to {size - 1}, the rows of the {table} embedding. "
-            f"Received: the id {worst}. Use the vocabulary that the model was trained with."
-        )
 
 
 def sinusoidal_positions(max_len: int, num_hiddens: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from keras import ops
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
 from keras_bert_d2l.layers.activations import activation_function
+from keras_bert_d2l.layers.feature_checks import check_positions, is_known
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
 from keras_bert_d2l.layers.layer_norm import layer_normalization
@@ -123,7 +124,7 @@ class MaskLM(keras.layers.Layer):
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
     def call(self, X: Tensor, pred_positions: Tensor) -> Tensor:
-        masked_X = gather_positions(X, ops.cast(pred_positions, "int32"))  # (B, P, D)
+        masked_X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
         Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
             return Y
@@ -213,19 +214,23 @@ class NextSentencePred(keras.layers.Layer):
         return (*X_shape[:-1], 2)
 
 
-def gather_positions(X: Tensor, pred_positions: Tensor) -> Tensor:
+def gather_positions(X: Tensor, positions: Tensor, name: str) -> Tensor:
     """Return the vectors at the given positions.
 
     Args:
         X: `(B, T, D)`.
-        pred_positions: int `(B, P)`, each in [0, T).
+        positions: int `(B, P)`, each in [0, T).
+        name: Name of the argument `positions`, for messages.
 
     Returns: `(B, P, D)`.
     """
+    if is_known(positions) and is_known(X):
+        check_positions(name, positions, X.shape[1])
+    positions = ops.cast(positions, "int32")
     if keras.backend.backend() == "tensorflow":  # six times faster than `take_along_axis`
         import tensorflow as tf
 
-        return tf.gather_nd(X, pred_positions[:, :, None], batch_dims=1)
+        return tf.gather_nd(X, positions[:, :, None], batch_dims=1)
     batch, length, width = ops.shape(X)
     row_starts = ops.arange(batch, dtype="int32")[:, None] * length
-    return ops.take(ops.reshape(X, (-1, width)), pred_positions + row_starts, axis=0)
+    return ops.take(ops.reshape(X, (-1, width)), positions + row_starts, axis=0)

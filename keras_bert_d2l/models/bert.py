@@ -77,7 +77,8 @@ class BERTModel(BatchModel):
             training loop of your own, assign the new set.
 
     Raises:
-        ValueError: An option is unknown or out of range, or a batch has unknown or missing keys.
+        ValueError: An option or a value in a batch is out of range, or a batch has unknown or
+            missing keys.
 
     Example:
 
@@ -189,6 +190,9 @@ class BERTModel(BatchModel):
         mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
         return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
 
+    def num_classes(self, length: Tensor) -> dict[str, Tensor]:
+        return {"mlm": self.bert_config.vocab_size, "nsp": 2}
+
     @property
     def usable_heads(self) -> dict[str, keras.layers.Layer]:
         """The layers of `"pooler"`, `"mlm"` and `"nsp"`, without those in `missing_heads`.
@@ -219,7 +223,7 @@ class BERTModel(BatchModel):
         if cls_positions is None:
             cls = encoded_X[:, 0, :]  # (B, D)
         else:
-            cls = gather_positions(encoded_X, keras.ops.cast(cls_positions, "int32"))  # (B, E, D)
+            cls = gather_positions(encoded_X, cls_positions, "cls_positions")  # (B, E, D)
         return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
     def compile(

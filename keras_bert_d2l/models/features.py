@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import keras
 
 from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.models.data_checks import CheckedModel
 from keras_bert_d2l.models.keras_options import ExportOptions, KerasCompileOptions, Loss, Optimizer
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
 from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
@@ -31,7 +32,7 @@ def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
         )
 
 
-class BatchModel(keras.Model):
+class BatchModel(CheckedModel):
     """A model that takes batches as dictionaries of int32 features."""
 
     built: bool  # set by keras.Model

@@ -38,10 +38,11 @@ def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
             caller must give them the weight 0.
         y_pred: Logits in any float dtype, `(..., C)`.
 
-    Returns: float32 `(...)`.
+    Returns: float32 `(...)`. NaN for labels of C and above, unless TensorFlow raises an error.
     """
     labels = labels_of(ops.cast(y_true, "int32"), y_pred.shape[:-1])
-    return kernels.cross_entropy(ops.maximum(labels, 0), y_pred)
+    losses = kernels.cross_entropy(ops.maximum(labels, 0), y_pred)
+    return ops.where(labels < ops.shape(y_pred)[-1], losses, float("nan"))
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

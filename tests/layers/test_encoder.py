@@ -56,18 +56,18 @@ def test_float_lengths_are_accepted_even_under_mixed_precision():
 
 
 def test_a_sequence_longer_than_max_len_raises():
-    with pytest.raises(ValueError, match=r"\(1, 7\), max_len=6"):
+    with pytest.raises(ValueError, match=r"tokens.shape\[1\]` must be from 1 to 6. Received: 7"):
         small_encoder()(np.zeros((1, 7), int), np.zeros((1, 7), int))
 
 
 @pytest.mark.parametrize(("tokens", "worst"), [([[1, 10]], 10), ([[-1, 2]], -1)])
 def test_an_id_outside_the_vocabulary_raises(tokens, worst):
-    with pytest.raises(ValueError, match=f"from 0 to 9.*the id {worst}"):
+    with pytest.raises(ValueError, match=f"from 0 to 9. Received: {worst}"):
         small_encoder()(np.array(tokens), np.zeros((1, 2), int))
 
 
 def test_a_segment_without_an_embedding_raises():
-    with pytest.raises(ValueError, match="`segments` must contain ids from 0 to 1.*the id 2"):
+    with pytest.raises(ValueError, match="`segments` must be from 0 to 1. Received: 2"):
         small_encoder()(np.array([[1]]), np.array([[2]]))
 
 
@@ -78,7 +78,7 @@ def test_the_first_segment_id_is_added_except_to_padding():
     rows = encoder.segment_embedding.embeddings.numpy()[[1, 1, 2, 0, 0]]
     others = encoder.token_embedding(tokens)[0] + encoder.pos_embedding[0, :5]
     np.testing.assert_allclose(got[0], others + rows, atol=1e-6)
-    with pytest.raises(ValueError, match="`segments` must contain ids from 0 to 1.*the id 2"):
+    with pytest.raises(ValueError, match="`segments` must be from 0 to 1. Received: 2"):
         encoder(tokens, segments * 2)
 
 
@@ -190,7 +190,7 @@ def test_position_ids_select_rows_of_the_position_embedding():
     encoder = small_encoder()
     same = encoder(TOKENS, SEGMENTS, position_ids=np.tile(np.arange(6), (2, 1)))
     np.testing.assert_array_equal(same, encoder(TOKENS, SEGMENTS))
-    with pytest.raises(ValueError, match="position_ids.*Received: the id 6"):
+    with pytest.raises(ValueError, match="`position_ids` must be from 0 to 5. Received: 6"):
         encoder(TOKENS, SEGMENTS, position_ids=np.full((2, 6), 6))
 
 

@@ -11,7 +11,13 @@ POSITIONS = np.array([[1, 5, 2], [6, 1, 5]])
 
 def test_gather_positions_returns_the_vectors_at_the_positions():
     expected = np.stack([X[row][positions] for row, positions in enumerate(POSITIONS)])
-    np.testing.assert_array_equal(gather_positions(X, POSITIONS), expected)
+    np.testing.assert_array_equal(gather_positions(X, POSITIONS, "positions"), expected)
+
+
+@pytest.mark.parametrize("wrong", [-1, 8])
+def test_positions_outside_the_rows_are_rejected(wrong):
+    with pytest.raises(ValueError, match=f"from 0 to 7. Received: {wrong}"):
+        MaskLM(100, 16)(X, np.where(POSITIONS == 5, wrong, POSITIONS))
 
 
 def test_logits_depend_only_on_the_predicted_positions():
@@ -36,7 +42,7 @@ def test_a_tied_head_multiplies_by_the_token_embedding_and_adds_a_bias():
     head = MaskLM(100, 16, token_embedding=embedding)
     head.build(X.shape, POSITIONS.shape)
     head.bias.assign(np.arange(100.0))
-    hidden = keras.ops.convert_to_numpy(head.mlp(gather_positions(X, POSITIONS)))
+    hidden = keras.ops.convert_to_numpy(head.mlp(gather_positions(X, POSITIONS, "positions")))
     expected = hidden @ embedding.embeddings.numpy().T + np.arange(100)
     np.testing.assert_allclose(head(X, POSITIONS), expected, atol=1e-4)
 

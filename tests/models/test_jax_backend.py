@@ -109,6 +109,32 @@ np.testing.assert_allclose(losses, arrays["losses"], rtol=1e-5)
     )
 
 
+def test_values_out_of_range_are_named_under_jax(files, fresh_process):
+    said = fresh_process(
+        LOAD
+        + """
+import tensorflow as tf
+labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
+model.compile("sgd")
+features["tokens"][0, 0] = 50
+dataset = tf.data.Dataset.from_tensor_slices((features, labels)).batch(4)
+for call in (
+    lambda: model.predict(features, verbose=0),
+    lambda: model.fit(dataset, shuffle=False, verbose=0),
+    lambda: model.train_on_batch(features, labels),
+    lambda: model.encoder(features["tokens"], features["segments"]),
+):
+    try:
+        call()
+    except ValueError as error:
+        print(str(error).count("`tokens` must be from 0 to 49. Received: 50."))
+""",
+        files,
+        **JAX,
+    )
+    assert said.split() == ["1"] * 4
+
+
 ASK = """
 specials = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 words = [f"w{number}" for number in range(VOCAB_SIZE - 5)]

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import WeightedCrossEntropy
-from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy
+from keras_bert_d2l.layers.kernels import fusion
+from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, cross_entropy
 
 LOGITS = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
 LABELS = np.array([[0, 4, 2], [1, 1, 3]])
@@ -32,6 +33,19 @@ def test_without_weights_every_prediction_counts():
 
 def test_a_batch_without_predictions_has_zero_loss():
     assert float(WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=0 * WEIGHTS)) == 0
+
+
+def test_the_fused_loss_of_a_label_without_a_logit_is_nan(monkeypatch):
+    monkeypatch.setattr(fusion, "_MIN_SIZE", 1)
+    losses = cross_entropy(np.array([4, 5]), tf.constant(LOGITS[0, :2]))
+    assert np.isnan(losses).tolist() == [False, True]
+
+
+def test_the_number_of_classes_may_be_unknown_in_a_graph():
+    specs = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, None], tf.float32)
+    losses = tf.function(cross_entropy, input_signature=specs, autograph=False)
+    expected = cross_entropies(LABELS[0], LOGITS[0])
+    np.testing.assert_allclose(losses(LABELS[0], LOGITS[0]), expected, rtol=1e-5)
 
 
 def test_the_logits_of_padded_predictions_get_no_gradient():

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.data.pretraining.masked_positions import choose_positions
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
-from keras_bert_d2l.data.value_checks import require_range
+from keras_bert_d2l.ranges import check_range
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 
@@ -59,9 +59,10 @@ def mask_tokens(
         The masked batch.
 
     Raises:
-        tf.errors.InvalidArgumentError: A token id is not in the vocabulary.
+        ValueError: A token id is not in the vocabulary. In a graph, TensorFlow raises an
+            `InvalidArgumentError`.
     """
-    require_range("tokens", tokens, 0, len(vocab) - 1)
+    check_range("tokens", tokens, 0, len(vocab) - 1)
     num_tokens = tf.shape(tokens)[1]
 
     # 1. Choose. Special and excluded tokens are never chosen and never inserted.

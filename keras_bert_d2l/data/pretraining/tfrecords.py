@@ -23,8 +23,8 @@ from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import Rows
 from keras_bert_d2l.data.pretraining.pairs import Objective
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.value_checks import require_range
 from keras_bert_d2l.files import check_file, replacing_file
+from keras_bert_d2l.ranges import check_range
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -229,8 +229,8 @@ def _parse(batch: tf.Tensor, features: _Features, vocab_size: int) -> Batch:
     num_tokens = found[_TOKENS].shape[1]
     limits = {_TOKENS: vocab_size, _IDS: vocab_size, _POSITIONS: num_tokens, _SEGMENTS: 2, _NEXT: 2}
     for name in limits.keys() & found.keys():
-        require_range(name, found[name], 0, limits[name] - 1)
-    require_range(f"sum of {_MASK}", valid_lens, 1, num_tokens)
+        check_range(name, found[name], 0, limits[name] - 1)
+    check_range(f"sum of {_MASK}", valid_lens, 1, num_tokens)
     is_padding_last = tf.sequence_mask(valid_lens, num_tokens, tf.int32) == found[_MASK]
     tf.debugging.Assert(tf.reduce_all(is_padding_last), [f"`{_MASK}` must be ones, then zeros"])
     labels = {"mlm": found[_IDS]}

@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
 from keras_bert_d2l.data.tasks.labels import check_label_names, label_ids
 from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
-from keras_bert_d2l.data.value_checks import IGNORED
+from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 

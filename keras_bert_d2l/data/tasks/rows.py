@@ -21,7 +21,7 @@ from keras_bert_d2l.data.tasks.examples import (
     TextExamples,
     WordExamples,
 )
-from keras_bert_d2l.data.value_checks import IGNORED
+from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 

@@ -52,7 +52,7 @@ class QuestionAnswerer(TaskModel):
     Call arguments: As for `SequenceClassifier`.
 
     Returns: `{"start": (B, T), "end": (B, T)}`, logits of the answer's first and last token.
-        Labels are token positions, `{"start": (B,), "end": (B,)}`; negative labels are ignored.
+        Labels are token positions, `{"start": (B,), "end": (B,)}`; -100 is ignored.
 
     Example:
 
@@ -85,6 +85,9 @@ class QuestionAnswerer(TaskModel):
             {side: label_metrics() for side in sides},
             dict.fromkeys(sides, 0.5),
         )
+
+    def num_classes(self, length: Tensor) -> dict[str, Tensor]:
+        return {"start": length, "end": length}
 
     @property
     def window_sizes(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, check_bert, dense_head
+from keras_bert_d2l.ranges import IGNORED, check_range
 from keras_bert_d2l.types import Tensor
 
 
@@ -51,6 +52,9 @@ class LabeledTask(TaskModel):
         head = dense_head(bert, len(self.labels))
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
         super().__init__(bert, head=head, dropout=rate, **options)
+
+    def num_classes(self, length: Tensor) -> dict[str, Tensor]:
+        return {"": len(self.labels)}
 
     def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
         is_map = isinstance(by_label, Mapping) and set(by_label) <= set(self.labels)
@@ -94,11 +98,7 @@ def label_ids(y: object, labels: Sequence[str]) -> Tensor:
     if y.dtype.kind in "USO":
         ids = {name: number for number, name in enumerate(labels)}
         return np.array([_id_of(name, ids) for name in y.tolist()], "int32")
-    if y.size and y.max() >= len(labels):
-        raise ValueError(
-            f"A label id must be below {len(labels)}, because the model has {len(labels)} labels. "
-            f"Received: {y.max()}."
-        )
+    check_range("labels", y, 0, len(labels) - 1, "Ids of labels count from 0.", ignored=IGNORED)
     return y
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.types import Tensor
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-IGNORED = -100  # label of tokens and rows without a label; any negative number would work
 Batch: TypeAlias = Mapping[str, Tensor]
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these

@@ -20,7 +20,7 @@ from keras_bert_d2l.types import Tensor
 class TokenClassifier(LabeledTask):
     """Token classifier, for example for parts of speech or named entities.
 
-    Losses and metrics ignore tokens with a negative label, for example -100.
+    Losses and metrics ignore tokens with the label -100.
 
     `fit`, `evaluate` and `predict` also take words: `x` contains the words of each text and `y`
     their labels (names or ids), as lists of lists or ragged tensors. The first token of a word

@@ -17,12 +17,9 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
-from keras_bert_d2l.data.value_checks import checked
 from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
-from keras_bert_d2l.models.tasks.classifier import SequenceClassifier
-from keras_bert_d2l.models.tasks.tagger import TokenClassifier
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
@@ -100,18 +97,13 @@ def prepare(
             "`train` and `dev` must both be examples or both be batches. Received: "
             f"{type(train).__name__} and {type(dev).__name__}."
         )
-
-    has_ids = isinstance(model, SequenceClassifier | TokenClassifier)
-    num_labels = len(model.labels) if has_ids else None
-
-    def check(batches: tf.data.Dataset) -> tf.data.Dataset:
-        return checked(counted(batches), model.bert_config, num_labels)
+    if not callable(train):
+        train = counted(train)
 
     def no_metrics(model: TaskModel) -> dict[str, float]:
         return {}
 
-    of_epoch = (lambda epoch: check(train(epoch))) if callable(train) else check(train)
-    return TaskData(of_epoch, check(dev), no_metrics, no_metrics, ("val_accuracy",), {}, [])
+    return TaskData(train, counted(dev), no_metrics, no_metrics, ("val_accuracy",), {}, [])
 
 
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:

@@ -18,7 +18,6 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.data.value_checks import value_errors
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import ProgressLine, RunLog, StopAtNonFiniteLoss
@@ -115,7 +114,6 @@ class Trainer:
             self.say(f"The run {os.fspath(self.run)!r} is finished: {self._epochs_done()}.")
         ending = _EpochEnd()
         with (
-            value_errors(),
             contextlib.closing(RunLog(self.run, self.progress)) as log,
             interruptible() as interrupt,
         ):

@@ -370,7 +370,7 @@ def test_endless_batches_and_empty_batches_are_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y: (x, y + 1), "`labels` must be from 0 to 1. Received: 2."),
+        (lambda x, y: (x, y + 1), "`labels` must be from 0 to 1, or -100. Received: 2."),
         (lambda x, y: ({**x, "tokens": x["tokens"] + 9}, y), "`tokens` must be from 0 to 19"),
         (lambda x, y: ({**x, "valid_lens": x["valid_lens"] - 6}, y), "`valid_lens` must be from 1"),
     ],

@@ -1,0 +1,76 @@
+"""Checks of the shapes and values of a batch.
+
+B batch, T tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import keras
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.ranges import check_range, is_in_graph
+from keras_bert_d2l.types import Tensor
+
+
+def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
+    """Raise `ValueError` if the shapes of features do not match.
+
+    Args:
+        shapes: The shapes of features by name. A size may be a tensor in a TensorFlow graph, or
+            `None`, which is not checked.
+        max_len: Maximum of T.
+    """
+    for name in ("tokens", "segments"):
+        if len(shapes[name]) != 2:
+            raise ValueError(
+                f"`{name}` must have the shape (B, T). Received: {name}.shape={shapes[name]}."
+            )
+    num_rows, length = shapes["tokens"]
+    if length is not None:
+        check_range("tokens.shape[1]", length, 1, max_len, "The limit is `max_len` of the model.")
+    num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
+    wanted = {("segments", 1): length, **{(name, 0): num_rows for name in num_rows_of}}
+    for (name, axis), size in wanted.items():
+        found = shapes[name][axis] if name in shapes else None
+        if found is not None and size is not None:
+            check_range(f"{name}.shape[{axis}]", found, size, size, "It must match `tokens`.")
+
+
+def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTConfig) -> None:
+    """Raise `ValueError` if an id, a length or a position is out of range for a model.
+
+    TensorFlow would raise an error without names on a CPU, read zeros on a GPU, and accept any
+    length.
+
+    Args:
+        features: Features by name.
+        length: Number of tokens per row, T.
+        config: The architecture of the model.
+    """
+    last_segment = config.num_segments - 1 - config.first_segment_id
+    limits = {
+        "tokens": (0, config.vocab_size - 1, "Use the vocabulary of the model."),
+        "segments": (0, last_segment, "Number the texts of a row from 0."),
+        "valid_lens": (1, length, "Count the tokens before the padding."),
+        "position_ids": (0, config.max_len - 1, "The limit is `max_len` - 1 of the model."),
+    }
+    for name, (least, most, advice) in limits.items():
+        if name in features:
+            check_range(name, features[name], least, most, advice)
+    for name in ("pred_positions", "cls_positions"):
+        if name in features:
+            check_positions(name, features[name], length)
+
+
+def check_positions(name: str, positions: Tensor, length: Tensor) -> None:
+    """Raise `ValueError` unless all positions are within rows of a length."""
+    check_range(name, positions, 0, length - 1, "Positions in a row count from 0.")
+
+
+def is_known(x: Tensor) -> bool:
+    """Return whether a tensor has values, which it lacks while a function is traced."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return not isinstance(x, keras.KerasTensor | jax.core.Tracer)
+    return not isinstance(x, keras.KerasTensor) and not is_in_graph(x)

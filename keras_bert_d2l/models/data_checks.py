@@ -1,0 +1,170 @@
+"""Base class of models that check their data before they compute anything.
+
+B batch, T tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import GeneratorType
+from typing import Unpack
+
+import keras
+import numpy as np
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.feature_checks import check_shapes, check_values
+from keras_bert_d2l.models.keras_options import (
+    EvaluateOptions,
+    FitOptions,
+    PredictOptions,
+    Results,
+)
+from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph, value_errors
+from keras_bert_d2l.types import Tensor
+
+
+class CheckedModel(keras.Model):
+    """A model whose data is checked: arrays immediately, other data batch by batch.
+
+    A step that XLA or JAX compiles could not check anything. Datasets are checked by their
+    pipeline, in parallel to the training step. Data loaders other than `tf.data` datasets and
+    Python generators are not checked.
+    """
+
+    bert_config: BERTConfig
+
+    def num_classes(self, length: Tensor) -> dict[str, Tensor]:
+        """Return the number of classes of each output whose labels are class ids.
+
+        Args:
+            length: Number of tokens per row, T.
+
+        Returns: numbers by the name of the output; the name is "" if there is only one output.
+        """
+        return {}
+
+    def check_batch(self, x: Tensor, y: Tensor = None) -> None:
+        """Raise `ValueError` if ids, lengths, positions or labels are out of range."""
+        if not isinstance(x, Mapping) or not {"tokens", "segments"} <= x.keys():
+            return  # `call` reports what is missing
+        shapes = {name: _shape(feature) for name, feature in x.items()}
+        check_shapes(shapes, self.bert_config.max_len)
+        length = shapes["tokens"][1]
+        check_values(x, length, self.bert_config)
+        for head, number in self.num_classes(length).items():
+            loss = self.loss.get(head) if isinstance(self.loss, Mapping) else self.loss
+            labels = y.get(head) if isinstance(y, Mapping) else y
+            if type(loss) is WeightedCrossEntropy and labels is not None:
+                name = f"{head} labels" if head else "labels"
+                advice = f"{IGNORED} marks a missing label."
+                check_range(name, labels, 0, number - 1, advice, ignored=IGNORED)
+
+    def checked_data(self, x: Tensor, y: Tensor = None) -> Tensor:
+        """Check arrays, or return a dataset or a generator that checks its batches."""
+        if isinstance(x, Mapping):
+            self.check_batch(x, y)
+            return x
+        if isinstance(x, GeneratorType):
+            return (self._checked_batch(batch) for batch in x)
+        import tensorflow as tf
+
+        if not isinstance(x, tf.data.Dataset):
+            return x
+
+        @tf.autograph.experimental.do_not_convert  # nothing to convert
+        def checked(*batch: Tensor) -> Tensor:
+            return self._checked_batch(batch if isinstance(x.element_spec, tuple) else batch[0])
+
+        return x.map(checked, tf.data.AUTOTUNE)
+
+    def _checked_batch(self, batch: Tensor) -> Tensor:
+        self.check_batch(*keras.utils.unpack_x_y_sample_weight(batch)[:2])
+        return batch
+
+    def fit(
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        *,
+        validation_data: Tensor = None,
+        sample_weight: Tensor | None = None,
+        shuffle: bool = True,
+        **options: Unpack[FitOptions],
+    ) -> keras.callbacks.History:
+        """Train as `keras.Model.fit` does; values out of range raise `ValueError`."""
+        with value_errors():
+            if isinstance(validation_data, tuple | list):
+                self._checked_batch(tuple(validation_data))
+            elif validation_data is not None:
+                validation_data = self.checked_data(validation_data)
+            return super().fit(
+                self.checked_data(x, y),
+                y,
+                batch_size,
+                epochs,
+                validation_data=validation_data,
+                sample_weight=sample_weight,
+                shuffle=shuffle,
+                **options,
+            )
+
+    def evaluate(
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        batch_size: int | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        **options: Unpack[EvaluateOptions],
+    ) -> Results:
+        """Evaluate as `keras.Model.evaluate` does; values out of range raise `ValueError`."""
+        with value_errors():
+            if not options.get("_use_cached_eval_dataset"):  # during `fit`, which has checked it
+                x = self.checked_data(x, y)
+            return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
+
+    def predict(
+        self, x: Tensor, batch_size: int | None = None, **options: Unpack[PredictOptions]
+    ) -> Tensor | dict[str, Tensor]:
+        """Predict as `keras.Model.predict` does; values out of range raise `ValueError`."""
+        with value_errors():
+            return super().predict(self.checked_data(x), batch_size, **options)
+
+    def train_on_batch(
+        self,
+        x: Tensor,
+        y: Tensor = None,
+        sample_weight: Tensor = None,
+        class_weight: Mapping[int, float] | None = None,
+        return_dict: bool = False,
+    ) -> Results:
+        """Train as `keras.Model.train_on_batch` does; values out of range raise `ValueError`."""
+        self.check_batch(x, y)
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+
+    def test_on_batch(
+        self,
+        x: Tensor,
+        y: Tensor = None,
+        sample_weight: Tensor = None,
+        return_dict: bool = False,
+    ) -> Results:
+        """Evaluate as `keras.Model.test_on_batch` does; values out of range raise `ValueError`."""
+        self.check_batch(x, y)
+        return super().test_on_batch(x, y, sample_weight, return_dict)
+
+    def predict_on_batch(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+        """Predict as `keras.Model.predict_on_batch` does, with the checks of `predict`."""
+        self.check_batch(x)
+        return super().predict_on_batch(x)
+
+
+def _shape(x: Tensor) -> Sequence[Tensor]:
+    """Return the sizes of a tensor: numbers, or scalar tensors if they are unknown in a graph."""
+    if not is_in_graph(x):
+        return np.shape(x)
+    import tensorflow as tf
+
+    return [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape)]
