@@ -12,6 +12,7 @@ from keras_bert_d2l.data.tasks.examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
+    how_many,
 )
 from keras_bert_d2l.inference.evaluation import scores
 from keras_bert_d2l.inference.evaluation.checks import check_examples
@@ -133,6 +134,22 @@ class Evaluation:
     errors: list[Mistake]
     confusion: Confusion | None
     num_examples: int
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if all predictions are the same label, although the gold labels differ."""
+        if self.confusion is None:
+            return None
+        counts = self.confusion.counts
+        gold, predicted = (np.flatnonzero(counts.sum(axis)) for axis in (1, 0))
+        if len(predicted) > 1 or len(gold) < 2:
+            return None
+        return (
+            f"The model predicts {self.confusion.labels[predicted[0]]!r} for all "
+            f"{how_many(counts.sum(), 'word' if self.task == 'tag' else 'example')}, although "
+            f"there are {len(gold)} different labels. Try more epochs, a smaller learning rate, or "
+            "class weights that balance the labels."
+        )
 
 
 def evaluate(

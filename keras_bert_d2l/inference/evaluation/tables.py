@@ -40,6 +40,8 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
         tables.append(_mistakes_table(evaluation))
     for heading, table in tables:  # a table's own title would be wrapped to the table's width
         console.print(Text(heading, style="bold"), table, sep="\n")
+    if evaluation.warning:
+        console.print(Text(f"Warning: {evaluation.warning}"))
 
 
 def _display_name(metric: str, evaluation: Evaluation) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,16 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
-Score: TypeAlias = Callable[[TaskModel], Mapping[str, float]]
+
+
+class Scores(NamedTuple):
+    """Metrics of a model by name, and a warning about its predictions, if there is a reason."""
+
+    metrics: Mapping[str, float]
+    warning: str | None = None
+
+
+Score: TypeAlias = Callable[[TaskModel], Scores]
 
 # Default metric for choosing the best epoch: the first of these that is reported for the task.
 _MONITORS = {
@@ -58,14 +67,17 @@ class TaskData:
     facts: dict[str, object]
     fingerprint: list[str]
 
-    def with_score(self, further: Score) -> Self:
+    def with_score(self, further: Callable[[TaskModel], Mapping[str, float]]) -> Self:
         """Return the data with additional metrics."""
-        score, sample = self.score, self.sample
-        return dataclasses.replace(
-            self,
-            score=lambda model: {**score(model), **further(model)},
-            sample=lambda model: {**sample(model), **further(model)},
-        )
+
+        def extended(score: Score) -> Score:
+            def extended_score(model: TaskModel) -> Scores:
+                metrics, warning = score(model)
+                return Scores({**metrics, **further(model)}, warning)
+
+            return extended_score
+
+        return dataclasses.replace(self, score=extended(self.score), sample=extended(self.sample))
 
 
 def prepare(
@@ -100,8 +112,8 @@ def prepare(
     if not callable(train):
         train = counted(train)
 
-    def no_metrics(model: TaskModel) -> dict[str, float]:
-        return {}
+    def no_metrics(model: TaskModel) -> Scores:
+        return Scores({})
 
     return TaskData(train, counted(dev), no_metrics, no_metrics, ("val_accuracy",), {}, [])
 
@@ -177,7 +189,11 @@ def _of_examples(
     size = math.ceil(options.batch_size / options.micro_batches)  # without gradients
 
     def score_of(some: TaskExamples) -> Score:
-        return lambda model: evaluate(model, some, batch_size=size, max_len=max_len).metrics
+        def score(model: TaskModel) -> Scores:
+            evaluation = evaluate(model, some, batch_size=size, max_len=max_len)
+            return Scores(evaluation.metrics, evaluation.warning)
+
+        return score
 
     # Only questions that have rows are scored: `evaluate` rejects one that is too long for a row.
     scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev

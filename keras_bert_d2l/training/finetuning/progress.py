@@ -23,6 +23,7 @@ class FinetuningProgress(Progress):
         points: The training loss within epochs, as pairs `(x, loss)`. `x` is the number of epochs
             done, including fractions, and `loss` the mean loss since the previous point.
         window: Batches of the epoch up to the last point, and their mean loss.
+        warning: A warning about the predictions of the best epoch, or `None`.
     """
 
     history: list[Metrics] = dataclasses.field(default_factory=list)
@@ -31,6 +32,7 @@ class FinetuningProgress(Progress):
     batch: int = 0
     points: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     window: tuple[int, float] = (0, 0.0)
+    warning: str | None = None
 
     @property
     def best(self) -> Metrics | None:

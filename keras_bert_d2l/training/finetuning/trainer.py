@@ -151,11 +151,13 @@ class Trainer:
             callbacks=callbacks,
             verbose=0,
         ).history
-        scores = {f"val_{k}": float(v) for k, v in self.data.score(self.model).items()}
+        found = self.data.score(self.model)
+        scores = {f"val_{k}": float(v) for k, v in found.metrics.items()}
         metrics = {name: float(values[-1]) for name, values in history.items()} | scores
         progress.monitor = self._monitor(metrics)
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
+            progress.warning = found.warning
             save_pretrained(self.model, self.run.best)
         self._write_metrics()
         self._draw_curves()
@@ -184,7 +186,7 @@ class Trainer:
         metrics = self.model.evaluate(dev, verbose=0, return_dict=True)
         known = {f"val_{name}" for name in metrics}
         if self.options.monitor not in known:  # only if needed, because scoring may be slow
-            known |= {f"val_{name}" for name in self.data.sample(self.model)}
+            known |= {f"val_{name}" for name in self.data.sample(self.model).metrics}
         self._monitor(known)
 
     def _monitor(self, known: Iterable[str]) -> str:
@@ -204,6 +206,7 @@ class Trainer:
             "monitor": self.progress.monitor,
             "best_epoch": self.progress.best_epoch,
             "best": self.progress.best,
+            "warning": self.progress.warning,
             "history": self.progress.history,
             "options": dataclasses.asdict(self.options),
             "version": importlib.metadata.version("keras-bert-d2l"),
@@ -219,7 +222,12 @@ class Trainer:
         value = cast(dict[str, float], self.progress.best)[monitor]
         self.say(
             f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
-            f"on the development data.\nThe model is in {self.run.best}, the learning curves in "
+            "on the development data."
+        )
+        if self.progress.warning:
+            self.say(textwrap.fill(f"Warning: {self.progress.warning}", 79, subsequent_indent="  "))
+        self.say(
+            f"The model is in {self.run.best}, the learning curves in "
             f"{self.run.path / CURVES}.\nTo evaluate or use it:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l predict FILE --model {run}"

@@ -253,6 +253,26 @@ def test_the_printed_tables_show_metrics_confusions_and_errors():
     assert "score" in text
 
 
+@pytest.mark.parametrize(
+    ("gold", "predicted", "warning"),
+    [
+        (
+            ["bad", "good"],
+            ["good", "good"],
+            "predicts 'good' for all 2 words, although",
+        ),
+        (["bad", "good"], ["good", "bad"], None),
+        (["good", "good"], ["good", "good"], None),
+    ],
+)
+def test_a_single_predicted_label_is_reported_if_there_are_several(gold, predicted, warning):
+    confusion = Confusion.of(gold, predicted, ["bad", "good", "mixed"])
+    evaluation = Evaluation("tag", {"accuracy": 0.5}, [], [], confusion, 2)
+    assert (evaluation.warning is None) == (warning is None)
+    assert ("Warning: " in printed(evaluation)) == (warning is not None)
+    assert warning is None or warning in evaluation.warning
+
+
 def test_the_largest_errors_of_a_regressor_are_printed():
     mistake = Mistake("7", "a cat", "2", "0.5", 1.5)
     text = printed(Evaluation("regress", {"pearson": 0.5}, [], [mistake], None, 2))

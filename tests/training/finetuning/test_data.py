@@ -135,7 +135,7 @@ def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):
     data = prepare(model, questions, questions, FinetuningOptions(), said.append)
     (reason,) = data.facts["data"]["dev"]["dropped"]
     assert said[1] == f"  1 skipped: {reason}"
-    assert set(data.score(model)) >= {"f1", "exact_match"}
+    assert set(data.score(model).metrics) >= {"f1", "exact_match"}
 
 
 @pytest.mark.slow
@@ -146,4 +146,8 @@ def test_a_sample_includes_the_metrics_of_unanswerable_questions(tokenizer):
     model = make_model(QuestionAnswerer, tokenizer)
     options = FinetuningOptions(batch_size=4)
     data = prepare(model, questions, questions, options, lambda line: None)
-    assert data.sample(model).keys() == data.score(model).keys() >= {"no_answer_accuracy"}
+    assert (
+        data.sample(model).metrics.keys()
+        == data.score(model).metrics.keys()
+        >= {"no_answer_accuracy"}
+    )

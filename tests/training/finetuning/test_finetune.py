@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, load_pretrained
+from keras_bert_d2l import (
+    BERTAdamW,
+    BERTConfig,
+    BERTModel,
+    TextExamples,
+    Tokenizer,
+    Vocab,
+    load_pretrained,
+)
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.curves import draw_curves
@@ -86,6 +94,21 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     best = load_pretrained(tmp_path / "run/best").model
     batch = next(iter(DEV))[0]
     np.testing.assert_array_equal(best(batch), model(batch))
+
+
+def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
+    tokenizer = Tokenizer(Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()))
+    config = BERTConfig(len(tokenizer.vocab), 8, 12, 2, 1, 0.0, max_len=8)
+    bert = BERTModel.from_bert_config(config)
+    model = SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    model.head.bias.assign([0.0, 9.0])
+    examples = TextExamples(texts=["a", "b", "a b"], labels=["bad", "good", "good"])
+    options = {**OPTIONS, "verbose": 2, "epochs": 1}
+    result = finetune(model, examples, examples, tmp_path / "run", **options)
+    warning = result.metrics["warning"]
+    assert "predicts 'good' for all 3 examples, although there are 2 different labels" in warning
+    assert f"Warning: {warning}" in " ".join(capsys.readouterr().out.split())
+    assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
 
 
 @pytest.mark.slow
