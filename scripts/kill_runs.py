@@ -1,9 +1,10 @@
 """Kill training runs at random moments, continue them, and compare the results bit for bit.
 
-Runs of `pretrain` and `finetune` are killed (SIGKILL) or stopped (SIGTERM), half of them after a
-random time and half just before a random file operation. The same command is repeated until it
-finishes. All files must then equal those of an uninterrupted run, apart from throughput and
-TensorBoard logs, and there must be no others. The exit code is 1 if anything is wrong.
+Runs of `pretrain` and `finetune` are killed (SIGKILL), half of them after a random time and half
+just before a random file operation, or stopped during training (SIGTERM). The same command is
+repeated until it finishes. All files must then equal those of an uninterrupted run, apart from
+throughput and TensorBoard logs, and there must be no others. The exit code is 1 if anything is
+wrong.
 
     python scripts/kill_runs.py --kills 200 --finetune-kills 60 --terms 100
 """
@@ -67,13 +68,15 @@ MOST_SECONDS = 300  # a command that takes longer hangs
 
 
 class Moment(NamedTuple):
-    """When a signal is sent: after so many seconds, or before the file operation of this number.
+    """When a signal is sent: before the file operation of this number, or after so many seconds.
 
-    Without either, no signal is sent.
+    Without either, no signal is sent. The seconds count from the start of the command, or from the
+    creation of its model.
     """
 
     seconds: float | None = None
     operation: int | None = None
+    with_model: bool = False
 
 
 class Ended(NamedTuple):
@@ -81,6 +84,7 @@ class Ended(NamedTuple):
 
     code: int | None
     output: str
+    seconds_to_model: float
     seconds: float
     operations: int
 
@@ -143,7 +147,7 @@ def command(
             if count.value == operation:
                 os.kill(os.getpid(), number)
 
-    gc.freeze()  # otherwise, each collection copies the memory shared with the server process
+    gc.disable()  # takes a sixth of the time of such a short run
     os.chdir(folder)
     output = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
@@ -172,20 +176,24 @@ class Runner:
 
     def run(self, text: str, moment: Moment, number: int = signal.SIGKILL) -> Ended:
         """Run a command, send it the signal at the moment, and wait until it ends."""
+        output = self.folder / "output.txt"
+        output.write_text("")
         count = self.context.RawValue("i", 0)
         arguments = (text.split(), self.folder, moment.operation, number, count)
         process = self.context.Process(target=command, args=arguments, daemon=True)
         begun = time.monotonic()
         process.start()
+        while moment.with_model and "Model:" not in output.read_text() and process.is_alive():
+            time.sleep(0.05)
+        with_model = time.monotonic()
         if moment.seconds is not None:
             process.join(moment.seconds)
             if process.exitcode is None:
                 os.kill(process.pid, number)
         process.join(MOST_SECONDS)
-        code, seconds = process.exitcode, time.monotonic() - begun
+        code, end = process.exitcode, time.monotonic()
         process.kill()
-        output = (self.folder / "output.txt").read_text()
-        return Ended(code, output, seconds, count.value)
+        return Ended(code, output.read_text(), with_model - begun, end - begun, count.value)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -215,7 +223,7 @@ class Drill:
         self.trial = runner.folder / "trial"
         self.choose = random.Random(f"{seed} {variant}")
         self._clear()
-        self.whole = runner.run(VARIANTS[variant], Moment())
+        self.whole = runner.run(VARIANTS[variant], Moment(with_model=True))
         if self.whole.code != 0:
             raise SystemExit(f"{variant}: the uninterrupted run failed.\n{self.whole.output}")
         self.expected, self.steps = content(self.trial), self._steps()
@@ -242,23 +250,26 @@ class Drill:
             ended = self.runner.run(VARIANTS[self.variant], moment, number)
             is_saved = ended.code == 143 and "the state is saved" in ended.output
             is_early = ended.code == 143 and "Interrupted." in ended.output
-            if ended.code not in (0, -signal.SIGKILL) and not (is_saved or is_early):
+            is_killed = ended.code == -signal.SIGKILL == -number
+            if ended.code != 0 and not (is_saved or is_early or is_killed):
                 print(f"{self.variant}, {moment}, exit code {ended.code}:\n{ended.output}")
                 return False
             row.resumed += is_pending
             row.early += is_early
-            is_pending = is_saved or ended.code == -signal.SIGKILL
+            is_pending = is_saved or is_killed
             row.sent += is_pending
             if ended.code == 0:
                 return True
 
     def _moment(self, number: signal.Signals) -> Moment:
-        """Draw a moment in the rest of a run, whose first half prepares the data and the model."""
+        """Draw a moment in the rest of a run. Half of the time goes into building the graph."""
         done = self._steps() / self.steps
         if done == 1:
             return Moment()
-        first = 0.5 if number == signal.SIGTERM else 0.0  # there is nothing to save before
-        part = self.choose.uniform(first, 1 - 0.5 * done)
+        part = self.choose.uniform(0, 1 - 0.5 * done)
+        if number == signal.SIGTERM:  # before training, there is nothing to save
+            seconds = self.whole.seconds - self.whole.seconds_to_model
+            return Moment(seconds=part * seconds, with_model=True)
         if self.choose.random() < 0.5:
             return Moment(seconds=part * self.whole.seconds)
         return Moment(operation=1 + int(part * self.whole.operations))
@@ -290,15 +301,16 @@ def main() -> int:
     parser.add_argument("--finetune-kills", type=int, default=60, help="SIGKILLs of finetune.")
     parser.add_argument("--terms", type=int, default=100, help="SIGTERMs of both commands.")
     parser.add_argument("--seed", type=int, default=0, help="Random seed of the moments.")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     arguments = parser.parse_args()
-    kills = shares(arguments.kills, [name for name in VARIANTS if name != "finetune"])
+    kills = shares(arguments.kills, [name for name in arguments.variants if name != "finetune"])
     kills["finetune"] = arguments.finetune_kills
-    terms = shares(arguments.terms, list(VARIANTS))
+    terms = shares(arguments.terms, arguments.variants)
     rows = []
     print("variant   signal    sent  resumed  early  runs  identical  left over", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder))
-        for variant in VARIANTS:
+        for variant in arguments.variants:
             counts = {signal.SIGKILL: kills[variant], signal.SIGTERM: terms[variant]}
             if not any(counts.values()):
                 continue
