@@ -21,14 +21,15 @@ def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise a `ValueError` unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(
-            f"`{name}` must be one of {', '.join(map(repr, choices))}. Received: {name}={value!r}."
+            f"`{name}` must be one of {', '.join(map(repr, choices))}. "
+            f"Received: {name}={shown(value)}."
         )
 
 
 def check_path(name: str, value: object) -> None:
     """Raise a `ValueError` unless `value` is a path."""
     if not isinstance(value, str | os.PathLike):
-        raise ValueError(f"`{name}` must be a path. Received: {name}={value!r}.")
+        raise ValueError(f"`{name}` must be a path. Received: {name}={shown(value)}.")
 
 
 def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
@@ -49,7 +50,9 @@ def check_list(name: str, value: object, items: str) -> None:
 def check_share(name: str, value: object, *, ends: bool = False) -> None:
     """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
     if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):
-        raise ValueError(f"`{name}` must be a number between 0 and 1. Received: {name}={value!r}.")
+        raise ValueError(
+            f"`{name}` must be a number between 0 and 1. Received: {name}={shown(value)}."
+        )
 
 
 def check_bool(name: str, value: object) -> bool:
@@ -81,7 +84,8 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> Non
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or value < least:  # type: ignore[operator]
         raise ValueError(
-            f"`{name}` must be an integer of at least {least}{reason}. Received: {name}={value!r}."
+            f"`{name}` must be an integer of at least {least}{reason}. "
+            f"Received: {name}={shown(value)}."
         )
 
 

@@ -375,10 +375,14 @@ class BERTConfig(_BlockFields):
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - set(known))
         if unknown:
-            raise ValueError(f"Unknown field {unknown[0]!r} for a BERTConfig. Known: {[*known]}.")
+            raise ValueError(
+                f"Unknown field {shown(unknown[0])} for a BERTConfig. Known: {[*known]}."
+            )
         for name, field in known.items():
             if field.default is dataclasses.MISSING and name not in fields:
-                raise ValueError(f"A BERTConfig needs the field {name!r}. Received: {[*fields]}.")
+                raise ValueError(
+                    f"A BERTConfig needs the field {name!r}. Received: {shown([*fields])}."
+                )
         return cls(**fields)  # type: ignore[arg-type]
 
     def to_json(self, path: PathLike) -> None:

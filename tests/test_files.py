@@ -254,6 +254,19 @@ def test_a_json_file_with_too_many_levels_is_named(tmp_path):
         read_json_object(tmp_path / "deep.json")
 
 
+@pytest.mark.parametrize("name", ["/etc/hostname", "../model", "a\0b", ""])
+def test_checksums_of_files_outside_the_folder_are_rejected(name, tmp_path):
+    (tmp_path / CHECKSUMS).write_text(f"{'0' * 64}  {name}\n")
+    with pytest.raises(ValueError, match="Line 1 of .*SHA256SUMS' is damaged"):
+        verify_checksums(tmp_path)
+
+
+def test_checksums_that_are_not_a_file_are_rejected(tmp_path):
+    os.mkfifo(tmp_path / CHECKSUMS)
+    with pytest.raises(ValueError, match="SHA256SUMS' must be a file. Received: a named pipe"):
+        verify_checksums(tmp_path)
+
+
 def test_a_huge_file_of_checksums_is_rejected_without_reading_it(tmp_path):
     (tmp_path / CHECKSUMS).touch()
     os.truncate(tmp_path / CHECKSUMS, 2**40)  # sparse

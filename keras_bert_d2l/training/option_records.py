@@ -9,15 +9,17 @@ import dataclasses
 import functools
 import math
 import os
-import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import read_small_text, write_text
 from keras_bert_d2l.types import PathLike
+
+# PyYAML raises them for deep nesting and for values that do not fit their tags, as in `!!bool 7`.
+_OTHER_YAML_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
 
 Check = Callable[[str, object], object]
 """Function that takes the name and the value of an option and returns the normalized value."""
@@ -149,7 +151,9 @@ class OptionRecord:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:
-                raise ValueError(f"Unknown option {name!r}; the options are {', '.join(known)}.")
+                raise ValueError(
+                    f"Unknown option {shown(name)}; the options are {', '.join(known)}."
+                )
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Self:
@@ -174,10 +178,10 @@ class OptionRecord:
         """
         import yaml  # imported here because `--help` does not need it
 
-        name = os.fspath(path)
+        name, text = os.fspath(path), read_small_text(path)
         try:
-            options = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            options = yaml.safe_load(text)
+        except (yaml.YAMLError, *_OTHER_YAML_ERRORS) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
         if options is None:  # the file contains only comments
@@ -220,8 +224,8 @@ class OptionRecord:
             if cls.normal_form(option, value) != getattr(record, option):
                 raise ValueError(
                     f"The run of {name!r} has {option}={getattr(record, option)!r} and resumes "
-                    f"with its own options. Received: {option}={value!r}; omit it, or start a new "
-                    "run in a different folder."
+                    f"with its own options. Received: {option}={shown(value)}; omit it, or start a "
+                    "new run in a different folder."
                 )
         return record
 

@@ -8,6 +8,7 @@ a copy of `metrics.jsonl`. Between two evaluations it may also have `metrics.saf
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +110,7 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
         raise damaged(run.state_file, error) from error
     saved = run.last / run.metrics_file.name
     with replacing_file(run.metrics_file) as file:
-        file.write_bytes(saved.read_bytes() if saved.exists() else b"")
+        shutil.copyfile(saved if saved.exists() else os.devnull, file)
     return progress, settings
 
 

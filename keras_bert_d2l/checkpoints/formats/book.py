@@ -25,7 +25,7 @@ from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Names, expa
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import MOST_VOCAB_BYTES, read_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -146,9 +146,9 @@ def _parameters(path: pathlib.Path) -> pathlib.Path:
 
 def _read_vocab(file: pathlib.Path) -> Vocab:
     try:
-        tokens = json.loads(file.read_text(encoding="utf-8"))
+        tokens = read_json(file, MOST_VOCAB_BYTES)
         if not isinstance(tokens, list):
             raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")
         return Vocab(tokens)
-    except ValueError as error:  # including errors of the JSON and UTF-8 decoders
+    except ValueError as error:
         raise ValueError(f"{os.fspath(file)!r} is not a vocabulary of the book: {error}") from error

@@ -31,6 +31,7 @@ from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import Row, weight_names
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.models.bert import BERTModel
@@ -122,7 +123,7 @@ def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, Task
         version = fields.pop("format_version", None)
         if version != FORMAT_VERSION:
             raise ValueError(
-                f"`format_version` must be {FORMAT_VERSION}. Received: {version!r}. A newer "
+                f"`format_version` must be {FORMAT_VERSION}. Received: {shown(version)}. A newer "
                 "version of keras_bert_d2l may be able to read it."
             )
         task = fields.pop("task", None)

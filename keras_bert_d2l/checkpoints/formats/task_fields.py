@@ -65,7 +65,7 @@ def check_task_fields(fields: object) -> TaskFields:
     if fields.keys() != expected:
         raise ValueError(
             f"The task of a {kind} must have the fields {sorted(expected)}. Received: "
-            f"{sorted(fields)}."
+            f"{shown(sorted(fields))}."
         )
     for name in TASKS[kind].fields:
         value, types = fields[name], _TYPES[name]

@@ -91,7 +91,7 @@ class _File:
             with safetensors.safe_open(path, framework="numpy"):
                 pass
         except safetensors.SafetensorError as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged(f"{error!s:.200}") from error
         self.header: dict[str, Any] = json.loads(self._file.read(length))
         self._start = _LENGTH_BYTES + length
 

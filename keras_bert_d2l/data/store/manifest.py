@@ -11,8 +11,10 @@ from typing import Self
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_bool, check_integer, check_type
 from keras_bert_d2l.files import CHECKSUMS, read_checksums, read_json_object, sha256_of
-from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.types import ConfigDict
 
 VERSION = 4
 MANIFEST = "manifest.json"
@@ -71,6 +73,10 @@ class Manifest(Origin):
             )
         if sha256_of(path) != read_checksums(directory).get(MANIFEST):
             raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
+        try:
+            _check(content, [field.name for field in dataclasses.fields(cls)])
+        except ValueError as error:
+            raise damaged(path, str(error).rstrip(".")) from error
         return cls(**content)
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
@@ -81,6 +87,24 @@ class Manifest(Origin):
             DOCUMENTS: (np.dtype("<i8"), self.num_documents + 1),
             HASHES: (np.dtype("<u8"), self.num_documents * HASH_BYTES // 8),
         }
+
+
+def _check(content: ConfigDict, names: list[str]) -> None:
+    """Raise a `ValueError` unless a manifest has exactly these keys and its values are valid."""
+    if content.keys() != {*names}:
+        wrong = min(content.keys() ^ {*names})
+        raise ValueError(f"the key {wrong!r:.80} is {'missing' if wrong in names else 'unknown'}")
+    for name in ("corpus_fingerprint", "vocab_fingerprint"):
+        check_type(name, content[name], str)
+    for name in ("vocab_size", "num_documents", "num_sentences", "num_tokens"):
+        check_integer(name, content[name], 1)
+    check_integer("num_duplicates", content["num_duplicates"], 0)
+    check_bool("deduplicate", content["deduplicate"])
+    check_type("tokenizer", content["tokenizer"], dict)
+    unknown = content["tokenizer"].keys() - TokenizerOptions.__annotations__.keys()
+    if unknown:
+        raise ValueError(f"`tokenizer` has the unknown key {min(unknown)!r:.80}")
+    Normalization((), **content["tokenizer"])  # checks the options
 
 
 def to_json(content: object) -> str:

@@ -158,6 +158,8 @@ class TokenStore:
             raise damaged(path, str(error)) from error
         if vocab.fingerprint != self.vocab_fingerprint:
             raise damaged(path, "it is not the vocabulary that the store was built with")
+        if len(vocab) != self.vocab_size:
+            raise damaged(path, f"it has {len(vocab):,} tokens, not {self.vocab_size:,}")
         return vocab
 
     def verify(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import read_json_object, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import read_saved_model
@@ -127,7 +127,7 @@ def _training(run_dir: PathLike) -> dict[str, object]:
     run = RunFolder(run_dir)
     metrics_file = run.path / METRICS_JSON
     if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
-        metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
+        metrics = read_json_object(metrics_file)
         options = metrics["options"]
         if run.options_file.is_file():
             options = TaskRunOptions.read_yaml(run.options_file)

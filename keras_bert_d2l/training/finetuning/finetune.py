@@ -1,6 +1,6 @@
 """`finetune`: train a task model and keep the best epoch."""
 
-import json
+import os
 import pathlib
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Unpack
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.files import read_json_object
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
@@ -160,9 +162,18 @@ def tuned_null_threshold(run_dir: PathLike) -> float | None:
     """Return the best no-answer threshold on the development data of a run.
 
     Returns `None` if the folder is not a fine-tuning run or if all questions have answers.
+
+    Raises:
+        ValueError: `metrics.json` is damaged.
     """
     file = pathlib.Path(run_dir, METRICS_JSON)
     if not file.is_file():
         return None
-    best = json.loads(file.read_text(encoding="utf-8"))["best"]
-    return None if best is None else best.get(_NULL_THRESHOLD)
+    best = read_json_object(file).get("best") or {}
+    threshold = best.get(_NULL_THRESHOLD) if isinstance(best, dict) else best
+    if threshold is not None and not isinstance(threshold, int | float):
+        raise ValueError(
+            f"{os.fspath(file)!r} is damaged: {_NULL_THRESHOLD!r} must be a number. Received: "
+            f"{shown(threshold)}."
+        )
+    return threshold

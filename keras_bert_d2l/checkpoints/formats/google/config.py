@@ -8,6 +8,7 @@ import pathlib
 import warnings
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.types import ConfigDict
@@ -63,19 +64,22 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     known = {*_FIELDS, "hidden_act", "initializer_range", *_IGNORED}
     unknown = sorted(fields.keys() - known)
     if unknown:
-        raise ValueError(f"the field {unknown[0]!r} is unknown. Known fields: {sorted(known)}.")
+        raise ValueError(
+            f"the field {shown(unknown[0])} is unknown. Known fields: {sorted(known)}."
+        )
     if "vocab_size" not in fields:
-        raise ValueError(f"the field 'vocab_size' is missing. Received: {sorted(fields)}.")
+        raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
     activation = fields.get("hidden_act", "gelu")
     if str(activation).lower() not in _ACTIVATIONS:
         raise ValueError(
-            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {activation!r}."
+            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {shown(activation)}."
         )
     spread = fields.get("initializer_range", _INITIALIZER_RANGE)
     if spread != _INITIALIZER_RANGE:
         warnings.warn(
-            f"initializer_range={spread!r} in {CONFIG_FILE} is ignored: weights missing from the "
-            f"checkpoint are initialized with {_INITIALIZER_RANGE}. Loaded weights are unaffected.",
+            f"initializer_range={shown(spread)} in {CONFIG_FILE} is ignored: weights missing from "
+            f"the checkpoint are initialized with {_INITIALIZER_RANGE}. Loaded weights are "
+            "unaffected.",
             stacklevel=4,
         )
     return BERTConfig.preset(

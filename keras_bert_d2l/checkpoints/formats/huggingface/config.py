@@ -122,7 +122,7 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     for name, expected in _FIXED.items():
         if fields.get(name) not in (None, expected):
             raise ValueError(
-                f'`{name}` must be "{expected}". Received: {fields[name]!r}. Only BERT '
+                f'`{name}` must be "{expected}". Received: {shown(fields[name])}. Only BERT '
                 "can be loaded."
             )
     # An unknown field is ignored if its value is null, false, zero or empty.
@@ -131,14 +131,14 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     if unknown:
         name = min(unknown)
         raise ValueError(
-            f"`{name}` is not supported and may change the outputs of the model. Received: "
+            f"`{name:.80}` is not supported and may change the outputs of the model. Received: "
             f"{shown(fields[name])}. If it does not affect the outputs, remove it from the file."
         )
     values = foreign_config.our_fields(fields, _FIELDS)
     activation = values["activation"]
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ValueError(
-            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {activation!r}."
+            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {shown(activation)}."
         )
     values["activation"] = _ACTIVATIONS[activation]
     return BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
@@ -168,7 +168,7 @@ def task_of(
     if {name.partition(".")[0] for name in heads} != {head}:
         raise ValueError(
             f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
-            f"architectures={fields.get('architectures')!r}. Supported: {tuple(_HEADS)}. "
+            f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(_HEADS)}. "
             "To load the encoder alone, save it with transformers: "
             "`BertModel.from_pretrained(folder).save_pretrained(other_folder)`."
         )
