@@ -198,5 +198,6 @@ def summary(path: PathLike, checkpoint: Checkpoint, heads: Collection[str] | Non
         f"tokens, {num_weights:,} weights; "
         + (describe_task(task) if task else f"heads: {', '.join(found) or 'none'}")
         + (f"; missing and freshly initialized: {', '.join(fresh)}" if fresh else "")
+        + (f"; unsupported tokenizer: {checkpoint.unsupported}" if checkpoint.unsupported else "")
         + ("" if checkpoint.vocab else "; no vocabulary")
     )

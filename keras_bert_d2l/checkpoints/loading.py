@@ -58,6 +58,7 @@ def load_pretrained(
     *,
     num_heads: int | None = None,
     heads: Collection[str] = HEADS,
+    tokenizer: bool = True,
     verify: bool = True,
     verbose: bool = True,
 ) -> Pretrained:
@@ -76,6 +77,8 @@ def load_pretrained(
             record it.
         heads: The heads you intend to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing head is
             reported only if it is listed here.
+        tokenizer: Whether to load the tokenizer. Set it to `False` to load only the model from a
+            folder whose tokenizer is not supported.
         verify: Whether to compare the files with the `SHA256SUMS` of the folder, if it has one.
             This reads every file an additional time.
         verbose: Whether to print a one-line summary even if no head is missing.
@@ -86,7 +89,7 @@ def load_pretrained(
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
         ValueError: A file is damaged, describes a model that is not a BERT, or contradicts
-            another file.
+            another file, or the tokenizer is not supported.
 
     Example:
 
@@ -99,13 +102,13 @@ def load_pretrained(
     ```
     """
     checkpoint = open_checkpoint(path, num_heads, verify=verify)
-    tokenizer = _tokenizer(path, checkpoint)
+    loaded = _tokenizer(path, checkpoint) if tokenizer else None
     model = load_model(checkpoint)
     if isinstance(model, TaskModel):
-        model.tokenizer = tokenizer
+        model.tokenizer = loaded
     if verbose or not model.missing_heads.isdisjoint(heads):
         print(summary(path, checkpoint, heads))
-    return Pretrained(model, tokenizer, checkpoint.config)
+    return Pretrained(model, loaded, checkpoint.config)
 
 
 def load_task(
@@ -190,12 +193,22 @@ def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
     with without_initialization():
         model: BERTModel | TaskModel = BERTModel.from_bert_config(config)
         if checkpoint.task is not None:
-            model = make_task(model, checkpoint.task)
+            try:
+                model = make_task(model, checkpoint.task)
+            except ValueError as error:
+                raise ValueError(
+                    f"The task that is configured for {arrays.source!r} is not valid: {error}"
+                ) from error
     load_weights(model, table, arrays)
     return model
 
 
 def _tokenizer(path: PathLike, checkpoint: Checkpoint) -> Tokenizer | None:
+    if checkpoint.unsupported:
+        raise ValueError(
+            f"The tokenizer of {os.fspath(path)!r} has {checkpoint.unsupported}, which is not "
+            "supported. In Python, `load_pretrained(path, tokenizer=False)` loads the model alone."
+        )
     if checkpoint.vocab is None:
         return None
     try:

@@ -22,6 +22,7 @@ class Checkpoint(NamedTuple):
         vocab: The vocabulary, or `None` if the folder has none.
         tokenizer_options: The options of the tokenizer that uses the vocabulary.
         task: The task of the model, or `None` for a `BERTModel`.
+        unsupported: What the tokenizer of the folder has that ours does not support.
     """
 
     description: str
@@ -31,3 +32,4 @@ class Checkpoint(NamedTuple):
     vocab: Vocab | None
     tokenizer_options: TokenizerOptions
     task: TaskFields | None = None
+    unsupported: str = ""

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import MOST_VOCAB_BYTES, check_file, check_size, write_text
 from keras_bert_d2l.text.corpus.reading import read_lines
 from keras_bert_d2l.types import PathLike, Tensor
 
@@ -18,6 +18,10 @@ from keras_bert_d2l.types import PathLike, Tensor
 GOOGLE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class SpecialTokensError(ValueError):
+    """A vocabulary lacks special tokens, but may be valid for another program."""
 
 
 class Vocab:
@@ -90,13 +94,14 @@ class Vocab:
             ValueError: If the file is empty, is not UTF-8, or is not a vocabulary.
         """
         name = os.fspath(path)
+        check_size(check_file(path), MOST_VOCAB_BYTES)
         tokens = [line.removesuffix("\r") for line in read_lines(pathlib.Path(path))]
         if not any(map(str.strip, tokens)):
             raise ValueError(f"{name!r} is empty. A vocabulary file has one token per line.")
         try:
             return cls(tokens)
         except ValueError as error:
-            raise ValueError(f"{name!r}: {error}") from error
+            raise type(error)(f"{name!r}: {error}") from error
 
     def to_file(self, path: PathLike) -> None:
         """Write a `vocab.txt`: UTF-8, one token per line. The file is written atomically."""
@@ -218,7 +223,7 @@ def _find_specials(ids: dict[str, int]) -> tuple[str, ...]:
     }
     spelling = min(missing, key=lambda spelling: len(missing[spelling]))
     if missing[spelling]:
-        raise ValueError(
+        raise SpecialTokensError(
             "A vocabulary must have five special tokens, spelled as "
             f"{' '.join(GOOGLE_SPECIALS)} or {' '.join(BOOK_SPECIALS)}. "
             f"Missing: {' '.join(missing[spelling])}. Add them to the {len(ids)} tokens received."

@@ -5,6 +5,7 @@ test_huggingface_golden.py compares outputs; tests/peers/ compares with transfor
 
 import dataclasses
 import json
+import re
 import shutil
 import struct
 
@@ -13,7 +14,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from keras_bert_d2l import BERTConfig, BERTModel, Vocab, load_pretrained
+from keras_bert_d2l import BERTConfig, BERTModel, Vocab, inspect_checkpoint, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
@@ -309,10 +310,34 @@ def test_the_tokenizers_options_are_read(folder, options, lowercase):
         {"mask_token": "<mask>"},
     ],
 )
-def test_an_unsupported_tokenizer_causes_a_warning_and_is_not_loaded(folder, options):
+def test_an_unsupported_tokenizer_is_an_error_unless_only_the_model_is_loaded(folder, options):
     (folder / "tokenizer_config.json").write_text(json.dumps(options))
-    with pytest.warns(UserWarning, match=next(iter(options))):
-        assert huggingface.describe(folder).vocab is None
+    assert_loads_without_tokenizer_only(folder, f"{next(iter(options))}=")
+
+
+def assert_loads_without_tokenizer_only(folder, reason):
+    checkpoint = huggingface.describe(folder)
+    assert checkpoint.vocab is None
+    assert reason in checkpoint.unsupported
+    with pytest.raises(ValueError, match=rf"{re.escape(reason)}.*not supported.*tokenizer=False"):
+        load_pretrained(folder)
+    loaded = load_pretrained(folder, tokenizer=False, verbose=False)
+    assert loaded.tokenizer is None
+    assert loaded.config.vocab_size == len(VOCAB)
+
+
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_a_vocabulary_with_other_special_tokens_is_an_error_that_says_how_to_load(folder, file):
+    tokens = [token.replace("[CLS]", "<s>") for token in VOCAB]
+    (folder / "vocab.txt").unlink()
+    if file == "vocab.txt":
+        (folder / file).write_text("".join(f"{token}\n" for token in tokens))
+    else:
+        ids = {token: number for number, token in enumerate(tokens)}
+        (folder / file).write_text(json.dumps(tokenizer_json(model__vocab=ids, added_tokens=[])))
+    assert_loads_without_tokenizer_only(folder, "other special tokens than [PAD] [UNK] [CLS]")
+    summary, _ = inspect_checkpoint(folder)
+    assert "unsupported tokenizer: other special tokens" in summary
 
 
 def tokenizer_json(**changes):
@@ -419,10 +444,13 @@ ADDED = tokenizer_json()["added_tokens"]
         ({"added_tokens": [*ADDED[1:], {**ADDED[0], "normalized": True}]}, "options for the token"),
     ],
 )
-def test_an_unsupported_tokenizer_json_causes_a_warning(folder_with_json, changes, message):
+def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(
+    folder_with_json, changes, message
+):
     (folder_with_json / "tokenizer.json").write_text(json.dumps(tokenizer_json(**changes)))
-    with pytest.warns(UserWarning, match=f"has.*{message}.*without a tokenizer"):
-        assert huggingface.describe(folder_with_json).vocab is None
+    assert huggingface.describe(folder_with_json).vocab is None
+    with pytest.raises(ValueError, match=f"has.*{message}.*not supported"):
+        load_pretrained(folder_with_json)
 
 
 @pytest.mark.parametrize(

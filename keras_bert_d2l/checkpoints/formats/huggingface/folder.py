@@ -91,7 +91,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     architecture = ARCHITECTURES[has_mlm, has_nsp]
     if task is not None:
         (architecture,) = config_fields(task)["architectures"]
-    vocab, tokenizer_options = read_tokenizer(path)
+    vocab, tokenizer_options, unsupported = read_tokenizer(path)
     return Checkpoint(
         description=f"Hugging Face {architecture}",
         config=config,
@@ -100,6 +100,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         vocab=vocab,
         tokenizer_options=tokenizer_options,
         task=task,
+        unsupported=unsupported,
     )
 
 

@@ -10,12 +10,12 @@ github.com/huggingface/tokenizers.
 import json
 import os
 import pathlib
-import warnings
 from collections.abc import Iterator, Sequence
 
-from keras_bert_d2l.files import read_json_object
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.files import MOST_VOCAB_BYTES, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
 from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
@@ -47,50 +47,59 @@ _OPTIONS = {  # names in the normalizer of `tokenizer.json` and in `tokenizer_co
 }
 
 
-def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
+def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, str]:
     """Read the vocabulary and the tokenizer options of a folder.
 
-    The vocabulary is `None` if the folder has none. If our `Tokenizer` would produce different ids,
-    a warning is issued and the vocabulary is also `None`.
+    Returns:
+        The vocabulary, or `None` if the folder has none or our `Tokenizer` would produce different
+        ids; the options; and why our `Tokenizer` would produce different ids.
 
     Raises:
         ValueError: A file is damaged.
     """
     options_file, json_file = path / OPTIONS_FILE, path / JSON_FILE
     options = read_json_object(options_file) if options_file.is_file() else {}
-    vocab, unsupported = None, []
-    if (path / VOCAB_FILE).is_file():
-        vocab = Vocab.from_file(path / VOCAB_FILE)
-    elif json_file.is_file():
-        fields = read_json_object(json_file)
-        try:
-            options = {**_normalizer_options(fields), **options}
-            unsupported = list(_unsupported_parts(fields))
-            if not unsupported:
-                vocab = _vocab_of(fields)
-                unsupported = list(_unsupported_tokens(fields, vocab))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{os.fspath(json_file)!r} is not a tokenizer file: {error!r}. Copy it again."
-            ) from error
-    else:
-        return None, {}
+    unsupported: list[str] = []
+    try:
+        if (path / VOCAB_FILE).is_file():
+            vocab: Vocab | None = Vocab.from_file(path / VOCAB_FILE)
+        elif json_file.is_file():
+            vocab, found, unsupported = _read_json(json_file)
+            options = {**found, **options}
+        else:
+            return None, {}, ""
+    except SpecialTokensError:
+        return None, {}, f"other special tokens than {' '.join(GOOGLE_SPECIALS)}"
     if vocab is not None:
         unsupported += _unsupported_options(options, vocab)
     if unsupported or vocab is None:
-        warnings.warn(
-            f"The tokenizer of {os.fspath(path)!r} has {', '.join(unsupported)}, which is not "
-            "supported. The checkpoint is loaded without a tokenizer.",
-            stacklevel=3,
-        )
-        return None, {}
-    return vocab, {
+        return None, {}, ", ".join(unsupported)
+    ours: TokenizerOptions = {
         "lowercase": options.get("do_lower_case", True),
         "compat": "huggingface",
         "split_special_tokens": options.get("split_special_tokens", False),
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
     }
+    return vocab, ours, ""
+
+
+def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]:
+    """Return the vocabulary of a `tokenizer.json`, its options and its unsupported parts."""
+    fields = read_json_object(file, MOST_VOCAB_BYTES)
+    try:
+        options = _normalizer_options(fields)
+        unsupported = list(_unsupported_parts(fields))
+        if unsupported:
+            return None, options, unsupported
+        vocab = _vocab_of(fields)
+        return vocab, options, list(_unsupported_tokens(fields, vocab))
+    except SpecialTokensError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{os.fspath(file)!r} is not a tokenizer file: {error!r:.200}. Copy it again."
+        ) from error
 
 
 def write_tokenizer(
@@ -114,13 +123,13 @@ def _unsupported_options(options: ConfigDict, vocab: Vocab) -> Iterator[str]:
     """Yield the options for which Hugging Face's token ids differ from our tokenizer's."""
     for name, values in _SUPPORTED.items():
         if name in options and options[name] not in values:
-            yield f"{name}={options[name]!r}"
+            yield f"{name}={shown(options[name])}"
     for name, token in zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True):
         value = options.get(name, token)
         if isinstance(value, dict):  # the fields of an `AddedToken`
             value = value.get("content")
         if value != token:
-            yield f"{name}={value!r}"
+            yield f"{name}={shown(value)}"
 
 
 def _normalizer_options(fields: ConfigDict) -> ConfigDict:
@@ -134,7 +143,7 @@ def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
         found = fields[part] or {}
         for name, value in expected.items():
             if found.get(name) != value:
-                yield f"{part}.{name}={found.get(name)!r}"
+                yield f"{part}.{name}={shown(found.get(name))}"
 
 
 def _vocab_of(fields: ConfigDict) -> Vocab:
@@ -149,13 +158,13 @@ def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
     """Yield the tokens and the frame of a `tokenizer.json` that our tokenizer does not have."""
     added = {token["content"]: token for token in fields["added_tokens"]}
     for token in sorted(added.keys() ^ set(vocab.special_tokens)):
-        yield f"{'the added token' if token in added else 'no special token'} {token!r}"
+        yield f"{'the added token' if token in added else 'no special token'} {shown(token)}"
     for token in added.values():
         if token.get("single_word") or token.get("normalized"):
-            yield f"options for the token {token['content']!r}"
+            yield f"options for the token {shown(token['content'])}"
     _, unk, cls, sep, _ = vocab.special_tokens
     if fields["model"]["unk_token"] != unk:
-        yield f"unk_token={fields['model']['unk_token']!r}"
+        yield f"unk_token={shown(fields['model']['unk_token'])}"
     processor = fields["post_processor"] or {}
     single = [[cls, 0], ["A", 0], [sep, 0]]
     frames = {"single": single, "pair": [*single, ["B", 1], [sep, 1]]}
