@@ -1,7 +1,8 @@
 """Damage folders that the package wrote, load them, and count what happens.
 
-Each mutant must load with the same content or end in a clear error. Prints a table of the outcomes
-by kind of folder and the details of every fault. Run it from the root of the repository:
+Each mutant must load with the same content or end in a clear error. Prints the details of every
+fault as it is found, and at the end a table of the outcomes by kind of folder. Run it from the root
+of the repository:
 
     .venv/bin/python -m scripts.mutants --number 10000 --seed 7 --workers 2
 """
@@ -23,7 +24,11 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 from tests.robustness.folders import KINDS
 from tests.robustness.trial import CRASH, FAULTS, Trial, Trials
 
-SILENCE = 120  # seconds after which a process is considered stuck
+SILENCE = 600  # seconds after which a process is considered stuck, even on a busy machine
+CHUNK = 250  # mutants per process
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.robustness.trial"])  # imports TensorFlow once
 
 
 def main() -> None:
@@ -36,26 +41,36 @@ def main() -> None:
     options = parser.parse_args()
     each = -(-options.number // len(options.kinds))
     seeds = [f"{options.seed} {number}" for number in range(each)]
+    chunks = [seeds[start : start + CHUNK] for start in range(0, each, CHUNK)]
+    work = [(kind, chunk) for chunk in chunks for kind in options.kinds]
     with (
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(options.workers) as pool,
     ):
-        runs = pool.map(lambda kind: list(trials_of(kind, Path(folder), seeds)), options.kinds)
+        runs = pool.map(lambda part: run_trials(Path(folder), *part), work)
         trials = [trial for run in runs for trial in run]
-    faults = [trial for trial in trials if trial.outcome in FAULTS]
-    for trial in faults:
-        print(f"{trial.kind}, {trial.damage}, {trial.outcome}: {trial.detail.strip()}\n")
     print_table(trials)
-    sys.exit(bool(faults))
+    sys.exit(any(trial.outcome in FAULTS for trial in trials))
 
 
-def trials_of(kind: str, folder: Path, seeds: list[str]) -> Iterator[Trial]:
-    """Run the trials of a kind in another process, and in a new one if that process dies."""
-    original = folder / f"{list(KINDS).index(kind)}{KINDS[kind].suffix}"
-    context = multiprocessing.get_context("spawn")
+def run_trials(folder: Path, kind: str, seeds: list[str]) -> list[Trial]:
+    """Run trials of a kind and print the faults."""
+    trials = []
+    original = Path(tempfile.mkdtemp(dir=folder), f"original{KINDS[kind].suffix}")
+    for trial in trials_of(kind, original, seeds):
+        trials.append(trial)
+        if trial.outcome in FAULTS:
+            fault = f"{kind}, seed {trial.seed!r}, {trial.damage}, {trial.outcome}"
+            print(f"{fault}: {trial.detail.strip()}\n", flush=True)
+    print(f"{kind}: {len(trials):,} mutants", file=sys.stderr, flush=True)
+    return trials
+
+
+def trials_of(kind: str, original: Path, seeds: list[str]) -> Iterator[Trial]:
+    """Run trials of a kind in another process, and in a new one if that process dies."""
     while seeds:
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(kind, original, seeds, sender))
+        receiver, sender = _CONTEXT.Pipe(duplex=False)
+        process = _CONTEXT.Process(target=_work, args=(kind, original, seeds, sender))
         process.start()
         sender.close()
         try:
@@ -67,8 +82,8 @@ def trials_of(kind: str, folder: Path, seeds: list[str]) -> Iterator[Trial]:
         process.kill()
         process.join()
         if seeds:
-            detail = f"The process died or was stuck with seed {seeds[0]!r}."
-            yield Trial(kind, "unknown", CRASH, detail, SILENCE, 0.0)
+            detail = "The process died or was stuck."
+            yield Trial(kind, seeds[0], "unknown", CRASH, detail, SILENCE, 0.0)
             seeds = seeds[1:]
 
 

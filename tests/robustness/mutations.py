@@ -1,5 +1,6 @@
 """Random damage to a folder: one change per mutant, reproducible from a seed."""
 
+import copy
 import json
 import math
 import os
@@ -18,17 +19,17 @@ WRONG_VALUES = (
     *(None, True, False, 0, 1, -1, 3, 0.5, -0.5, 10**6, 10**12, 10**400, math.nan, math.inf),
     *("", "x", "\x00", "../..", "a" * 10_000, [], [[]], {}, {"x": 1}, ["x"] * 3),
 )
-SPARSE_BYTES = 2**28  # larger than any file or memory limit of these tests
+SPARSE_BYTES = 2**27  # larger than any file or memory limit of these tests
 
 
 def mutate(folder: Path, rng: random.Random) -> str:
-    """Damage a folder or file in one way that is possible for it; return the kind of damage."""
+    """Damage a folder or file in one way that is possible for it; return how, and which file."""
     while True:
         files = _files(folder)
         name = rng.choice(sorted(MUTATIONS))
         file = rng.choice(files)
         if MUTATIONS[name](file, files, rng):
-            return name
+            return f"{name} of {file.relative_to(folder) if file != folder else 'it'}"
 
 
 def _files(folder: Path) -> list[Path]:
@@ -156,6 +157,8 @@ def _edit_header(file: Path, files: list[Path], rng: random.Random) -> bool:
         many = {f"x{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(999)}
         header = {**many, **header}
     names = [name for name in header if name != "__metadata__"]
+    if not names:
+        return False
     header[rng.choice(names)] = _edited(header[rng.choice(names)], rng)
     text = json.dumps(header).encode()
     file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
@@ -175,7 +178,9 @@ def _edited(content: object, rng: random.Random) -> object:
         holder["unknown"] = rng.choice(WRONG_VALUES)
     elif change < 0.5:
         other_holder, other_key = rng.choice(places)
-        holder[key] = other_holder[other_key] if other_holder is not holder else [holder[key]]
+        # A copy, because a value that contains itself cannot be written.
+        other = copy.deepcopy(other_holder[other_key])
+        holder[key] = other if other_holder is not holder else [holder[key]]
     else:
         holder[key] = rng.choice(WRONG_VALUES)
     return content
@@ -195,7 +200,7 @@ MUTATIONS: dict[str, Callable[[Path, list[Path], random.Random], bool]] = {
     "zeroed block": _zero_block,
     "repeated block": _repeat_block,
     "appended bytes": _append,
-    "sparse 256 MB": _extend,
+    "sparse 128 MB": _extend,
     "deleted file": _delete,
     "folder instead of file": _replace_by_folder,
     "noise instead of file": _replace_by_noise,
