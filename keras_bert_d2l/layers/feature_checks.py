@@ -30,6 +30,8 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
         check_range("tokens.shape[1]", length, 1, max_len, "The limit is `max_len` of the model.")
     num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
     wanted = {("segments", 1): length, **{(name, 0): num_rows for name in num_rows_of}}
+    if _is_one_row(shapes.get("pred_positions", ())):
+        del wanted["pred_positions", 0]
     for (name, axis), size in wanted.items():
         found = shapes[name][axis] if name in shapes else None
         if found is not None and size is not None:
@@ -59,7 +61,14 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
             check_range(name, features[name], least, most, advice)
     for name in ("pred_positions", "cls_positions"):
         if name in features:
-            check_positions(name, features[name], length)
+            in_all_rows = name == "pred_positions" and _is_one_row(features[name].shape)
+            num_rows = keras.ops.shape(features["tokens"])[0] if in_all_rows else 1
+            check_positions(name, features[name], num_rows * length)
+
+
+def _is_one_row(shape: Sequence[Tensor]) -> bool:
+    """Return whether predictions count their positions over all rows, as `MaskLM` describes."""
+    return len(shape) > 0 and isinstance(shape[0], int) and shape[0] == 1
 
 
 def check_positions(name: str, positions: Tensor, length: Tensor) -> None:

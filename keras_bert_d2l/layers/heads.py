@@ -43,9 +43,10 @@ class MaskLM(keras.layers.Layer):
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
-        pred_positions: Positions to predict, int `(B, P)`.
+        pred_positions: Positions to predict, int `(B, P)`. Or `(1, P)`: positions in all rows, one
+            row after another, so that rows may have different numbers of predictions.
 
-    Output shape: logits, `(B, P, V)`.
+    Output shape: logits, `(B, P, V)` or `(1, P, V)`.
 
     Raises:
         ValueError: An option is out of range, or `token_embedding` is not a
@@ -124,6 +125,8 @@ class MaskLM(keras.layers.Layer):
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
     def call(self, X: Tensor, pred_positions: Tensor) -> Tensor:
+        if pred_positions.shape[0] == 1:
+            X = ops.reshape(X, (1, -1, X.shape[-1]))  # (1, B T, D)
         masked_X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
         Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:

@@ -20,6 +20,15 @@ def test_positions_outside_the_rows_are_rejected(wrong):
         MaskLM(100, 16)(X, np.where(POSITIONS == 5, wrong, POSITIONS))
 
 
+def test_positions_in_one_row_count_over_all_rows():
+    head = MaskLM(100, 16)
+    expected = head(X, POSITIONS)
+    in_one_row = np.add(POSITIONS, [[0], [8]]).reshape(1, 6)
+    np.testing.assert_allclose(head(X, in_one_row)[0], keras.ops.reshape(expected, (6, 100)))
+    with pytest.raises(ValueError, match="from 0 to 15. Received: 16"):
+        head(X, np.array([[16]]))
+
+
 def test_logits_depend_only_on_the_predicted_positions():
     head = MaskLM(100, 16)
     assert head(X, POSITIONS).shape == (2, 3, 100)
