@@ -43,8 +43,8 @@ test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in Te
 wheel: $(VENV)/installed ## build a wheel, install it in an empty environment, and run it
 	scripts/check_wheel.sh $(VENV)/bin/python
 
-bench: $(PEERS)/installed ## time a training step; BENCH="--size base" for larger models
-	$(PEERS)/bin/python -m benchmarks.training.train_step $(BENCH)
+bench: $(PEERS)/installed ## compare training, data and answers with other libraries; BENCH="--checkpoint FOLDER"
+	$(PEERS)/bin/python -m benchmarks.summary $(BENCH)
 
 clean: ## delete the environments, caches and build files
 	rm -rf $(VENV) $(PEERS) $(TF212) build dist *.egg-info

@@ -9,6 +9,7 @@ same round; the result is the median over the rounds.
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import re
@@ -180,14 +181,27 @@ def add_only(parser: argparse.ArgumentParser, contestants: Iterable[str]) -> Non
     )
 
 
+@functools.cache
 def machine() -> str:
-    """Return the processor, its number of cores, its matrix extensions and today's date."""
+    """Return the processor, its matrix extensions and their measured speeds, and the date."""
     info = Path("/proc/cpuinfo").read_text()
     fields = [re.search(rf"^{name}\s*: (.*)$", info, re.M) for name in ("model name", "model")]
     name, model = (field[1] if field else "unknown" for field in fields)
     extensions = re.findall(r"\b(?:avx2|avx512f|avx512_bf16|avx512_vnni|amx_bf16)\b", info)
     features = " ".join(dict.fromkeys(extensions))
-    return f"{name} (model {model}), {os.cpu_count()} cores, {features}; {datetime.date.today()}"
+    speeds = ", ".join(f"{dtype} {speed}" for dtype, speed in ceilings().items())
+    return (
+        f"{name} (model {model}), {os.cpu_count()} cores, {features}; {datetime.date.today()}; "
+        f"matrix products in GFLOP/s: {speeds}"
+    )
+
+
+@functools.cache
+def ceilings() -> dict[str, int]:
+    """Return how fast this machine multiplies matrices, in GFLOP/s by dtype."""
+    command = [sys.executable, "-m", "benchmarks.ceilings"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout)
 
 
 def print_report(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from benchmarks.runner import (
     Contestant,
     Turn,
     add_only,
+    ceilings,
     interleave,
     print_report,
     started,
@@ -104,6 +105,7 @@ def main() -> None:
         "ratio_max": ".2f",
         "tokens/s": ",.0f",
         "GFLOP/s": ".0f",
+        "of_ceiling": ".0%",
         "cores": ".2f",
         "other_cores": ".2f",
         "peak_mb": ",.0f",
@@ -113,6 +115,8 @@ def main() -> None:
     for name in names:
         summary = summarize(turns[name])
         rate = summary.pop("rate")
+        speed = rate * workload.SIZES[options.size].gflop_per_token
+        ceiling = ceilings()["bfloat16" if "bfloat16" in name else "float32"]
         rows.append(
             {
                 "contestant": name,
@@ -120,7 +124,8 @@ def main() -> None:
                 "base": names[0],
                 **summary,
                 "tokens/s": round(rate, 1),
-                "GFLOP/s": round(rate * workload.SIZES[options.size].gflop_per_token, 1),
+                "GFLOP/s": round(speed, 1),
+                "of_ceiling": round(speed / ceiling, 2),
                 "cores": round(turns[name][-1]["cores"], 2),
                 "peak_mb": round(turns[name][-1]["peak_mb"]),
                 "first_step_seconds": round(first_steps[name], 2),
