@@ -36,6 +36,7 @@ from keras_bert_d2l.training.state import (
 )
 from keras_bert_d2l.training.verbosity import Printer
 
+_FEW = 0.8  # share of tokens that are not padding
 _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
 
@@ -228,6 +229,11 @@ class Trainer:
         return {"text": self.store.fingerprint}
 
     def _say_header(self) -> None:
+        [(features, *_)] = self._held_out.take(1)
+        share = float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
+        is_few = share < _FEW and self.options.rows == "padded"
+        advice = "; --rows packed leaves less" if is_few else ""
+        self.say(f"Rows: {self.options.rows}, {share:.0%} of their tokens are not padding{advice}")
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")

@@ -369,6 +369,7 @@ def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "Text: topics.txt" in out
     assert "36 documents, 20% of them held out" in out
+    assert re.search(r"Rows: padded, [89]\d% of their tokens are not padding\n", out)
     table = out[out.index("            training  held-out text") :].splitlines()
     assert table[1].split() == "step loss MLM loss accuracy NSP loss accuracy tokens/s".split()
     assert table[2].split()[:2] == ["0", "3.970"]  # about ln 53 without training
