@@ -22,7 +22,8 @@ _WRITERS = {"native": native, "huggingface": huggingface, "google": google, "boo
 _FOR_TASKS = ("native", "huggingface")
 # The files that `save_pretrained` writes and may therefore replace in a folder.
 _REPLACEABLE = {
-    *(CHECKSUMS, "config.json", "vocab.txt", "model.safetensors", "tokenizer_config.json"),
+    *(CHECKSUMS, "config.json", "vocab.txt", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
 }

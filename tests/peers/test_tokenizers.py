@@ -8,6 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -122,6 +123,24 @@ def random_texts(number):
 
 def test_random_texts_have_the_same_ids(pair):
     assert different(pair, list(random_texts(2000))) == []
+
+
+@pytest.mark.parametrize("split_special_tokens", [False, True])
+def test_the_tokenizer_json_that_we_write_has_the_same_ids(pair, split_special_tokens, tmp_path):
+    options = {**pair[0].options, "split_special_tokens": split_special_tokens}
+    ours = Tokenizer(pair[0].vocab, **options)
+    write_tokenizer(tmp_path, ours.vocab, ours.options, max_len=512)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    theirs.enable_padding(pad_id=ours.vocab.pad_id)
+    texts = [*random_texts(1000), "[CLS] a [SEP][MASK]", "x" * 100, "x" * 101, ""]
+    for texts_b in (None, texts[::-1]):
+        rows = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
+        encodings = theirs.encode_batch(rows)
+        batch = ours(texts, texts_b)
+        np.testing.assert_array_equal(batch["tokens"], [e.ids for e in encodings])
+        np.testing.assert_array_equal(batch["segments"], [e.type_ids for e in encodings])
+        lengths = [sum(e.attention_mask) for e in encodings]
+        np.testing.assert_array_equal(batch["valid_lens"], lengths)
 
 
 def test_random_texts_have_the_same_offsets(pair):

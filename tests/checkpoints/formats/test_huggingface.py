@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from keras_bert_d2l import BERTConfig, BERTModel, Vocab, inspect_checkpoint, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s a".split()
@@ -280,7 +281,8 @@ def test_the_bias_of_an_untied_head_may_be_stored_once(tmp_path):
 
 
 def test_a_folder_may_have_no_vocabulary(folder):
-    (folder / "vocab.txt").unlink()
+    for name in ("vocab.txt", "tokenizer.json"):
+        (folder / name).unlink()
     assert huggingface.describe(folder).vocab is None
 
 
@@ -406,6 +408,20 @@ def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json):
         "strip_accents": True,
         "tokenize_chinese_chars": False,
     }
+
+
+def test_the_written_tokenizer_json_is_enough_to_read_the_tokenizer(tmp_path):
+    options = {
+        "lowercase": False,
+        "compat": "huggingface",
+        "split_special_tokens": False,
+        "strip_accents": True,
+        "tokenize_chinese_chars": False,
+    }
+    write_tokenizer(tmp_path, VOCAB, options, 16)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert read_tokenizer(tmp_path) == (VOCAB, options)
 
 
 def test_tokenizer_config_takes_precedence_over_tokenizer_json(folder_with_json):

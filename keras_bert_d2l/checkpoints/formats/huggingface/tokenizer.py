@@ -13,12 +13,13 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import MOST_VOCAB_BYTES, read_json_object
+from keras_bert_d2l.files import MOST_VOCAB_BYTES, read_json_object, write_text
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
 from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
+SPECIALS_FILE = "special_tokens_map.json"
 
 # In the order of `Vocab.special_tokens`.
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -105,8 +106,13 @@ def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]
 def write_tokenizer(
     folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions, max_len: int
 ) -> None:
-    """Write the vocabulary and the options of a tokenizer."""
+    """Write the vocabulary and the options of a tokenizer.
+
+    `tokenizer.json` is enough for the library tokenizers. transformers and transformers.js also
+    read the other files.
+    """
     vocab.to_file(folder / VOCAB_FILE)
+    specials = dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True))
     fields = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": options.get("lowercase", True),
@@ -114,9 +120,65 @@ def write_tokenizer(
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
         "model_max_length": max_len,
-        **dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True)),
+        **specials,
     }
-    (folder / OPTIONS_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    for name, content in (
+        (SPECIALS_FILE, specials),
+        (OPTIONS_FILE, fields),
+        (JSON_FILE, _tokenizer_json(vocab, fields)),
+    ):
+        write_text(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _tokenizer_json(vocab: Vocab, options: ConfigDict) -> ConfigDict:
+    """Return the fields of `tokenizer.json`, from those of `tokenizer_config.json`."""
+    # An added token is recognized in a text. Tokens that are not added remain in the vocabulary.
+    added = () if options["split_special_tokens"] else sorted(vocab.special_ids)
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": number, "content": vocab.tokens[number], **flags, "special": True}
+            for number in added
+        ],
+        "normalizer": {
+            **_FIXED["normalizer"],
+            **{theirs: options[name] for theirs, name in _OPTIONS.items()},
+        },
+        "pre_tokenizer": _FIXED["pre_tokenizer"],
+        "post_processor": _post_processor(vocab),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            **_FIXED["model"],
+            "unk_token": vocab.special_tokens[1],
+            "vocab": {token: number for number, token in enumerate(vocab.tokens)},
+        },
+    }
+
+
+def _post_processor(vocab: Vocab) -> ConfigDict:
+    """Return the part of `tokenizer.json` that adds the special tokens to a text."""
+    _, _, cls, sep, _ = vocab.special_tokens
+    kinds = {"A": "Sequence", "B": "Sequence", cls: "SpecialToken", sep: "SpecialToken"}
+    return {
+        "type": "TemplateProcessing",
+        **{
+            name: [{kinds[part]: {"id": part, "type_id": segment}} for part, segment in frame]
+            for name, frame in _frames(vocab).items()
+        },
+        "special_tokens": {
+            token: {"id": token, "ids": [vocab[token]], "tokens": [token]} for token in (cls, sep)
+        },
+    }
+
+
+def _frames(vocab: Vocab) -> dict[str, list[tuple[str, int]]]:
+    """Return the parts of a row, with their segments, for a single text A or a pair of A and B."""
+    _, _, cls, sep, _ = vocab.special_tokens
+    single = [(cls, 0), ("A", 0), (sep, 0)]
+    return {"single": single, "pair": [*single, ("B", 1), (sep, 1)]}
 
 
 def _unsupported_options(options: ConfigDict, vocab: Vocab) -> Iterator[str]:
@@ -162,13 +224,11 @@ def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
     for token in added.values():
         if token.get("single_word") or token.get("normalized"):
             yield f"options for the token {shown(token['content'])}"
-    _, unk, cls, sep, _ = vocab.special_tokens
-    if fields["model"]["unk_token"] != unk:
+    if fields["model"]["unk_token"] != vocab.special_tokens[1]:
         yield f"unk_token={shown(fields['model']['unk_token'])}"
     processor = fields["post_processor"] or {}
-    single = [[cls, 0], ["A", 0], [sep, 0]]
-    frames = {"single": single, "pair": [*single, ["B", 1], [sep, 1]]}
-    for name, frame in frames.items() if processor.get("type") != "BertProcessing" else ():
+    frames = _frames(vocab) if processor.get("type") != "BertProcessing" else {}
+    for name, frame in frames.items():
         parts = [next(iter(part.values())) for part in processor.get(name, ())]
-        if [[part["id"], part["type_id"]] for part in parts] != frame:
+        if [(part["id"], part["type_id"]) for part in parts] != frame:
             yield f"post_processor.{name}={parts!r:.80}"
