@@ -210,7 +210,9 @@ def _write_onnx(path: Path) -> None:
 def _load_onnx(path: Path) -> Content:
     """Check the files as `sha256sum --check` does; ONNX runtimes read them without this package."""
     verify_checksums(path)
-    files = (path / name for name in ("config.json", "model.onnx", "vocab.txt"))
+    configs = ("config.json", "model_card.json")
+    tokenizer = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+    files = (path / name for name in ("model.onnx", *configs, *tokenizer))
     return Content().add(*(np.frombuffer(file.read_bytes(), np.uint8) for file in files))
 
 

@@ -16,8 +16,18 @@ def ours() -> Callable[[list[str]], Batch]:
 
     from keras_bert_d2l import Tokenizer, Vocab
 
-    spec = tf.TensorSpec((None,), tf.string)
-    graph = tf.function(Tokenizer(Vocab.from_file(options.vocab)), input_signature=[spec])
+    tokenizer = Tokenizer(Vocab.from_file(options.vocab))
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def graph(texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch = tokenizer(texts)
+        inputs = {
+            "input_ids": batch["tokens"],
+            "attention_mask": tf.sequence_mask(batch["valid_lens"]),
+            "token_type_ids": batch["segments"],
+        }
+        return {name: tf.cast(x, tf.int64) for name, x in inputs.items()}
+
     return lambda texts: {k: x.numpy() for k, x in graph(tf.constant(texts)).items()}
 
 
@@ -31,9 +41,9 @@ def huggingface() -> Callable[[list[str]], Batch]:
     def encode(texts: list[str]) -> Batch:
         found = tokenizer.encode_batch(texts)
         return {
-            "tokens": np.int32([one.ids for one in found]),
-            "segments": np.int32([one.type_ids for one in found]),
-            "valid_lens": np.int32([sum(one.attention_mask) for one in found]),
+            "input_ids": np.int64([one.ids for one in found]),
+            "attention_mask": np.int64([one.attention_mask for one in found]),
+            "token_type_ids": np.int64([one.type_ids for one in found]),
         }
 
     return encode

@@ -12,7 +12,7 @@ def export_onnx(
     model: Model = None,
     int8: Flag = False,
 ) -> None:
-    """Export a model to ONNX, from token ids to logits, together with its vocabulary.
+    """Export a model to ONNX, from token ids to logits, together with its tokenizer.
 
     For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`
 

@@ -6,7 +6,7 @@ B: batch size, T: tokens, P: predicted positions, N: heads, D: hidden width, V: 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import keras
@@ -27,7 +27,10 @@ from keras_bert_d2l.types import Tensor
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-_FLOAT, _INT32, _INT64 = 1, 6, 7  # ONNX's numbers for dtypes
+TOKENS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"  # int64 inputs (B, T)
+PREDICTED = "pred_positions"  # int64 input (B, P)
+
+_FLOAT, _INT64 = 1, 7  # ONNX's numbers for dtypes
 _MASKED_SCORE = -1e6  # as in `masked_softmax` in float32
 _ACTIVATIONS: dict[Callable[..., Tensor], tuple[str, dict[str, str]] | None] = {
     keras.activations.linear: None,
@@ -90,34 +93,25 @@ class Graph:
         return name
 
 
-def encode(graph: Graph, encoder: BERTEncoder, inputs: Mapping[str, str]) -> str:
-    """Add an encoder.
-
-    Args:
-        graph: The graph.
-        encoder: The layer.
-        inputs: Names of the int32 tensors, with the keys `tokens` and `segments` `(B, T)` and
-            `valid_lens` `(B,)`.
-
-    Returns: the encoded tokens `(B, T, D)`.
-    """
-    config, segments = encoder.config, inputs["segments"]
+def encode(graph: Graph, encoder: BERTEncoder) -> str:
+    """Add an encoder of the inputs `(B, T)`. Return the encoded tokens `(B, T, D)`."""
+    config, segments = encoder.config, SEGMENTS
     if config.first_segment_id:
-        segments = graph.add("Add", segments, graph.constant(config.first_segment_id, "int32"))
+        segments = graph.add("Add", segments, graph.constant(config.first_segment_id, "int64"))
         if config.mask_from == "tokens":
-            is_text = graph.add("Greater", inputs["tokens"], graph.constant(0, "int32"))
-            segments = graph.add("Mul", segments, graph.add("Cast", is_text, to=_INT32))
+            is_text = graph.add("Greater", TOKENS, graph.constant(0, "int64"))
+            segments = graph.add("Mul", segments, graph.add("Cast", is_text, to=_INT64))
     embedded = []
     for name, layer, ids in (
-        ("token", encoder.token_embedding, inputs["tokens"]),
+        ("token", encoder.token_embedding, TOKENS),
         ("segment", encoder.segment_embedding, segments),
     ):
         table = graph.weight(f"encoder/{name}_embedding/embeddings", layer.embeddings)
         embedded.append(graph.add("Gather", table, ids))
-    X = graph.add("Add", graph.add("Add", *embedded), _positions(graph, encoder, inputs["tokens"]))
+    X = graph.add("Add", graph.add("Add", *embedded), _positions(graph, encoder))
     if encoder.embedding_ln is not None:
         X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
-    penalty = _penalty(graph, is_token(graph, inputs, config.mask_from))
+    penalty = _penalty(graph, is_token(graph, config.mask_from))
     for index, block in enumerate(encoder.blks):
         X = _block(graph, block, X, penalty, f"encoder/blk_{index}")
     if encoder.final_ln is not None:
@@ -125,15 +119,12 @@ def encode(graph: Graph, encoder: BERTEncoder, inputs: Mapping[str, str]) -> str
     return X
 
 
-def is_token(graph: Graph, inputs: Mapping[str, str], mask_from: str) -> str:
+def is_token(graph: Graph, mask_from: str) -> str:
     """Add the mask of non-padding tokens, bool `(B, T)`."""
-    zero, one = (graph.constant(number, "int32") for number in (0, 1))
-    length = graph.add("Squeeze", graph.add("Shape", inputs["tokens"], start=1))
-    places = graph.add("Range", zero, graph.add("Cast", length, to=_INT32), one)  # (T,)
-    lengths = graph.add("Unsqueeze", inputs["valid_lens"], graph.constant([1], "int64"))
-    mask = graph.add("Less", places, lengths)
+    zero = graph.constant(0, "int64")
+    mask = graph.add("Greater", MASK, zero)
     if mask_from == "tokens":
-        mask = graph.add("And", mask, graph.add("Greater", inputs["tokens"], zero))
+        mask = graph.add("And", mask, graph.add("Greater", TOKENS, zero))
     return mask
 
 
@@ -164,9 +155,14 @@ def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str
     return graph.add("Add", graph.add("Mul", normal, gamma), beta)
 
 
-def predict_masked(graph: Graph, head: MaskLM, X: str, pred_positions: str, output: str) -> str:
-    """Add the masked-token head, from `(B, T, D)` and int `(B, P)` to `(B, P, V)`."""
-    places = graph.add("Cast", pred_positions, to=_INT64)
+def predict_masked(graph: Graph, head: MaskLM, X: str, output: str) -> str:
+    """Add the masked-token head, from `(B, T, D)` and the input `(B, P)` to `(B, P, V)`.
+
+    The input may be omitted: it has a default without positions, `(1, 0)`, which is expanded.
+    """
+    graph.constants[PREDICTED] = np.zeros((1, 0), "int64")
+    sizes = graph.add("Shape", TOKENS, end=1), graph.add("Shape", PREDICTED, start=1)
+    places = graph.add("Expand", PREDICTED, graph.add("Concat", *sizes, axis=0))
     places = graph.add("Unsqueeze", places, graph.constant([2], "int64"))
     X = graph.add("GatherND", X, places, batch_dims=1)  # (B, P, D)
     for layer in head.mlp.layers:
@@ -207,11 +203,11 @@ def first_token(graph: Graph, X: str) -> str:
     return graph.add("Gather", X, graph.constant(0, "int64"), axis=1)
 
 
-def _positions(graph: Graph, encoder: BERTEncoder, tokens: str) -> str:
+def _positions(graph: Graph, encoder: BERTEncoder) -> str:
     """Add the position embeddings for the first T positions, `(T, D)`."""
     table = graph.weight("encoder/pos_embedding", keras.ops.squeeze(encoder.pos_embedding, 0))
     first = graph.constant([0], "int64")
-    return graph.add("Slice", table, first, graph.add("Shape", tokens, start=1), first)
+    return graph.add("Slice", table, first, graph.add("Shape", TOKENS, start=1), first)
 
 
 def _penalty(graph: Graph, mask: str) -> str:

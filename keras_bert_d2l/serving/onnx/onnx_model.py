@@ -1,23 +1,33 @@
 """Export of a model as an ONNX file, from token ids to the outputs of its heads.
 
+The names of files, inputs and outputs are those that Hugging Face's programs expect.
 B: batch size, T: tokens, P: predicted positions, D: hidden width, V: vocabulary size, C: labels.
+
+Source: github.com/huggingface/optimum-onnx, `optimum/onnxruntime/modeling.py`, and
+github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backends/ort`.
 """
 
 import importlib.metadata
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import replacing_folder, write_text
-from keras_bert_d2l.models.bert import FEATURES, BERTModel
+from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer, TextEmbedder, TokenClassifier
-from keras_bert_d2l.models.tasks.task_model import FEATURES as TASK_FEATURES
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.serving.export.model_card import CARD_FILE
 from keras_bert_d2l.serving.onnx.graph import (
+    MASK,
+    PREDICTED,
+    SEGMENTS,
+    TOKENS,
     Graph,
     dense,
     encode,
@@ -27,19 +37,20 @@ from keras_bert_d2l.serving.onnx.graph import (
     predict_masked,
 )
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import ConfigDict, PathLike
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-MODEL_FILE, CONFIG_FILE, VOCAB_FILE = "model.onnx", "config.json", "vocab.txt"
+MODEL_FILE, POOLING_FILE = "model.onnx", "1_Pooling/config.json"
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
 _MAX_BYTES = 2**31 - 1  # maximum size of a protocol buffer
 _MAX_NODES = 2**20  # bytes reserved for the nodes
 _PRODUCER = "keras-bert-d2l"
-_Shapes = dict[str, tuple[str | int, ...]]
-"""Shapes of inputs or outputs by name. A string names a dynamic dimension."""
+_Shape: TypeAlias = tuple[str | int, ...]
+"""The shape of an input or output. A string names a dynamic dimension."""
+_Shapes: TypeAlias = dict[str, _Shape]
 
 
 def export_onnx(
@@ -51,17 +62,19 @@ def export_onnx(
 ) -> pathlib.Path:
     """Export a model as ONNX, for any ONNX runtime.
 
-    The inputs are int32: `tokens` and `segments` `(B, T)`, `valid_lens` `(B,)` and, for a
-    `BERTModel` with an MLM head, `pred_positions` `(B, P)`. B, T and P may differ between calls,
-    and P may be 0. The outputs are float32:
+    The folder can be loaded by Hugging Face's programs: Optimum, text-embeddings-inference and
+    transformers.js. The inputs are int64: `input_ids`, `attention_mask` (1 for tokens, 0 for
+    padding) and `token_type_ids` (the segments), all `(B, T)`. A `BERTModel` with an MLM head also
+    takes `pred_positions` `(B, P)`, which may be omitted. B, T and P may differ between calls. The
+    outputs are float32:
 
-    - `BERTModel`: `embedding` `(B, D)`, as from `embed`; `encoded` `(B, T, D)`; `pooled` `(B, D)`;
-      `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column 1 means "is next". The
-      outputs of missing heads (`BERTModel.missing_heads`) are omitted;
+    - `BERTModel`: `last_hidden_state` `(B, T, D)`; `pooler_output` `(B, D)`; `sentence_embedding`
+      `(B, D)`, as from `embed`; `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column
+      1 means "is next". The outputs of missing heads (`BERTModel.missing_heads`) are omitted;
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`;
     - `TokenClassifier`: `logits` `(B, T, C)`;
-    - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
-    - `TextEmbedder`: `embedding` `(B, D)`.
+    - `QuestionAnswerer`: `start_logits` and `end_logits` `(B, T)`;
+    - `TextEmbedder`: `last_hidden_state` `(B, T, D)` and `sentence_embedding` `(B, D)`.
 
     The graph uses only standard ONNX operators (opset 20). The weights are float32, regardless of
     the model's precision. The graph does not validate its inputs: ids must be in the vocabulary,
@@ -72,9 +85,11 @@ def export_onnx(
     inputs. Most predictions stay the same, but some change, so evaluate the file before you serve
     it. Embeddings and heads stay float32.
 
-    The folder is created atomically. It contains `model.onnx`; `config.json`, which describes the
-    architecture, labels, tokenizer options, inputs and outputs; and `vocab.txt` if there is a
-    tokenizer.
+    The folder is created atomically. It contains `model.onnx`; `config.json` with Hugging Face's
+    fields; `1_Pooling/config.json` if there is a sentence embedding; `model_card.json`, which
+    describes the architecture, labels, tokenizer options, inputs and outputs; and, if there is a
+    tokenizer, `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json` and `vocab.txt`.
+    Programs that read these tokenize like `Tokenizer(compat="huggingface")`.
 
     Args:
         model: The model.
@@ -119,7 +134,7 @@ def export_onnx(
         "producer": f"{_PRODUCER} {importlib.metadata.version(_PRODUCER)}",
         "opset": OPSET,
         "int8": int8,
-        "inputs": {name: {"dtype": "int32", "shape": list(x)} for name, x in inputs.items()},
+        "inputs": {name: {"dtype": "int64", "shape": list(x)} for name, x in inputs.items()},
         "outputs": {name: {"dtype": "float32", "shape": list(x)} for name, x in outputs.items()},
         "task": task_fields(model),
         "embedding": embedding_fields(model),
@@ -129,10 +144,8 @@ def export_onnx(
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / MODEL_FILE, int8)
-        text = json.dumps(card, indent=2, ensure_ascii=False, default=os.fspath)
-        write_text(temporary / CONFIG_FILE, text + "\n")
-        if tokenizer is not None:
-            tokenizer.vocab.to_file(temporary / VOCAB_FILE)
+        _write_json(temporary / CARD_FILE, card)
+        _write_huggingface_files(temporary, model, tokenizer)
         _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / MODEL_FILE
 
@@ -158,46 +171,78 @@ def _refuse_existing(folder: pathlib.Path) -> None:
         )
 
 
+def _write_huggingface_files(
+    folder: pathlib.Path, model: BERTModel | TaskModel, tokenizer: Tokenizer | None
+) -> None:
+    """Write the files that other programs need besides the graph."""
+    config = model.bert_config
+    fields = runtime_fields(config, task_fields(model))
+    if tokenizer is not None:
+        fields["pad_token_id"] = tokenizer.vocab.pad_id
+        write_tokenizer(folder, tokenizer.vocab, tokenizer.options, config.max_len)
+    _write_json(folder / CONFIG_FILE, fields)
+    embedding = embedding_fields(model)
+    if embedding is not None:
+        modes = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+        (folder / POOLING_FILE).parent.mkdir()
+        _write_json(
+            folder / POOLING_FILE,
+            {
+                "word_embedding_dimension": config.num_hiddens,
+                **{f"pooling_mode_{x}": key == embedding["pooling"] for key, x in modes.items()},
+            },
+        )
+
+
+def _write_json(file: pathlib.Path, fields: ConfigDict) -> None:
+    text = json.dumps(fields, indent=2, ensure_ascii=False, default=os.fspath)
+    write_text(file, text + "\n")
+
+
 def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
     """Return the graph of a model, its input shapes and its output shapes."""
-    shapes: _Shapes = {"valid_lens": ("batch",), "pred_positions": ("batch", "predictions")}
-    has_mlm = isinstance(model, BERTModel) and "mlm" in model.usable_heads
-    features = FEATURES if has_mlm else TASK_FEATURES
-    inputs = {name: shapes.get(name, ("batch", "length")) for name in features}
-    graph, names = Graph(), dict(zip(inputs, inputs, strict=True))
-    encoded = encode(graph, model.encoder, names)
+    config, graph = model.bert_config, Graph()
+    places: _Shape = ("batch", "length")
+    inputs: _Shapes = dict.fromkeys((TOKENS, MASK, SEGMENTS), places)
+    encoded = encode(graph, model.encoder)
     if isinstance(model, BERTModel | TextEmbedder):
         embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
-        mask = is_token(graph, names, model.bert_config.mask_from)
-        graph.add("Identity", pool(graph, embedder.head, encoded, mask), output="embedding")
-        outputs: _Shapes = {"embedding": ("batch", model.bert_config.num_hiddens)}
+        graph.add("Identity", encoded, output="last_hidden_state")
+        embedding = pool(graph, embedder.head, encoded, is_token(graph, config.mask_from))
+        graph.add("Identity", embedding, output="sentence_embedding")
+        outputs: _Shapes = {
+            "last_hidden_state": (*places, config.num_hiddens),
+            "sentence_embedding": ("batch", config.num_hiddens),
+        }
         if isinstance(model, BERTModel):
             outputs |= _add_pretraining_heads(graph, model, encoded)
+            if "mlm_logits" in outputs:
+                inputs[PREDICTED] = ("batch", "predictions")
         return graph, inputs, outputs
     if model.hidden is not None:
         encoded = dense(graph, model.hidden, first_token(graph, encoded), "hidden")
     logits = dense(graph, model.head, encoded, "head")
     if isinstance(model, QuestionAnswerer):
-        for column, side in enumerate(("start", "end")):
-            graph.add("Gather", logits, graph.constant(column, "int64"), axis=-1, output=side)
-        return graph, inputs, dict.fromkeys(("start", "end"), ("batch", "length"))
+        names = ("start_logits", "end_logits")
+        for column, name in enumerate(names):
+            graph.add("Gather", logits, graph.constant(column, "int64"), axis=-1, output=name)
+        return graph, inputs, dict.fromkeys(names, places)
     graph.add("Identity", logits, output="logits")
-    places = ("batch", "length") if isinstance(model, TokenClassifier) else ("batch",)
-    return graph, inputs, {"logits": (*places, len(model.labels))}
+    rows = places if isinstance(model, TokenClassifier) else ("batch",)
+    return graph, inputs, {"logits": (*rows, len(model.labels))}
 
 
 def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Shapes:
-    """Add the encoded tokens and the pretraining heads. Return the shapes of these outputs."""
-    config = model.bert_config
-    outputs: _Shapes = {"encoded": ("batch", "length", config.num_hiddens)}
-    graph.add("Identity", encoded, output="encoded")
+    """Add the pretraining heads. Return the shapes of their outputs."""
+    config, heads = model.bert_config, model.usable_heads
+    outputs: _Shapes = {}
     cls = first_token(graph, encoded)
-    heads = model.usable_heads
     if "pooler" in heads:
-        cls = graph.add("Identity", dense(graph, heads["pooler"], cls, "hidden"), output="pooled")
-        outputs["pooled"] = ("batch", config.num_hiddens)
+        cls = dense(graph, heads["pooler"], cls, "hidden")
+        graph.add("Identity", cls, output="pooler_output")
+        outputs["pooler_output"] = ("batch", config.num_hiddens)
     if "mlm" in heads:
-        predict_masked(graph, heads["mlm"], encoded, "pred_positions", "mlm_logits")
+        predict_masked(graph, heads["mlm"], encoded, "mlm_logits")
         outputs["mlm_logits"] = ("batch", "predictions", config.vocab_size)
     if "nsp" in heads:
         logits = dense(graph, heads["nsp"].dense, cls, "nsp/dense")
@@ -221,7 +266,7 @@ def _proto(graph: Graph, inputs: _Shapes, outputs: _Shapes, name: str) -> "Model
         helper.make_graph(
             graph.nodes,
             name,
-            [helper.make_tensor_value_info(k, TensorProto.INT32, v) for k, v in inputs.items()],
+            [helper.make_tensor_value_info(k, TensorProto.INT64, v) for k, v in inputs.items()],
             [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in outputs.items()],
             [onnx.numpy_helper.from_array(value, key) for key, value in graph.constants.items()],
         ),

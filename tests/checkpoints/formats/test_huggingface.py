@@ -421,7 +421,7 @@ def test_the_written_tokenizer_json_is_enough_to_read_the_tokenizer(tmp_path):
     write_tokenizer(tmp_path, VOCAB, options, 16)
     (tmp_path / "vocab.txt").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
-    assert read_tokenizer(tmp_path) == (VOCAB, options)
+    assert read_tokenizer(tmp_path) == (VOCAB, options, "")
 
 
 def test_tokenizer_config_takes_precedence_over_tokenizer_json(folder_with_json):

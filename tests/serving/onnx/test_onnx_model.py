@@ -62,9 +62,21 @@ def ask(tmp_path):
     def ask(model):
         session = onnxruntime.InferenceSession(str(export_onnx(model, tmp_path / model.name)))
         names = [output.name for output in session.get_outputs()]
-        return lambda batch: dict(zip(names, session.run(None, batch), strict=True))
+        return lambda batch: dict(zip(names, session.run(None, inputs_of(batch)), strict=True))
 
     return ask
+
+
+def inputs_of(batch):
+    """Return a batch of our models with the names and dtypes of an ONNX file."""
+    batch = {name: array.astype("int64") for name, array in batch.items()}
+    tokens, valid_lens = batch.pop("tokens"), batch.pop("valid_lens")
+    return {
+        "input_ids": tokens,
+        "attention_mask": np.int64(np.arange(tokens.shape[1]) < valid_lens[:, None]),
+        "token_type_ids": batch.pop("segments"),
+        **batch,
+    }
 
 
 def make_batch(size, length, seed=0):
@@ -93,13 +105,20 @@ def test_every_architecture_matches_keras(fields, make_model, ask):
         positions = np.zeros((size, num_predictions), "int32") + length // 2
         encoded, mlm_logits, nsp_logits = model(**batch, pred_positions=positions)
         expected = {
-            "embedding": TextEmbedder(model)(batch),
-            "encoded": encoded,
-            "pooled": None if model.hidden is None else model.hidden(encoded[:, 0]),
+            "last_hidden_state": encoded,
+            "sentence_embedding": TextEmbedder(model)(batch),
+            "pooler_output": None if model.hidden is None else model.hidden(encoded[:, 0]),
             "mlm_logits": mlm_logits,
             "nsp_logits": nsp_logits,
         }
         assert_equal(onnx_model({**batch, "pred_positions": positions}), expected)
+
+
+def test_predicted_positions_may_be_omitted(make_model, ask):
+    onnx_model, batch = ask(make_model(**GOOGLE)), make_batch(3, 7)
+    answer = onnx_model(batch)
+    assert answer["mlm_logits"].shape == (3, 0, VOCAB_SIZE)
+    assert_equal(answer, onnx_model({**batch, "pred_positions": np.zeros((3, 0))}))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +144,8 @@ def test_question_answerers_match_keras(make_model, ask):
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
         batch = make_batch(size, length)
-        assert_equal(onnx_model(batch), model(batch))
+        logits = {f"{side}_logits": value for side, value in model(batch).items()}
+        assert_equal(onnx_model(batch), logits)
 
 
 @pytest.mark.parametrize(
@@ -138,16 +158,18 @@ def test_text_embedders_match_keras(pooling, normalize, mask_from, make_model, a
     for size, length, _ in SHAPES:
         batch = make_batch(size, length)
         batch["tokens"][:, 0] = 1  # a text with only padding has no maximum
-        assert_equal(onnx_model(batch), {"embedding": model(batch)})
+        encoded = model.encoder(**batch)
+        expected = {"last_hidden_state": encoded, "sentence_embedding": model(batch)}
+        assert_equal(onnx_model(batch), expected)
 
 
 def test_a_batch_may_be_empty(make_model, ask):
     batch = make_batch(0, 5)
     answer = ask(make_model(**GOOGLE))({**batch, "pred_positions": np.zeros((0, 2), "int32")})
     assert {name: array.shape for name, array in answer.items()} == {
-        "embedding": (0, 8),
-        "encoded": (0, 5, 8),
-        "pooled": (0, 8),
+        "last_hidden_state": (0, 5, 8),
+        "sentence_embedding": (0, 8),
+        "pooler_output": (0, 8),
         "mlm_logits": (0, 2, VOCAB_SIZE),
         "nsp_logits": (0, 2),
     }
@@ -156,8 +178,8 @@ def test_a_batch_may_be_empty(make_model, ask):
 def test_half_precision_models_are_written_in_float32(make_model, ask):
     half = make_model(dtype="mixed_bfloat16", **GOOGLE)
     whole = make_model(**GOOGLE)
-    batch = {**make_batch(3, 7), "pred_positions": np.zeros((3, 1), "int32")}
-    np.testing.assert_array_equal(ask(half)(batch)["encoded"], ask(whole)(batch)["encoded"])
+    batch = make_batch(3, 7)
+    assert_equal(ask(half)(batch), ask(whole)(batch))
 
 
 def test_lora_is_merged_into_the_kernels(make_model, ask):
@@ -187,10 +209,10 @@ def test_int8_quantizes_the_blocks_and_stays_close_to_float32(make_model, ask, t
     assert operators.count("MatMulInteger") == 2 * 6
     assert operators.count("MatMul") == 2 * 2 + 2  # scores and values per block, pooler and head
     batch = make_batch(8, MAX_LEN)
-    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, batch)
+    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, inputs_of(batch))
     expected = np.asarray(model(batch))
     assert 0 < np.abs(logits - expected).max() < 0.05 * np.abs(expected).max()
-    assert json.loads((path.parent / "config.json").read_text())["int8"] is True
+    assert json.loads((path.parent / "model_card.json").read_text())["int8"] is True
     assert caplog.records == []
 
 
@@ -209,19 +231,23 @@ def test_the_file_has_one_opset_and_named_inputs_and_outputs(make_model, tmp_pat
         for value in (*file.graph.input, *file.graph.output)
     }
     assert shapes == {
-        "tokens": ["batch", "length"],
-        "segments": ["batch", "length"],
-        "valid_lens": ["batch"],
+        "input_ids": ["batch", "length"],
+        "attention_mask": ["batch", "length"],
+        "token_type_ids": ["batch", "length"],
         "pred_positions": ["batch", "predictions"],
-        "embedding": ["batch", 8],
-        "encoded": ["batch", "length", 8],
-        "pooled": ["batch", 8],
+        "last_hidden_state": ["batch", "length", 8],
+        "sentence_embedding": ["batch", 8],
+        "pooler_output": ["batch", 8],
         "mlm_logits": ["batch", "predictions", VOCAB_SIZE],
         "nsp_logits": ["batch", 2],
     }
     weights = [value.name for value in file.graph.initializer if "/" in value.name]
     assert "encoder/blk_1/attention/W_q/kernel" in weights
     assert len(weights) == len(make_model(**GOOGLE).weights)  # tied weights are stored once
+
+
+def read(file):
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer, tmp_path):
@@ -231,15 +257,44 @@ def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer
         "SHA256SUMS",
         "config.json",
         "model.onnx",
+        "model_card.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
         "vocab.txt",
     ]
     assert Vocab.from_file(folder / "vocab.txt").tokens == tokenizer.vocab.tokens
-    card = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    card = read(folder / "model_card.json")
     assert card["task"]["labels"] == ["bad", "good"]
     assert card["embedding"] is None
     assert card["config"] == model.bert_config.to_dict()
     assert card["tokenizer"] == tokenizer.options
+    assert card["inputs"]["input_ids"] == {"dtype": "int64", "shape": ["batch", "length"]}
     assert card["outputs"] == {"logits": {"dtype": "float32", "shape": ["batch", 2]}}
+    assert read(folder / "tokenizer_config.json")["model_max_length"] == MAX_LEN
+
+
+@pytest.mark.parametrize("fields", CONFIGS.values(), ids=CONFIGS)
+def test_every_architecture_has_hugging_faces_sizes_and_labels(fields, make_model, tmp_path):
+    model = SequenceClassifier(make_model(**{**fields, "pooler": True}), ["bad", "good"])
+    config = read(export_onnx(model, tmp_path / "new").parent / "config.json")
+    assert (config["model_type"], config["max_position_embeddings"]) == ("bert", MAX_LEN)
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["id2label"] == {"0": "bad", "1": "good"}
+
+
+@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
+def test_the_pooling_of_a_sentence_embedding_is_written(pooling, make_model, tmp_path):
+    model = make_model()  # is pooled like the default TextEmbedder
+    if pooling == "cls_token":
+        model = TextEmbedder(model, "cls")
+    folder = export_onnx(model, tmp_path / "new").parent
+    modes = ("cls_token", "mean_tokens", "max_tokens")
+    assert read(folder / "1_Pooling" / "config.json") == {
+        "word_embedding_dimension": 8,
+        **{f"pooling_mode_{mode}": mode == pooling for mode in modes},
+    }
+    assert read(folder / "config.json")["architectures"] == ["BertModel"]
 
 
 def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):

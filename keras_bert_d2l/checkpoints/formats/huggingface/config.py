@@ -102,17 +102,29 @@ def config_to_dict(config: BERTConfig) -> ConfigDict:
             f"{config.next_sentence}. Choose another format, or build the model with both or "
             "neither."
         )
-    theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-    fields = {
-        **foreign_config.their_fields(config, _FIELDS),
-        "hidden_act": theirs_of[config.activation],
-    }
+    fields = _to_fields(config)
     foreign_config.check_kept(
         config, _from_fields(fields), "Hugging Face", ignored=("pooler", "next_sentence")
     )
+    return fields
+
+
+def runtime_fields(config: BERTConfig, task: TaskFields | None) -> ConfigDict:
+    """Return the fields of `config.json` for programs that run a graph instead of building it.
+
+    They read the sizes, the labels and the kind of task, so every model has such fields. Models
+    that embed texts, with or without pretraining heads, are a `BertModel`.
+    """
+    fields = {**_to_fields(config), "architectures": ["BertModel"]}
+    return fields | config_fields(task) if task and task["kind"] in _ARCHITECTURES else fields
+
+
+def _to_fields(config: BERTConfig) -> ConfigDict:
+    theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
     return {
         "model_type": "bert",
-        **fields,
+        **foreign_config.their_fields(config, _FIELDS),
+        "hidden_act": theirs_of[config.activation],
         "initializer_range": 0.02,
         "pad_token_id": 0,
     }
