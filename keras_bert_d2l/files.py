@@ -14,7 +14,7 @@ import pathlib
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from keras_bert_d2l.types import PathLike
@@ -51,14 +51,15 @@ def write_text(path: PathLike, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_checksums(folder: PathLike) -> None:
-    """Write `SHA256SUMS`, with the SHA-256 of every other visible file below a folder."""
+def write_checksums(folder: PathLike, names: Sequence[str] | None = None) -> None:
+    """Write `SHA256SUMS`, with the SHA-256 of the named or all visible files below a folder."""
     folder = pathlib.Path(folder)
-    names = sorted(
-        file.relative_to(folder).as_posix()
-        for file in folder.rglob("*")
-        if file.is_file() and file != folder / CHECKSUMS and not file.name.startswith(".")
-    )
+    if names is None:
+        names = sorted(
+            file.relative_to(folder).as_posix()
+            for file in folder.rglob("*")
+            if file.is_file() and file != folder / CHECKSUMS and not file.name.startswith(".")
+        )
     lines = [f"{sha256_of(folder / name)}  {name}\n" for name in names]
     write_text(folder / CHECKSUMS, "".join(lines))
 

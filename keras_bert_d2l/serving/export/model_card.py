@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
-from keras_bert_d2l.files import read_json_object, write_text
+from keras_bert_d2l.files import read_json_object, verify_checksums, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import read_saved_model
@@ -125,6 +125,7 @@ def _versions() -> dict[str, str]:
 def _training(run_dir: PathLike) -> dict[str, object]:
     """Return the options of a run and the metrics of its best evaluation."""
     run = RunFolder(run_dir)
+    verify_checksums(run.path)
     metrics_file = run.path / METRICS_JSON
     if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
         metrics = read_json_object(metrics_file)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.files import read_json_object
+from keras_bert_d2l.files import read_json_object, verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
@@ -169,6 +169,7 @@ def tuned_null_threshold(run_dir: PathLike) -> float | None:
     file = pathlib.Path(run_dir, METRICS_JSON)
     if not file.is_file():
         return None
+    verify_checksums(run_dir)
     best = read_json_object(file).get("best") or {}
     threshold = best.get(_NULL_THRESHOLD) if isinstance(best, dict) else best
     if threshold is not None and not isinstance(threshold, int | float):

@@ -18,7 +18,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import write_checksums, write_text
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import ProgressLine, RunLog, StopAtNonFiniteLoss
 from keras_bert_d2l.training.finetuning.curves import draw_curves
@@ -214,7 +214,10 @@ class Trainer:
             **self.data.facts,
             **self.facts,
         }
+        listed = [self.run.options_file.name] if self.run.options_file.is_file() else []
+        write_checksums(self.run.path, listed)  # otherwise a kill would leave an outdated checksum
         write_text(self.run.path / METRICS_JSON, json.dumps(metrics, indent=2) + "\n")
+        write_checksums(self.run.path, [*listed, METRICS_JSON])
         return metrics
 
     def _say_result(self) -> None:

@@ -17,6 +17,7 @@ from keras_bert_d2l import (
     Vocab,
     load_pretrained,
 )
+from keras_bert_d2l.files import read_checksums, verify_checksums, write_checksums
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.curves import draw_curves
@@ -109,6 +110,8 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     assert "predicts 'good' for all 3 examples, although there are 2 different labels" in warning
     assert f"Warning: {warning}" in " ".join(capsys.readouterr().out.split())
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
+    assert list(read_checksums(tmp_path / "run")) == ["metrics.json"]
+    verify_checksums(tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -260,6 +263,10 @@ def test_the_tuned_null_threshold_comes_from_the_best_epoch(tmp_path):
     ):
         (tmp_path / "metrics.json").write_text(json.dumps({"best": best}))
         assert tuned_null_threshold(tmp_path) == expected
+    write_checksums(tmp_path)
+    (tmp_path / "metrics.json").write_text('{"best": {"val_null_threshold": 2.5}}')
+    with pytest.raises(ValueError, match=r"metrics\.json' has changed"):
+        tuned_null_threshold(tmp_path)
 
 
 @pytest.mark.slow
