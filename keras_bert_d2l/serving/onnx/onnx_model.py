@@ -37,17 +37,18 @@ from keras_bert_d2l.serving.onnx.graph import (
     predict_masked,
 )
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import ConfigDict, PathLike
+from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-MODEL_FILE, POOLING_FILE = "model.onnx", "1_Pooling/config.json"
+MODEL_FILE, MODULES_FILE, POOLING_FILE = "model.onnx", "modules.json", "1_Pooling/config.json"
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
 _MAX_BYTES = 2**31 - 1  # maximum size of a protocol buffer
 _MAX_NODES = 2**20  # bytes reserved for the nodes
 _PRODUCER = "keras-bert-d2l"
+_MODULES = "sentence_transformers.models"
 _Shape: TypeAlias = tuple[str | int, ...]
 """The shape of an input or output. A string names a dynamic dimension."""
 _Shapes: TypeAlias = dict[str, _Shape]
@@ -86,9 +87,10 @@ def export_onnx(
     it. Embeddings and heads stay float32.
 
     The folder is created atomically. It contains `model.onnx`; `config.json` with Hugging Face's
-    fields; `1_Pooling/config.json` if there is a sentence embedding; `model_card.json`, which
-    describes the architecture, labels, tokenizer options, inputs and outputs; and, if there is a
-    tokenizer, `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json` and `vocab.txt`.
+    fields; `1_Pooling/config.json` and `modules.json` if there is a sentence embedding;
+    `model_card.json`, which describes the architecture, labels, tokenizer options, inputs and
+    outputs; and, if there is a tokenizer, `tokenizer.json`, `tokenizer_config.json`,
+    `special_tokens_map.json` and `vocab.txt`.
     Programs that read these tokenize like `Tokenizer(compat="huggingface")`.
 
     Args:
@@ -183,19 +185,25 @@ def _write_huggingface_files(
     _write_json(folder / CONFIG_FILE, fields)
     embedding = embedding_fields(model)
     if embedding is not None:
-        modes = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
-        (folder / POOLING_FILE).parent.mkdir()
-        _write_json(
-            folder / POOLING_FILE,
-            {
-                "word_embedding_dimension": config.num_hiddens,
-                **{f"pooling_mode_{x}": key == embedding["pooling"] for key, x in modes.items()},
-            },
-        )
+        _write_pooling(folder, config.num_hiddens, **embedding)
 
 
-def _write_json(file: pathlib.Path, fields: ConfigDict) -> None:
-    text = json.dumps(fields, indent=2, ensure_ascii=False, default=os.fspath)
+def _write_pooling(folder: pathlib.Path, width: int, pooling: str, normalize: bool) -> None:
+    """Write how a sentence embedding is computed, for sentence-transformers and others."""
+    names = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+    modes = {f"pooling_mode_{name}": key == pooling for key, name in names.items()}
+    (folder / POOLING_FILE).parent.mkdir()
+    _write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
+    steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
+        for index, (path, kind) in enumerate(steps.items())
+    ]
+    _write_json(folder / MODULES_FILE, modules if normalize else modules[:-1])
+
+
+def _write_json(file: pathlib.Path, content: object) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False, default=os.fspath)
     write_text(file, text + "\n")
 
 

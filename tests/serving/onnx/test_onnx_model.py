@@ -286,14 +286,19 @@ def test_every_architecture_has_hugging_faces_sizes_and_labels(fields, make_mode
 @pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
 def test_the_pooling_of_a_sentence_embedding_is_written(pooling, make_model, tmp_path):
     model = make_model()  # is pooled like the default TextEmbedder
+    steps = ["Transformer", "Pooling", "Normalize"]
     if pooling == "cls_token":
-        model = TextEmbedder(model, "cls")
+        model = TextEmbedder(model, "cls", normalize=False)
+        steps.remove("Normalize")
     folder = export_onnx(model, tmp_path / "new").parent
     modes = ("cls_token", "mean_tokens", "max_tokens")
     assert read(folder / "1_Pooling" / "config.json") == {
         "word_embedding_dimension": 8,
         **{f"pooling_mode_{mode}": mode == pooling for mode in modes},
     }
+    modules = read(folder / "modules.json")
+    assert [module["type"].rpartition(".")[2] for module in modules] == steps
+    assert modules[1]["path"] == "1_Pooling"
     assert read(folder / "config.json")["architectures"] == ["BertModel"]
 
 
