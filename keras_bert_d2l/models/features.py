@@ -149,7 +149,7 @@ class BatchModel(CheckedModel):
         if self._lacks_loss_trackers and isinstance(self.loss, Mapping):
             labels = {head: keras.ops.zeros(1, "int32") for head in self.loss}
             logits = {head: keras.ops.zeros((1, 2)) for head in self.loss}
-            self.distribute_strategy.run(self.compute_loss, (None, labels, logits))
+            self.distribute_strategy.run(self.compute_loss, (None, labels, logits, None, False))
             self.reset_metrics()
         self._lacks_loss_trackers = False
 
