@@ -38,6 +38,7 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),
     "ours-bfloat16": ("ours", "saved/2", [], {}),
     "ours-bfloat16-tuned": ("ours", "saved/2", ["--threads"], KEEP_MEMORY),
+    "ours-saved-int8": ("ours", "saved/3", [], {}),
     "ours-onnx": ("onnx", "onnx/model.onnx", ["--tokenizer=ours"], {}),
     "ours-onnx-tokenizers": ("onnx", "onnx/model.onnx", ["--tokenizer=huggingface"], {}),
     "ours-int8": ("onnx", "int8/model.onnx", ["--tokenizer=ours"], {}),
@@ -66,6 +67,7 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     kb.export_onnx(classifier, folder / "onnx")
     kb.export_onnx(classifier, folder / "int8", int8=True)
     kb.export_saved_model(classifier, folder / "saved", tokenizer, 1)
+    kb.export_saved_model(classifier, folder / "saved", tokenizer, 3, quantize="int8")
     keras.config.set_dtype_policy("mixed_bfloat16")
     classifier, tokenizer, _ = kb.load_pretrained(folder / "native")
     kb.export_saved_model(classifier, folder / "saved", tokenizer, 2)

@@ -15,6 +15,7 @@ from keras_bert_d2l.config import Initializer, check_field, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.dropout import Dropout
+from keras_bert_d2l.layers.kernels.int8 import int8_dense, is_int8
 from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
@@ -122,9 +123,11 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        q = self._split_heads(self.W_q(queries))  # (B, N, Q, H)
-        k = self._split_heads(self.W_k(keys))  # (B, N, K, H)
-        v = self._split_heads(self.W_v(values))  # (B, N, K, H)
+        if is_int8() and queries is keys is values:
+            q, k, v = int8_dense(queries, self.W_q, self.W_k, self.W_v)
+        else:
+            q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
+        q, k, v = map(self._split_heads, (q, k, v))  # (B, N, Q or K, H)
         mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask)
         mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
 

@@ -61,6 +61,17 @@ def test_export_accepts_a_fine_tuned_model(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_export_quantizes_to_int8(run, error, tmp_path, needs_int8):
+    vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
+    save_pretrained(make_bert(vocab), tmp_path / "bert", Tokenizer(vocab))
+    options = ("export", "--model", tmp_path / "bert", "--out", tmp_path / "out", "--quantize")
+    run(*options, "int8")
+    card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
+    assert card["quantize"] == "int8"
+    assert "int8" in error(*options, "int4")
+
+
+@pytest.mark.slow
 def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
     save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", Tokenizer(vocab))

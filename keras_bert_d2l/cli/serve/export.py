@@ -1,5 +1,7 @@
 """`keras-bert-d2l export`."""
 
+from typing import Literal
+
 import keras_bert_d2l as kb
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, PositiveInt, TopK
@@ -15,6 +17,7 @@ def export(
     pairs: Flag = False,
     top_k: TopK = 5,
     null_threshold: NullThreshold = None,
+    quantize: Literal["int8"] | None = None,
 ) -> None:
     """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
 
@@ -25,6 +28,7 @@ def export(
     Args:
         version: Version number, which names the subfolder of --out. [default: the next number]
         pairs: Classify or score pairs of texts instead of single texts.
+        quantize: Compute in 8-bit integers: faster on recent CPUs, but less accurate.
     """
     source = model or quickstart.newest_run()
     loaded = load(source)
@@ -37,6 +41,7 @@ def export(
             pairs=pairs,
             top_k=top_k,
             null_threshold=null_threshold,
+            quantize=quantize,
             run_dir=None if checkpoint_folder(source) == source else source,
         )
     print(f"Exported to {folder}")

@@ -50,6 +50,7 @@ def write_model_card(
     *,
     name: str,
     version: int,
+    quantize: str | None,
     task_options: Mapping[str, object],
 ) -> None:
     """Write `model_card.json` into the folder of a SavedModel.
@@ -61,6 +62,7 @@ def write_model_card(
         run_dir: Folder of the run that trained the model.
         name: Name of the model on the server.
         version: Version number.
+        quantize: Quantization of the graph.
         task_options: Export options to list in the card of a task model.
 
     Raises:
@@ -74,6 +76,7 @@ def write_model_card(
         "embedding": embedding_fields(model),
         "config": model.bert_config.to_dict(),
         "precision": model.dtype_policy.name,
+        "quantize": quantize,
         "tokenizer": tokenizer and tokenizer.options,
         "vocabulary": tokenizer
         and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},
