@@ -190,6 +190,8 @@ def test_the_other_tasks_work_from_training_data_to_predictions(
         # As after a run in which no answers scored best on the development data.
         metrics["best"]["val_null_threshold"] = -1e9
         (files / folder / "metrics.json").write_text(json.dumps(metrics))
+        assert "has changed since it was written" in error("predict", "ask.txt", "--model", folder)
+        (files / folder / "SHA256SUMS").unlink()
         ask = ("predict", "ask.txt", "--model", folder, *context)
         assert json.loads(run(*ask).stdout)["answer"] == ""
         assert json.loads(run(*ask, "--null-threshold", 1e9).stdout)["answer"]
@@ -283,7 +285,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
         (files / "pretrained" / name).touch()
     assert "is a pretraining run" in error("finetune", "--resume", "pretrained")
     missing = error(*classify, "few.tsv", *given, "--config", "none.yaml")
-    assert missing == "error: No such file or directory: 'none.yaml'.\n"
+    assert missing == "error: There is no file 'none.yaml'.\n"
     assert "already contains a run" in error(
         *classify, "few.tsv", "--model", "bert", "--run-dir", "runs/reviews"
     )

@@ -14,6 +14,7 @@ from keras_bert_d2l import (
     TextEmbedder,
     TokenClassifier,
 )
+from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.training.distribution import make_strategy
 
 BATCH = 8
@@ -86,13 +87,13 @@ def test_micro_batches_on_two_replicas(make_model, pretraining_data):
 
 
 def labels_of(kind, size, length):
-    rng = np.random.default_rng(1)
+    rng, classes = np.random.default_rng(1), [IGNORED, 0, 1, 2]
     return {
-        "single": rng.integers(-1, 3, size),
+        "single": rng.choice(classes, size),
         "multi": rng.integers(-1, 2, (size, 3)),
         "scores": rng.normal(size=size).astype("float32"),
-        "tags": rng.integers(-1, 3, (size, length)),
-        "spans": {name: rng.integers(-1, length, size) for name in ("start", "end")},
+        "tags": rng.choice(classes, (size, length)),
+        "spans": {name: rng.choice([IGNORED, *range(length)], size) for name in ("start", "end")},
     }[kind]
 
 

@@ -337,7 +337,9 @@ def test_a_token_store_is_not_a_corpus(write, tmp_path):
         write(f"books/store/{name}", "the")
     write("books/a.txt", "The cat.")
     for folder in ("books/store", "books"):
-        with pytest.raises(ValueError, match=r"Received: .*books/store', a token store.*Open it"):
+        with pytest.raises(
+            ValueError, match=r"Received: .*books/store', a token store.*Pass the text"
+        ):
             Corpus.open(tmp_path / folder)
     (tmp_path / "books" / "store" / "tokens.bin").unlink()
     assert len(list(Corpus.open(tmp_path / "books"))) == 2

@@ -60,7 +60,7 @@ def test_a_file_with_only_comments_sets_no_options(tmp_path):
         ("stepps: 3\n", r"run\.yaml.*'stepps'.*steps"),
         ("- steps\n", r"one `name: value` per line"),
         ("steps: [\n", r"not a YAML file"),
-        (b"steps: \xff\n", r"not a YAML file"),
+        (b"steps: \xff\n", r"run\.yaml.*not UTF-8"),
     ],
 )
 def test_an_error_in_a_file_names_the_file(content, message, tmp_path):
