@@ -85,6 +85,14 @@ def clean_keras():
 
 
 @pytest.fixture
+def few_objects_to_collect():
+    """Keras collects garbage for each layer it quantizes, which is slow after many other tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
 def fresh_process(tmp_path):
     """Return a function that runs Python code in a new interpreter and returns its output.
 

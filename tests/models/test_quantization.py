@@ -1,7 +1,5 @@
 """`quantize` keeps the outputs within the error of 8-bit integers, and `.keras` files keep it."""
 
-import gc
-
 import keras
 import numpy as np
 import pytest
@@ -9,8 +7,11 @@ import pytest
 from keras_bert_d2l import BERTConfig, BERTModel, extend_positions, save_pretrained
 from keras_bert_d2l.models.tasks import TASKS
 
-# Keras warns for every kind of layer that it does not quantize.
-pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+pytestmark = [
+    pytest.mark.usefixtures("few_objects_to_collect"),
+    # Keras warns for every kind of layer that it does not quantize.
+    pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method"),
+]
 
 SIZES = {
     "vocab_size": 100,
@@ -20,14 +21,6 @@ SIZES = {
     "ffn_num_hiddens": 64,
     "num_heads": 2,
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _few_objects_to_collect():
-    """Keras collects garbage for each layer it quantizes, which is slow after many other tests."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def make_bert(preset="google", dtype="float32"):

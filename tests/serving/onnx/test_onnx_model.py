@@ -191,6 +191,7 @@ def test_lora_is_merged_into_the_kernels(make_model, ask):
     assert_equal(ask(model)(batch), {"logits": model(batch)})
 
 
+@pytest.mark.usefixtures("few_objects_to_collect")
 def test_a_quantized_model_is_rejected(make_model, tmp_path):
     model = make_model()
     model.encoder.blks[1].ffn.dense1.quantize("int8")
