@@ -72,9 +72,14 @@ def assert_equal_outputs_and_losses(ours, theirs, labels):
             input_ids=torch.tensor(BATCH["tokens"]).long(),
             token_type_ids=torch.tensor(BATCH["segments"]).long(),
             attention_mask=torch.tensor(mask),
+            output_hidden_states=True,
             **given,
         )
-    outputs = ours(BATCH)
+    features = {name: BATCH[name] for name in ("tokens", "segments")}
+    states = ours(**features, attention_mask=mask, return_hidden_states=True)
+    for actual, hidden in zip(states["hidden_states"], expected["hidden_states"], strict=True):
+        np.testing.assert_allclose(actual, hidden.numpy(), rtol=0, atol=1e-5)
+    outputs = states["output"]
     pairs = (
         [(outputs[side], expected[f"{side}_logits"]) for side in ("start", "end")]
         if isinstance(outputs, dict)

@@ -59,6 +59,10 @@ class TaskModel(BatchModel, abc.ABC):
     `segments` and `valid_lens`. With a tokenizer, `fit`, `evaluate` and `predict` also take
     strings; see each task.
 
+    `call` also takes an `attention_mask`, `(B, T)` or `(B, T, T)`, and, with
+    `return_hidden_states=True` or `return_attention=True`, returns a dictionary: the task's result
+    is its `"output"`, and the rest is as in `BERTEncoder`.
+
     Args:
         bert: The pretrained model.
         head: The layer that computes the outputs.
@@ -121,20 +125,37 @@ class TaskModel(BatchModel, abc.ABC):
         segments: Tensor | None = None,
         valid_lens: Tensor | None = None,
         training: bool | None = None,
+        attention_mask: Tensor | None = None,
+        return_hidden_states: bool = False,
+        return_attention: bool = False,
     ) -> Tensor | dict[str, Tensor]:
         if isinstance(tokens, Mapping):
-            check_keys(tokens, FEATURES)
+            check_keys(tokens, (*FEATURES, "attention_mask"))
             segments, valid_lens = tokens["segments"], tokens.get("valid_lens")
-            tokens = tokens["tokens"]
+            attention_mask, tokens = tokens.get("attention_mask"), tokens["tokens"]
         elif segments is None:
             raise ValueError(
                 "`segments` is missing: call the model with (tokens, segments, valid_lens), or "
                 "with a dictionary of these arguments."
             )
-        encoded_X = self.encoder(tokens, segments, valid_lens, training=training)  # (B, T, D)
-        return self.answer(encoded_X, tokens, valid_lens)
+        encoded = self.encoder(
+            *(tokens, segments, valid_lens),
+            training=training,
+            attention_mask=attention_mask,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
+        )  # (B, T, D), or a dictionary that contains it
+        states = encoded if isinstance(encoded, Mapping) else {"encoded": encoded}
+        output = self.answer(states["encoded"], tokens, valid_lens, attention_mask)
+        return {**states, "output": output} if isinstance(encoded, Mapping) else output
 
-    def answer(self, encoded_X: Tensor, tokens: Tensor, valid_lens: Tensor | None) -> Tensor:
+    def answer(
+        self,
+        encoded_X: Tensor,
+        tokens: Tensor,
+        valid_lens: Tensor | None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
         """Return the outputs of the model for encoded tokens `(B, T, D)`."""
         X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout

@@ -66,6 +66,25 @@ def first_output(outputs):
     return outputs["start"] if isinstance(outputs, dict) else outputs
 
 
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_task_model_takes_an_attention_mask_and_returns_hidden_states_and_attention(kind):
+    model, batch = make_task(kind, make_bert(num_blks=2)), make_batch()
+    lens = batch.pop("valid_lens")
+    mask = np.arange(LENGTH) < lens[:, None]
+    states = model(**batch, attention_mask=mask, return_hidden_states=True, return_attention=True)
+    expected = model.encoder(**batch, valid_lens=lens, return_attention=True)
+    assert len(states["hidden_states"]) == 3
+    for actual, weights in zip(states["attention"], expected["attention"], strict=True):
+        np.testing.assert_allclose(actual, weights, atol=1e-6)
+    outputs = (states["output"], model({**batch, "attention_mask": mask}))
+    for actual in outputs:
+        keras.tree.map_structure(
+            functools.partial(np.testing.assert_allclose, atol=1e-6),
+            actual,
+            model(**batch, valid_lens=lens),
+        )
+
+
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
