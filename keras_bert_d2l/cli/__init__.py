@@ -30,7 +30,7 @@ _NAME = "keras-bert-d2l"
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
     "Train": ("quickstart", "pretrain", "finetune"),
-    "Ask": ("fill-mask", "next-sentence", "perplexity", "embed", "similar"),
+    "Ask": ("fill-mask", "next-sentence", "perplexity", "embed", "similar", "features"),
     "Predict": ("classify", "tag", "answer", "predict", "evaluate"),
     "Checkpoints": ("convert", "inspect"),
     "Serve": ("export", "export-onnx", "audit", "serve"),

@@ -24,17 +24,29 @@ def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
             UTF-8.
         OSError: The file cannot be read.
     """
+    return list(iterate_texts(texts, file))
+
+
+def iterate_texts(texts: Sequence[str], file: pathlib.Path | None) -> Iterator[str]:
+    """Yield the texts as `read_texts` returns them, reading one line at a time."""
     if bool(texts) == (file is not None):
         raise ValueError("Pass texts as arguments, with --file FILE, or - to read standard input.")
-    if _are_arguments(texts, file):
-        found, place = list(texts), "text"
-    else:
-        lines = read_file(file).removesuffix("\n").split("\n")
-        found, place = [line.removesuffix("\r") for line in lines], f"line of {_name(file)}"
-    for number, text in enumerate(found, 1):
+    are_arguments = _are_arguments(texts, file)
+    place = "text" if are_arguments else f"line of {_name(file)}"
+    number = 0
+    for number, text in enumerate(texts if are_arguments else _lines(file), 1):
         if not text.strip():
             raise ValueError(f"Each {place} must contain text. Received: number {number} is empty.")
-    return found
+        yield text
+    if not number:
+        raise ValueError(f"The input must contain text. Received: {_name(file)} is empty.")
+
+
+def _lines(file: pathlib.Path | None) -> Iterator[str]:
+    with contextlib.nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as data:
+        for number, line in enumerate(data, 1):
+            text = _decoded(line, f"Line {number} of {_name(file)}")
+            yield (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
 
 
 def read_pairs(
@@ -81,16 +93,20 @@ def read_file(file: pathlib.Path | None) -> str:
     """
     data = sys.stdin.buffer.read() if file is None else file.read_bytes()
     name = _name(file)
+    text = _decoded(data, name).removeprefix("\ufeff")
+    if not text.strip():
+        raise ValueError(f"The input must contain text. Received: {name} is empty.")
+    return text
+
+
+def _decoded(data: bytes, name: str) -> str:
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{name} must be UTF-8. Received: byte {error.start} is 0x{data[error.start]:02x}; "
             "convert it, for example with `iconv -f LATIN1 -t UTF-8`."
         ) from error
-    if not text.strip():
-        raise ValueError(f"The input must contain text. Received: {name} is empty.")
-    return text
 
 
 def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
@@ -147,7 +163,7 @@ def progress_bar(title: str, *, is_shown: bool = True) -> Iterator[Callable[...,
     with Progress(console=console, disable=not is_shown, redirect_stdout=False) as bar:
         task = bar.add_task(title, total=None)
 
-        def update(completed: int, total: int, remark: str = "") -> None:
+        def update(completed: int, total: int | None, remark: str = "") -> None:
             bar.update(task, completed=completed, total=total, description=title + remark)
 
         yield update

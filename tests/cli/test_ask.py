@@ -7,6 +7,7 @@ import pytest
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli import loading
+from keras_bert_d2l.inference.features.extraction import extract_features
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 from keras_bert_d2l.inference.tasks.answers import answer
@@ -208,7 +209,7 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     assert "as arguments, with --file" in error("embed", "a", "--file", texts, *bert)
     assert "number 2 is empty" in error("perplexity", "--file", "gap.txt", *bert)
     assert "number 1 is empty" in error("embed", "", *bert)
-    assert "'none.txt' is empty" in error("embed", "--file", "none.txt", *bert)
+    assert "line of 'none.txt' must contain text" in error("embed", "--file", "none.txt", *bert)
     assert "byte 3 is 0xe9" in error("embed", "--file", "latin.txt", *bert)
     assert "nowhere.txt" in error("embed", "--file", "nowhere.txt", *bert)
     assert "QUERY" in error("similar", " ", "a", *bert)
@@ -237,3 +238,33 @@ def test_answer_requires_a_text_for_each_question(error, tasks, folder):
     command = ("answer", "who ?", "--model", tasks / "answer")
     assert "Received: 1 text. Add the text that contains the answer" in error(*command)
     assert "'none.txt' is empty" in error(*command, "--context", "none.txt")
+
+
+@pytest.mark.parametrize("source", ["arguments", "file", "stdin"])
+def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder, source):
+    given = {"arguments": LINES, "file": ["--file", texts], "stdin": ["-"]}[source]
+    command = ["features", "--model", trained, "--layers", "0,-1", "--pooling", "mean"]
+    stdin = "".join(f"{line}\n" for line in LINES)
+    result = run(*command, "--out", "vectors.npz", *given, input=stdin)
+    assert result.stdout == "3 texts in vectors.npz\n"
+    loaded = _load(trained)
+    found = extract_features(
+        loaded.model, LINES, layers=[0, -1], pooling="mean", tokenizer=loaded.tokenizer
+    )
+    with np.load(folder / "vectors.npz") as arrays:
+        expected = [one.vectors for one in found]
+        np.testing.assert_allclose(arrays["vectors"], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "vectors.csv", *LINES], "must end in .npz, .parquet, .jsonl"),
+        (["--out", "vectors.npz", "--layers", "last", *LINES], "separated by commas"),
+        (["--out", "vectors.npz", "--layers", "9", *LINES], "numbers from -3 to 2"),
+        (["--out", "vectors.npz", "a fox", " "], "number 2 is empty"),
+        (["--out", "vectors.npz", "--file", "absent.txt"], "absent.txt"),
+    ],
+)
+def test_features_refuses_wrong_arguments(error, trained, arguments, message):
+    assert message in error("features", "--model", trained, *arguments)
