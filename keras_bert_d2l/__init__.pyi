@@ -42,6 +42,7 @@ from .data.store.building import (
 from .data.tasks.examples import (
     Answer as Answer,
     QuestionExamples as QuestionExamples,
+    PairExamples as PairExamples,
     TextExamples as TextExamples,
     WordExamples as WordExamples,
 )
@@ -77,6 +78,7 @@ from .inference.tasks.embeddings import (
     embed as embed,
     similar as similar,
 )
+from .inference.tasks.retrieval import mine_negatives as mine_negatives
 from .inference.tasks.classify_and_tag import (
     Classification as Classification,
     Regression as Regression,
@@ -93,7 +95,7 @@ from .layers.heads import (
 )
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel
-from .models.contrastive import ContrastiveLoss as ContrastiveLoss
+from .models.contrastive import ContrastiveLoss as ContrastiveLoss, CosineLoss as CosineLoss
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
 from .models.tasks import (
     QuestionAnswerer as QuestionAnswerer,

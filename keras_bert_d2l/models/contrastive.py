@@ -1,4 +1,4 @@
-"""Contrastive loss, which pulls vectors of the same group together and pushes others apart.
+"""Losses of text embeddings: contrastive, and the cosine of each pair.
 
 B batch, D width of the vectors.
 """
@@ -80,6 +80,50 @@ class ContrastiveLoss(keras.losses.Loss):
 
     def get_config(self) -> ConfigDict:
         return {"name": self.name, "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class CosineLoss(keras.losses.Loss):
+    """Squared difference between the cosine of each pair of vectors and its label.
+
+    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3, regression objective.
+
+    Args:
+        name: Name of the loss.
+
+    Call arguments:
+        y_true: The cosine to learn, float `(B,)`: the same number for both vectors of a pair.
+        y_pred: Vectors, `(B, D)`. Rows 0 and 1 are a pair, rows 2 and 3 the next one, and so on.
+        sample_weight: `(B,)`. `None`: ones.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
+    assert float(kb.CosineLoss()(np.array([0.5, 0.5]), vectors)) == 0.25
+    ```
+    """
+
+    def __init__(self, name: str = "cosine") -> None:
+        super().__init__(name=name)
+
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        cosines = ops.reshape(ops.cast(y_true, "float32"), (-1,))
+        weights = label_weights(ops.zeros_like(cosines), sample_weight)
+        return weighted_mean(self.call(cosines, y_pred), weights[::2])
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the loss of each pair, float32 `(B // 2,)`."""
+        vectors = ops.normalize(ops.cast(y_pred, "float32"), axis=-1)
+        return ops.square(ops.sum(vectors[::2] * vectors[1::2], axis=-1) - y_true[::2])
+
+    def get_config(self) -> ConfigDict:
+        return {"name": self.name}
 
 
 def _partners(groups: Tensor) -> Tensor:

@@ -33,9 +33,7 @@ def files(folder, eager):
     """A folder with a BERT and a data file for each task."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
-    save_pretrained(
-        BERTModel.from_bert_config(config), folder / "bert", tokenizer=Tokenizer(Vocab(WORDS))
-    )
+    save_pretrained(BERTModel.from_bert_config(config), folder / "bert", Tokenizer(Vocab(WORDS)))
     draw = random.Random(0)
     rows = []
     for _ in range(48):
@@ -258,9 +256,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     (files / "other.tsv").write_text("label\ttext\nfine\ta film\ngood\tthe film\n")
     pooled = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, pooler=False,
                         next_sentence=False)  # fmt: skip
-    save_pretrained(
-        BERTModel.from_bert_config(pooled), files / "plain", tokenizer=Tokenizer(Vocab(WORDS))
-    )
+    save_pretrained(BERTModel.from_bert_config(pooled), files / "plain", Tokenizer(Vocab(WORDS)))
     given = ("--model", "bert", "--run-dir", "x")
     classify = ("finetune", "classify", "--train")
     assert "at least two labels" in error(*classify, "one.tsv", *given)
@@ -295,3 +291,29 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
         *classify, "few.tsv", "--model", "bert", "--run-dir", "runs/reviews"
     )
     assert "`keras-bert-d2l finetune` first" in error("predict", "few.tsv", "--model", "bert")
+
+
+def test_an_embedder_learns_from_pairs_with_mined_negatives_and_finds_texts(run, error, files):
+    pairs = [f"a {name} is good\tthe {name}" for name in NAMES]
+    (files / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *pairs]) + "\n")
+    data = ("--train", "pairs.tsv", "--dev", "pairs.tsv", "--model", "bert")
+    peeked = run("finetune", "embed", *data, "--peek").stdout
+    assert "pairs of similar texts" in peeked
+    assert "[CLS] the film [SEP]" in " ".join(peeked.split())
+    out = run(
+        *("finetune", "embed", *data, "--run-dir", "runs/search", "--mine-negatives"),
+        *("--epochs", 20, "--batch-size", 3, "--learning-rate", 0.01),
+    ).stdout
+    assert "Mining negatives" in out
+    assert "keras-bert-d2l embed --file FILE --model runs/search" in out
+    metrics = json.loads((files / "runs/search/metrics.json").read_text())
+    assert metrics["monitor"] == "val_recall@1"
+    assert metrics["best"]["val_recall@1"] == 1.0
+    assert "finished: epoch 20 of 20" in run("finetune", "--resume", "runs/search").stdout
+    out = run("evaluate", "--model", "runs/search", "--data", "pairs.tsv").stdout
+    assert "mean_reciprocal_rank" in out
+    found = run("similar", "a dog is good", "the cat", "the dog", "--model", "runs/search").stdout
+    assert found.splitlines()[0].endswith("the dog")
+    assert "Use `keras-bert-d2l embed`" in error("predict", "pairs.tsv", "--model", "runs/search")
+    message = error("finetune", "tag", *data, "--run-dir", "runs/no", "--mine-negatives")
+    assert "--mine-negatives requires the task 'embed'" in message

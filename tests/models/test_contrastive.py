@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
-from keras_bert_d2l.models.contrastive import ContrastiveLoss
+from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
 
 
 def make_vectors(size=8, width=5):
@@ -78,3 +78,14 @@ def test_pairs_of_texts_raise():
     embedder = TextEmbedder(BERTModel(7, 16, 24, 2, 1, 0.0, 8), tokenizer=Tokenizer(vocab))
     with pytest.raises(ValueError, match="takes single texts. Received: pairs"):
         embedder.predict({"texts": ["good"], "texts_b": ["bad"]}, verbose=0)
+
+
+def test_the_cosine_loss_compares_successive_vectors():
+    vectors, cosines = make_vectors(6), np.repeat([0.9, -0.2, 0.0], 2)
+    weights = np.repeat([1.0, 0.0, 3.0], 2)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    squares = (np.sum(units[::2] * units[1::2], axis=1) - cosines[::2]) ** 2
+    assert float(CosineLoss()(cosines, vectors)) == pytest.approx(squares.mean(), rel=1e-5)
+    expected = (squares[0] + 3 * squares[2]) / 4
+    assert float(CosineLoss()(cosines, vectors, weights)) == pytest.approx(expected, rel=1e-5)
+    assert CosineLoss.from_config(CosineLoss(name="c").get_config()).name == "c"

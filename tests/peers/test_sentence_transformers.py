@@ -22,7 +22,7 @@ def bert(tmp_path_factory):
     )
     folder = tmp_path_factory.mktemp("bert") / "bert"
     model = kb.BERTModel.from_bert_config(config)
-    kb.save_pretrained(model, folder, tokenizer=kb.Tokenizer(kb.Vocab(WORDS)), format="huggingface")
+    kb.save_pretrained(model, folder, kb.Tokenizer(kb.Vocab(WORDS)), format="huggingface")
     return folder
 
 
@@ -43,3 +43,14 @@ def test_another_pooling_is_an_error(bert, tmp_path):
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path))
     with pytest.raises(ValueError, match="`pooling` must be one of .* Received: '.*lasttoken'"):
         kb.load_task(kb.TextEmbedder, tmp_path)
+
+
+def test_the_cosine_loss_is_equal():
+    torch = pytest.importorskip("torch")
+    vectors = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
+    cosines = np.linspace(-1, 1, 4).astype("float32")
+    first, second = torch.tensor(vectors[::2]), torch.tensor(vectors[1::2])
+    similarity = torch.nn.functional.cosine_similarity(first, second)
+    expected = torch.nn.functional.mse_loss(similarity, torch.tensor(cosines))
+    found = kb.CosineLoss()(np.repeat(cosines, 2), vectors)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)

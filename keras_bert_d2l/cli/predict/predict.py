@@ -49,6 +49,11 @@ def predict(
         context: File with the text that all questions are about. INPUT then contains the questions.
     """
     trained, task = load_task(model)
+    if task == "embed":
+        raise ValueError(
+            f"{model!r} is a TextEmbedder, which predicts nothing. Use `keras-bert-d2l embed` for "
+            "vectors, or `similar` for a search."
+        )
     from keras_bert_d2l.cli.predict.predict_input import read_input, remarks
     from keras_bert_d2l.cli.predict.predict_output import results
     from keras_bert_d2l.data.tasks.examples import how_many

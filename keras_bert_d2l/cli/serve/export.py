@@ -37,7 +37,8 @@ def export(
         folder = kb.export_saved_model(
             loaded.model,
             out,
-            version=version,
+            loaded.tokenizer,
+            version,
             pairs=pairs,
             top_k=top_k,
             null_threshold=null_threshold,

@@ -16,9 +16,10 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
     TaskRunOptions,
     {
         "Run": "model",
-        "Data": "train dev held_out text text_b label id header multi_label separator max_len",
+        "Data": "train dev held_out text text_b negative mine_negatives label id header "
+        "multi_label separator max_len",
         "Training": "epochs batch_size micro_batches learning_rate warmup_ratio weight_decay "
-        "monitor patience seed",
+        "temperature monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora",
         "Devices": "precision jit",
     },
@@ -49,6 +50,8 @@ def finetune(
     - `keras-bert-d2l finetune tag --train train.conllu --dev dev.conllu --label UPOS --model minilm
       --run-dir runs/pos`
     - `keras-bert-d2l finetune answer --train train-v1.1.json --model runs/mine --run-dir runs/qa`
+    - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
+      --run-dir runs/search`
     - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`
     - `keras-bert-d2l finetune --resume runs/reviews`
 
@@ -83,8 +86,7 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
 
 
 def _peek(options: TaskRunOptions) -> None:
-    from keras_bert_d2l.checkpoints.checks import tokenizer_of
-    from keras_bert_d2l.cli.loading import load
+    from keras_bert_d2l.cli.loading import load, tokenizer_of
     from keras_bert_d2l.training.finetuning.data import row_len
     from keras_bert_d2l.training.finetuning.start import read_data
 
@@ -93,7 +95,7 @@ def _peek(options: TaskRunOptions) -> None:
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(options.model, heads=False)
     max_len = row_len(loaded.config, options.task, options.max_len)
-    print(kb.peek(train, tokenizer_of(loaded.model), max_len, batch_size=options.batch_size))
+    print(kb.peek(train, tokenizer_of(loaded), max_len, batch_size=options.batch_size))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:
         print(

@@ -12,7 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.examples import (
+    Label,
+    PairExamples,
+    QuestionExamples,
+    TextExamples,
+    WordExamples,
+)
 from keras_bert_d2l.data.tasks.labels import check_label_names, label_ids
 from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
 from keras_bert_d2l.ranges import IGNORED
@@ -58,6 +64,47 @@ def encoded_texts(
         "full_lengths": full_lengths.astype(np.int32),
         "num_truncated": int((full_lengths > lengths).sum()),
     }
+
+
+def encoded_pairs(examples: PairExamples, tokenizer: Tokenizer, max_len: int) -> Fields:
+    """Encode each text of a pair, or of a triplet, as a row of its own, one after the other."""
+    sides = (examples.texts, examples.texts_b, examples.negatives)
+    together = list(zip(*filter(None, sides), strict=True))
+    number = len(together[0])
+    texts = TextExamples(texts=tuple(itertools.chain.from_iterable(together)))
+    fields = encoded_texts(texts, tokenizer, None, max_len)
+    full_lengths = fields["full_lengths"].reshape(-1, number)
+    return {
+        **fields,
+        "labels": _cosines_or_groups(examples, number),
+        "examples": np.arange(len(texts), dtype=np.int32) // number,
+        "full_lengths": full_lengths.max(axis=1),
+        "num_truncated": int((full_lengths > max_len).any(axis=1).sum()),
+        "rows_together": number,
+    }
+
+
+def _cosines_or_groups(examples: PairExamples, number: int) -> np.ndarray:
+    """Return the label of each of the N * `number` texts.
+
+    With scores, these are the cosines to learn. Otherwise, they are groups of similar texts:
+    pairs with the same first text form a group, and a negative has the group -1.
+    """
+    if examples.labels is not None:
+        return np.repeat(as_cosines(examples.labels), number)
+    groups = np.unique(np.array(examples.texts, object), return_inverse=True)[1]
+    labels = np.repeat(groups[:, np.newaxis], number, axis=1)
+    labels[:, 2:] = -1
+    return labels.ravel().astype(np.int32)
+
+
+def as_cosines(scores: Sequence[Label]) -> np.ndarray:
+    """Return scores as cosines, float32: scores outside [-1, 1] are mapped to [0, 1], linearly."""
+    values = np.array(scores, np.float32)
+    if np.abs(values).max() <= 1:
+        return values
+    lowest, highest = values.min(), values.max()
+    return (values - lowest) / max(highest - lowest, np.float32(1e-12))
 
 
 def encoded_words(

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from keras_bert_d2l.checks import check_choice, shown
 
-TASKS = ("classify", "regress", "tag", "answer")
+TASKS = ("classify", "regress", "tag", "answer", "embed")
 
-_OPTIONAL = ("texts_b", "titles", "labels", "answers")
+_OPTIONAL = ("texts_b", "negatives", "titles", "labels", "answers")
 
 Label: TypeAlias = str | float | tuple[str, ...]
 """The label of a text: a name, a score, or any number of names."""
@@ -25,7 +25,7 @@ class TaskExamples:
     """Base class of task examples, with the fields that all tasks share.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
         ids: An id for each example. By default, the examples are numbered from 0.
         source: Path of the file or folder that was read.
         sha256: Checksum of that file, or of the files of the folder.
@@ -159,7 +159,7 @@ class TextExamples(TaskExamples):
         super().__post_init__()
         _check_each(self, "texts", _is_string, "a string")
         _check_each(self, "texts_b", _is_string, "a string")
-        if self.task == "regress":
+        if self.task in ("regress", "embed"):
             _check_each(self, "labels", _is_number, "a number")
         elif self.multi_label:
             _check_each(self, "labels", _are_strings, "a tuple of strings (the label names)")
@@ -173,6 +173,50 @@ class TextExamples(TaskExamples):
 
     def label_counts(self) -> Counter[str]:
         return Counter(name for label in self.labels or () for name in names_of(label))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairExamples(TextExamples):
+    """Pairs of texts from which a `TextEmbedder` learns which texts are similar.
+
+    Args:
+        texts: N texts, the anchors.
+        texts_b: The text that belongs to each anchor, such as the answer to a question.
+        negatives: A text that does not belong to each anchor, although it looks similar. Optional.
+        labels: How similar the texts of each pair are, as numbers on any scale. Without scores,
+            all pairs are similar.
+        **kwargs: The fields of `TaskExamples`.
+
+    Raises:
+        ValueError: `texts_b` is missing, or there are both scores and negatives.
+
+    Example:
+
+        >>> import keras_bert_d2l as kb
+        >>> pairs = kb.PairExamples(texts=["who wrote it?"], texts_b=["ada did"])
+        >>> len(pairs), pairs.has_labels
+        (1, True)
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "negatives", "labels")
+    tasks: ClassVar[tuple[str, ...]] = ("embed",)
+
+    negatives: tuple[str, ...] | None = None
+    task: str = "embed"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_each(self, "negatives", _is_string, "a string")
+        if self.texts_b is None:
+            raise ValueError("`texts_b` must have the second text of each pair. Received: None.")
+        if self.negatives and self.labels:
+            raise ValueError(
+                "`labels` must be None for examples with `negatives`. Received: scores as well."
+            )
+
+    @property
+    def has_labels(self) -> bool:
+        return True  # which texts are pairs is all that a model needs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -293,6 +337,15 @@ class QuestionExamples(TaskExamples):
                         f"{shown(answer.text)} at character {answer.start} of example {name!r}, "
                         f"where the context has {shown(context[answer.start : answer.end])}."
                     )
+
+
+def are_scored(examples: TaskExamples) -> bool:
+    """Return whether the examples are texts or pairs of texts with scores."""
+    return (
+        isinstance(examples, TextExamples)
+        and examples.task in ("regress", "embed")
+        and examples.labels is not None
+    )
 
 
 def names_of(label: Label) -> tuple[str, ...]:

@@ -13,10 +13,12 @@ from rich.text import Text
 
 from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.tasks.examples import (
+    PairExamples,
     QuestionExamples,
     TaskExamples,
     TextExamples,
     WordExamples,
+    are_scored,
     how_many,
     names_of,
 )
@@ -120,7 +122,10 @@ def _labels(examples: TaskExamples) -> _Lines:
             ("with several answers", _share((counts > 1).sum(), len(counts))),
             ("without an answer", _share((counts == 0).sum(), len(counts))),
         ]
-    if isinstance(examples, TextExamples) and examples.task == "regress":
+    if isinstance(examples, PairExamples) and examples.labels is None:
+        kind = "pairs" if examples.negatives is None else "triplets"
+        return [(f"none, {kind} of similar texts", "")]
+    if isinstance(examples, TextExamples) and are_scored(examples):
         scores = np.array(examples.labels, np.float64)
         lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
         lines["standard deviation"] = scores.std()
@@ -167,7 +172,7 @@ def _lengths(
     truncated = f"examples truncated to {max_len} tokens"
     if not isinstance(examples, TextExamples):
         truncated = f"longer than {max_len} tokens, split into rows"
-    elif examples.texts_b is not None:
+    elif examples.texts_b is not None and examples.task != "embed":
         truncated += ", longer text first"
     lines.append((truncated, _share(rows.num_truncated, len(examples))))
     if not isinstance(examples, TextExamples):
@@ -199,6 +204,8 @@ def _shown_examples(
         if rows.task == "answer" and rows.labels is not None:  # the first row with the answer
             row = int(own[np.argmax(rows.labels[own, 0] > 0)])
         chosen = slice(rows.splits[row], rows.splits[row + 1])
+        if isinstance(examples, PairExamples):  # one row per text
+            chosen = slice(rows.splits[row], rows.splits[row + len(own)])
         tokens = [tokenizer.vocab.tokens[token] for token in rows.tokens[chosen]]
         label = ""
         shown: RenderableType = _joined(tokens)
@@ -212,8 +219,7 @@ def _shown_examples(
                 label = f"answer: {answers[0].text}" if answers else "no answer"
         elif isinstance(examples, TextExamples) and examples.labels is not None:
             found = examples.labels[number]
-            is_score = examples.task == "regress"
-            label = str(found) if is_score else ", ".join(names_of(found)) or "no label"
+            label = str(found) if are_scored(examples) else ", ".join(names_of(found)) or "no label"
         if isinstance(examples, TextExamples) and len(tokens) < rows.full_lengths[number]:
             label = f"{label} (truncated)".lstrip()
         yield Text()

@@ -21,6 +21,7 @@ def read_examples(
     *,
     text: Column | None = None,
     text_b: Column | None = None,
+    negative: Column | None = None,
     label: Column | None = None,
     id: Column | None = None,
     multi_label: bool = False,
@@ -37,19 +38,23 @@ def read_examples(
     - `"tag"` reads CoNLL-U, CoNLL (one word with its labels per line and a blank line after each
       sentence), and tables with lists of words and tags.
     - `"answer"` reads SQuAD 1.1 and 2.0, and tables with a question, a context and answers.
+    - `"embed"` reads tables of pairs of similar texts, of pairs with a score, or of triplets: a
+      text, a similar one and a different one, the negative.
 
     Columns are given by name, or by number (from 1) for files without a header: `text=4, label=2`.
     By default, columns with common names are used ("text", "sentence", "premise" and "hypothesis",
     "label", "score", "tags" and so on). Without a header, the one or two columns whose cells
-    contain spaces are the texts, provided that at most one column remains for the labels. A file
+    contain spaces are the texts, provided that at most one column remains for the labels; for
+    `"embed"`, the columns are the two texts and then the score or the negative, if any. A file
     without labels gives examples without labels. Unusable examples are counted by reason in the
     field `dropped` of the result.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
         path: Path of the file or folder.
         text: Column of the texts, the words or the questions.
         text_b: Column of the second text of each pair, or of the contexts.
+        negative: For `"embed"`, the column of the texts that do not belong to those of `text`.
         label: Column of the labels, scores, tags (for CoNLL-U a name such as `"UPOS"`) or answers.
             With `multi_label`, also several columns separated by commas, such as `"toxic,obscene"`,
             each with 1 or 0 for the label that it is named after.
@@ -59,9 +64,10 @@ def read_examples(
         separator: Separator of the labels in such a string.
         header: Whether the first row of a table contains column names. Detected by default.
         labeled: True requires labels, False ignores them. By default, they are read if present.
+            Pairs for `"embed"` may always lack scores.
 
     Returns:
-        `TextExamples`, `WordExamples` or `QuestionExamples`.
+        `TextExamples`, `WordExamples`, `QuestionExamples` or `PairExamples`.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -88,10 +94,20 @@ def read_examples(
             "`multi_label` needs the task 'classify' and a `separator`. Received: "
             f"task={task!r}, separator={separator!r}."
         )
-    for role, column in {"text": text, "text_b": text_b, "label": label, "id": id}.items():
+    if negative is not None and task != "embed":
+        raise ValueError(f"`negative` needs the task 'embed'. Received: task={task!r}.")
+    columns = {"text": text, "text_b": text_b, "negative": negative, "label": label, "id": id}
+    for role, column in columns.items():
         if not isinstance(column, str | int | None):
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
-    options = ReadingOptions(task, text, text_b, label, id, multi_label, separator, header, labeled)
+    options = ReadingOptions(
+        task,
+        **columns,
+        multi_label=multi_label,
+        separator=separator,
+        header=header,
+        labeled=labeled,
+    )
     examples = _read(path, options)
     if not len(examples):
         empty = "it has no subfolders of text files" if path.is_dir() else "it only has a header"

@@ -14,8 +14,14 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer, check_type, shown
 from keras_bert_d2l.data.buckets import bucket
-from keras_bert_d2l.data.tasks.encoding import encoded_questions, encoded_texts, encoded_words
+from keras_bert_d2l.data.tasks.encoding import (
+    encoded_pairs,
+    encoded_questions,
+    encoded_texts,
+    encoded_words,
+)
 from keras_bert_d2l.data.tasks.examples import (
+    PairExamples,
     QuestionExamples,
     TaskExamples,
     TextExamples,
@@ -32,7 +38,7 @@ class TaskRows:
     Per-token values of all rows are concatenated: row r is the slice `[splits[r] : splits[r + 1]]`.
 
     Attributes:
-        task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
         label_names: Names of the C labels in the order of their ids; empty for scores and answers.
         tokens: Token ids, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, int32 `(splits[-1],)`.
         splits: int64 `(R + 1,)`.
@@ -40,8 +46,9 @@ class TaskRows:
             the row if it has only one text, int32 `(R,)`.
         labels: None if they are unknown. Otherwise label ids, int32 `(R,)`; multi-hot labels, int32
             `(R, C)`, for multi-label texts; scores, float32 `(R,)`; the label of each token, int32
-            `(splits[-1],)`; or the first and last token of each answer, int32 `(R, 2)`. The loss
-            ignores labels of -100.
+            `(splits[-1],)`; the first and last token of each answer, int32 `(R, 2)`; for pairs of
+            similar texts, the group of each text, int32 `(R,)`, -1 for a negative; for pairs with
+            scores, the cosine to learn, float32 `(R,)`. The loss ignores labels of -100.
         examples: The example that each row belongs to, ascending, int32 `(R,)`.
         full_lengths: Tokens of each example before truncation, int32 `(N,)`; 0 for an example
             without a row.
@@ -50,6 +57,8 @@ class TaskRows:
         num_truncated: Number of truncated examples; for words and questions, the number with
             several rows.
         dropped: Number of examples without a row or without a label to learn, by reason.
+        rows_together: Number of successive rows that stay together: the 2 or 3 texts of each
+            example of `"embed"`.
         pad_id: Token id of the padding.
 
     Example:
@@ -74,6 +83,7 @@ class TaskRows:
     word_ids: np.ndarray | None = None
     num_truncated: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    rows_together: int = 1
     pad_id: int = 0
 
     @classmethod
@@ -114,6 +124,8 @@ class TaskRows:
             fields = encoded_words(examples, tokenizer, labels, max_len)
         elif isinstance(examples, QuestionExamples):
             fields = encoded_questions(examples, tokenizer, max_len, overlap)
+        elif isinstance(examples, PairExamples):
+            fields = encoded_pairs(examples, tokenizer, max_len)
         elif isinstance(examples, TextExamples):
             fields = encoded_texts(examples, tokenizer, labels, max_len)
         else:
@@ -137,7 +149,7 @@ class TaskRows:
     def padding_share(self, batch_size: int) -> float:
         """Return the share of padding in the batches of an epoch."""
         lengths = self.lengths[self._order(batch_size, seed=0, epoch=0)]
-        first = np.arange(0, len(lengths), batch_size)
+        first = np.arange(0, len(lengths), batch_size * self.rows_together)
         sizes = np.diff(np.append(first, len(lengths)))
         return 1 - float(lengths.sum() / (np.maximum.reduceat(lengths, first) * sizes).sum())
 
@@ -147,7 +159,8 @@ class TaskRows:
         """Return batches for the model of the task, each padded to its longest row.
 
         Args:
-            batch_size: B. The last batch may be smaller.
+            batch_size: B; for `"embed"`, the number of pairs or triplets. The last batch may be
+                smaller.
             epoch: None keeps the order of the rows. A number shuffles them, in an order that
                 depends only on `seed` and `epoch`, so that each batch has rows of similar length.
             seed: Random seed of the order, at least 0.
@@ -168,17 +181,20 @@ class TaskRows:
         order = np.arange(len(self)) if epoch is None else self._order(batch_size, seed, epoch)
         with tf.device("CPU:0"):  # where the pipeline runs
             batch = self._batch_function()
-            dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(order)
+            dataset = dataset.batch(batch_size * self.rows_together)
         return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
     def _order(self, batch_size: int, seed: int, epoch: int) -> np.ndarray:
         random = np.random.default_rng((seed, epoch))
-        order = random.permutation(len(self))
+        lengths = self.lengths.reshape(-1, self.rows_together).max(axis=1)
+        order = random.permutation(len(lengths))
         full = len(order) // batch_size * batch_size
         if full:
-            lengths = self.lengths[order[:full]]
-            order[:full] = order[bucket(lengths, batch_size=batch_size, random=random)]
-        return order
+            by_length = bucket(lengths[order[:full]], batch_size=batch_size, random=random)
+            order[:full] = order[by_length]
+        first = order[:, np.newaxis] * self.rows_together
+        return (first + np.arange(self.rows_together)).ravel()
 
     def _batch_function(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """Return a function that builds the batch of given row indices with TensorFlow ops only."""

@@ -6,7 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from keras_bert_d2l.checks import check_share, check_type
-from keras_bert_d2l.data.tasks.examples import QuestionExamples, TaskExamples, how_many
+from keras_bert_d2l.data.tasks.examples import (
+    QuestionExamples,
+    TaskExamples,
+    are_scored,
+    how_many,
+)
 
 
 def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
@@ -61,7 +66,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
 
 
 def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
-    """Raise `ValueError` if one of the two contains pairs of texts and the other single texts."""
+    """Raise `ValueError` if only one of the two contains pairs, or only `train` has scores."""
     of_train, of_dev = (
         "pairs of texts" if getattr(examples, "texts_b", None) else "single texts"
         for examples in (train, dev)
@@ -71,6 +76,11 @@ def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
             f"{dev.source or 'The development data'} must contain {of_train}, like the training "
             f"data. Received: {of_dev}. Read the same columns from both files, with or without "
             "`text_b`."
+        )
+    if are_scored(train) and not are_scored(dev):
+        raise ValueError(
+            f"{dev.source or 'The development data'} must have a score for each pair, like the "
+            "training data. Received: pairs without scores."
         )
 
 

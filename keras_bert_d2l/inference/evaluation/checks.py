@@ -14,6 +14,7 @@ from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
+    TextEmbedder,
     TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -23,6 +24,7 @@ TASK_MODELS: dict[str, type[TaskModel]] = {
     "regress": SequenceRegressor,
     "tag": TokenClassifier,
     "answer": QuestionAnswerer,
+    "embed": TextEmbedder,
 }
 
 
@@ -39,8 +41,8 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
     """
     if not isinstance(examples, TextExamples | WordExamples | QuestionExamples):
         raise ValueError(
-            "`examples` must be TextExamples, WordExamples or QuestionExamples, for example from "
-            f"`read_examples`. Received: {type(examples).__name__}."
+            "`examples` must be TextExamples, WordExamples, QuestionExamples or PairExamples, for "
+            f"example from `read_examples`. Received: {type(examples).__name__}."
         )
     where = examples.source or "The examples"
     remedy = f"use a model for the task of the examples, {examples.task!r}"

@@ -7,7 +7,9 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
+from keras_bert_d2l.data.tasks.encoding import as_cosines
 from keras_bert_d2l.data.tasks.examples import (
+    PairExamples,
     QuestionExamples,
     TaskExamples,
     TextExamples,
@@ -31,16 +33,18 @@ from keras_bert_d2l.inference.tasks.classify_and_tag import (
     regress,
     tag,
 )
+from keras_bert_d2l.inference.tasks.retrieval import compare, pair_cosines
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
+    TextEmbedder,
     TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 Predictions: TypeAlias = (
-    list[Classification] | list[Regression] | list[list[Tag]] | list[FoundAnswer]
+    list[Classification] | list[Regression] | list[list[Tag]] | list[FoundAnswer] | list[float]
 )
 
 NUM_MISTAKES = 20
@@ -55,10 +59,10 @@ class Mistake:
         id: The id of the example.
         text: The text of the example: both texts of a pair, an incorrectly tagged `[word]` with its
             context, or the question.
-        gold: The correct label, score, tag or answer.
-        predicted: The predicted label, score, tag or answer.
-        score: The confidence: the probability of the prediction. For a regressor, the absolute
-            error.
+        gold: The correct label, score, tag, answer or second text of a pair.
+        predicted: The predicted label, score, tag or answer, or the most similar text.
+        score: The confidence: the probability of the prediction, or the cosine of the most similar
+            text. For a regressor, and for an embedder and pairs with scores, the absolute error.
     """
 
     id: str
@@ -106,14 +110,14 @@ class Evaluation:
     """The results of an evaluation.
 
     Attributes:
-        task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
         metrics: The metrics of the task, by name. If some questions have no answer, this includes
             `null_threshold`. If some questions are too long for the model, this includes their
             number, `unread_questions`; they count as unanswered.
-        predictions: The results of `classify`, `regress` or `tag` for the examples, or the best
-            `FoundAnswer` to each question.
-        errors: The 20 most confident errors, in descending order of confidence; for a regressor,
-            the 20 largest errors.
+        predictions: The results of `classify`, `regress` or `tag` for the examples, the best
+            `FoundAnswer` to each question, or the cosine of each pair of texts.
+        errors: The 20 most confident errors, in descending order of confidence; for scores, the
+            20 largest errors.
         confusion: The confusion matrix of classes or tags. `None` for other tasks, or if a text can
             have several labels.
         num_examples: Number of examples.
@@ -201,6 +205,9 @@ def evaluate(
         return _evaluate_answers(cast(QuestionAnswerer, model), examples, null_threshold, options)
     if isinstance(examples, WordExamples):
         return _evaluate_tags(cast(TokenClassifier, model), examples, rows)
+    if isinstance(examples, PairExamples):
+        evaluate_pairs = _evaluate_retrieval if examples.labels is None else _evaluate_cosines
+        return evaluate_pairs(cast(TextEmbedder, model), examples, batch_size)
     examples = cast(TextExamples, examples)
     if isinstance(model, SequenceRegressor):
         return _evaluate_scores(model, examples, rows)
@@ -243,6 +250,35 @@ def _evaluate_scores(
     ]
     metrics = scores.regression_scores(gold, [one.score for one in found])
     return _evaluation(examples, metrics, found, mistakes)
+
+
+def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
+    cosines, gold = pair_cosines(model, examples, batch_size), as_cosines(examples.labels or ())
+    correlations = scores.regression_scores(gold.tolist(), cosines.tolist())
+    mistakes = [
+        Mistake(name, text, f"{right:.4g}", f"{cosine:.4g}", abs(float(cosine - right)))
+        for name, text, right, cosine in zip(
+            examples.ids, _shown(examples), gold, cosines, strict=True
+        )
+    ]
+    metrics = {name: correlations[name] for name in ("spearman", "pearson")}
+    return _evaluation(examples, metrics, cosines.tolist(), mistakes)
+
+
+def _evaluate_retrieval(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
+    candidates, comparisons = compare(model, examples, batch_size)
+    ranks, cosines, mistakes = [], [], []
+    for name, anchor, right, (cosine, others) in zip(
+        examples.ids, examples.texts, examples.texts_b or (), comparisons, strict=True
+    ):
+        # Ties count as errors, so that a model whose vectors are all equal finds nothing.
+        ranks.append(1 + int((others >= cosine).sum()))
+        cosines.append(cosine)
+        if ranks[-1] > 1:
+            nearest = int(others.argmax())
+            score = float(others[nearest])
+            mistakes.append(Mistake(name, anchor, right, candidates[nearest], score))
+    return _evaluation(examples, scores.retrieval_scores(ranks), cosines, mistakes)
 
 
 def _evaluate_tags(

@@ -20,7 +20,12 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 # The library that the metrics of a task need. Question answering needs none.
-_LIBRARIES = {"classify": "sklearn.metrics", "tag": "sklearn.metrics", "regress": "scipy.stats"}
+_LIBRARIES = {
+    "classify": "sklearn.metrics",
+    "tag": "sklearn.metrics",
+    "regress": "scipy.stats",
+    "embed": "scipy.stats",
+}
 
 
 def classification_scores(
@@ -114,6 +119,20 @@ def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict
             scores["pearson"] = float(stats.pearsonr(of_gold, of_predicted).statistic)
             scores["spearman"] = float(stats.spearmanr(of_gold, of_predicted).statistic)
     return {**scores, "mean_squared_error": float(np.square(of_gold - of_predicted).mean())}
+
+
+def retrieval_scores(ranks: Sequence[int]) -> dict[str, float]:
+    """Return the metrics of a search.
+
+    Args:
+        ranks: The rank of the correct text of each query among all candidates, from 1.
+
+    Returns: `recall@1` and `recall@10`, the share of correct texts among the first 1 and 10; and
+        `mean_reciprocal_rank`.
+    """
+    found = np.asarray(ranks)
+    metrics = {f"recall@{k}": float((found <= k).mean()) for k in (1, 10)}
+    return {**metrics, "mean_reciprocal_rank": float((1 / found).mean())}
 
 
 def tagging_scores(

@@ -53,7 +53,7 @@ def _display_name(metric: str, evaluation: Evaluation) -> str:
 
 def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:
     heading, last = "Most confident errors", "score"
-    if evaluation.task == "regress":
+    if "pearson" in evaluation.metrics:
         heading, last = "Largest errors", "error"
     columns = [Column(name, overflow="fold") for name in ("id", "text", "gold", "predicted")]
     table = Table(*columns, Column(last, justify="right"), show_lines=True)

@@ -9,16 +9,21 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.data.tasks.encoding import as_cosines
 from keras_bert_d2l.data.tasks.examples import (
+    PairExamples,
     QuestionExamples,
     TaskExamples,
     TextExamples,
+    are_scored,
     how_many,
 )
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
+from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
@@ -41,6 +46,7 @@ _MONITORS = {
     "regress": ("val_pearson",),
     "tag": ("val_f1", "val_accuracy"),
     "answer": ("val_f1",),
+    "embed": ("val_spearman", "val_recall@1"),
 }
 _MAX_LISTED_LABELS = 6
 
@@ -55,6 +61,7 @@ class TaskData:
         score: Computes named metrics of a model on the development data.
         sample: Like `score`, but on a few examples, to find out which metrics are reported.
         monitors: Metrics that can select the best epoch, in order of preference.
+        loss: The loss that suits the data. `None`: the default of the model.
         facts: Facts about the data to write to `metrics.json`.
         fingerprint: Hashes of the data, which must be the same when a run resumes.
     """
@@ -66,6 +73,7 @@ class TaskData:
     monitors: tuple[str, ...]
     facts: dict[str, object]
     fingerprint: list[str]
+    loss: Loss | None = None
 
     def with_score(self, further: Callable[[TaskModel], Mapping[str, float]]) -> Self:
         """Return the data with additional metrics."""
@@ -102,6 +110,11 @@ def prepare(
         ValueError: The examples do not fit the model, only one of `train` and `dev` contains
             examples, or the batches are empty or endless.
     """
+    if options.temperature is not None and not isinstance(train, PairExamples):
+        raise ValueError(
+            "`temperature` requires PairExamples, of the task 'embed'. Received: temperature="
+            f"{options.temperature} with {type(train).__name__}."
+        )
     if isinstance(train, TaskExamples) and isinstance(dev, TaskExamples):
         return _of_examples(model, train, dev, options, say)
     if isinstance(train, TaskExamples) or isinstance(dev, TaskExamples):
@@ -145,7 +158,7 @@ def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
 
     Args:
         config: The architecture of the model.
-        task: `"classify"`, `"regress"`, `"tag"` or `"answer"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
         max_len: Requested maximum. `None` means the model's maximum, but at most 384 for questions.
 
     Raises:
@@ -173,14 +186,14 @@ def _of_examples(
     check_alike(train, dev)
     max_len = row_len(model.bert_config, train.task, options.max_len)
     rows, facts = {}, {}
-    for name, examples in (("train", train), ("dev", dev)):
+    for name, examples in (("train", train), ("dev", _for_loss(train, dev))):
         rows[name] = TaskRows.encode(
             examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
         )
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
-    if isinstance(dev, TextExamples) and dev.task == "regress" and len(set(dev.labels or ())) < 2:
+    if isinstance(dev, TextExamples) and are_scored(dev) and len(set(dev.labels or ())) < 2:
         say("  All development scores are equal, so correlations are 0 and cannot rank epochs")
 
     def of_epoch(epoch: int) -> tf.data.Dataset:
@@ -205,7 +218,27 @@ def _of_examples(
         monitors=_MONITORS[train.task],
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[train.fingerprint(), dev.fingerprint()],
+        loss=_loss(train, options),
     )
+
+
+def _loss(train: TaskExamples, options: FinetuningOptions) -> Loss | None:
+    if not isinstance(train, PairExamples):
+        return None
+    if are_scored(train):
+        return CosineLoss()
+    return ContrastiveLoss(options.temperature or ContrastiveLoss().temperature)
+
+
+def _for_loss(train: TaskExamples, dev: TaskExamples) -> TaskExamples:
+    """Return the development data for the loss.
+
+    A loss for pairs without scores needs pairs of similar texts: those whose scores are in the
+    upper half.
+    """
+    if not isinstance(dev, PairExamples) or not are_scored(dev) or are_scored(train):
+        return dev
+    return dev.subset(np.flatnonzero(as_cosines(dev.labels or ()) >= 0.5)).without_labels()
 
 
 def _sample(examples: TaskExamples, size: int) -> TaskExamples:

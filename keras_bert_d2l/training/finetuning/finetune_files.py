@@ -2,12 +2,15 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Unpack, cast
 
 import keras
 
+from keras_bert_d2l.data.tasks.examples import PairExamples
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.inference.tasks.retrieval import mine_negatives
+from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
@@ -65,7 +68,7 @@ def finetune_files(
 
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film what bore".split()
     bert = kb.BERTModel(len(words), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    kb.save_pretrained(bert, "bert", tokenizer=kb.Tokenizer(kb.Vocab(words)))
+    kb.save_pretrained(bert, "bert", kb.Tokenizer(kb.Vocab(words)))
     with open("films.csv", "w", newline="") as file:
         rows = [("text", "label"), *[("a good film", "good"), ("what a bore", "bad")] * 8]
         csv.writer(file).writerows(rows)
@@ -82,6 +85,13 @@ def finetune_files(
         model = load_model(settings, train, dev, say)
         for examples in (train, dev):
             check_examples(model, examples)
+        if settings.mine_negatives:
+            say("Mining negatives: the most similar text of the other pairs, for each pair.")
+            train = mine_negatives(
+                cast(TextEmbedder, model),
+                cast(PairExamples, train),
+                batch_size=settings.batch_size,
+            )
         if not is_resumed:
             settings.to_yaml(run.options_file)
             write_checksums(run.path)

@@ -22,7 +22,7 @@ from keras_bert_d2l.training.option_records import (
 )
 from keras_bert_d2l.types import PathLike
 
-Task = Literal["classify", "regress", "tag", "answer"]
+Task = Literal["classify", "regress", "tag", "answer", "embed"]
 
 
 def _column(name: str, value: object) -> str | int:
@@ -57,8 +57,10 @@ class FinetuningOptions(OptionRecord):
             questions.
         seed: Random seed for the order of the examples.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
+        temperature: Divisor of the cosines in the loss of text pairs without scores. Smaller values
+            emphasize the most similar texts of a batch. Defaults to 0.05.
         monitor: Metric that selects the best epoch, such as val_matthews. Defaults to accuracy, the
-            F1 of spans and answers, or Pearson's r, depending on the task.
+            F1 of spans and answers, Pearson's r, or for embed Spearman's rho or recall@1.
         patience: Stop after this many epochs without improvement. Defaults to never.
         jit: Compile the training step with XLA, once per batch length.
 
@@ -80,6 +82,7 @@ class FinetuningOptions(OptionRecord):
     max_len: Annotated[int, at_least(5)] | None = None
     seed: Annotated[int, at_least(0)] = 0
     class_weights: Annotated[dict[str, float], _weights] | None = None
+    temperature: Positive | None = None
     monitor: Text | None = None
     patience: Annotated[int, at_least(1)] | None = None
     jit: Switch = False
@@ -91,18 +94,21 @@ class TaskRunOptions(FinetuningOptions):
 
     Args:
         task: What to learn: the label of a text or a pair of texts (classify), a number for it
-            (regress), the label of every word (tag), or the part of a text that answers a question
-            (answer).
+            (regress), the label of every word (tag), the part of a text that answers a question
+            (answer), or vectors that are close for similar texts (embed).
         model: Checkpoint of any format to start from, the folder of a run, or a name on the Hugging
             Face Hub.
         train: Training data: TSV, CSV, JSONL (also .gz, .xz), fastText, or a folder with one
-            subfolder per label; CoNLL or CoNLL-U for tag; SQuAD JSON for answer.
+            subfolder per label; CoNLL or CoNLL-U for tag; SQuAD JSON for answer; pairs, pairs with
+            scores, or triplets for embed.
         dev: Development data, used to select the best epoch. Defaults to a held-out part of the
             training data.
         held_out: Fraction of the training data to hold out if no development data is given.
         text: Column of the texts, words or questions: a name, or a number counted from 1. By
             default, common column names are recognized.
         text_b: Column of the second texts of pairs, or of the contexts of the questions.
+        negative: Column of texts that do not belong to those of `text`, for embed.
+        mine_negatives: Find such a text for each pair: the most similar one of the other pairs.
         label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
             0 or 1 are allowed, separated by commas.
         id: Column of the example ids.
@@ -127,6 +133,8 @@ class TaskRunOptions(FinetuningOptions):
     held_out: ShareOfData = 0.1
     text: _Column | None = None
     text_b: _Column | None = None
+    negative: _Column | None = None
+    mine_negatives: Switch = False
     label: _Column | None = None
     id: _Column | None = None
     header: Switch | None = None
@@ -142,6 +150,11 @@ class TaskRunOptions(FinetuningOptions):
         if self.multi_label and self.task != "classify":
             raise ValueError(
                 "`multi_label` requires the task 'classify'. Received: multi_label=True, "
+                f"task={self.task!r}."
+            )
+        if self.mine_negatives and self.task != "embed":
+            raise ValueError(
+                "`mine_negatives` requires the task 'embed'. Received: mine_negatives=True, "
                 f"task={self.task!r}."
             )
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
@@ -160,6 +173,7 @@ class FinetuningArguments(TypedDict, total=False):
     max_len: int | None
     seed: int
     class_weights: Mapping[str, float] | None
+    temperature: float | None
     monitor: str | None
     patience: int | None
     jit: bool
@@ -175,6 +189,8 @@ class TaskRunArguments(FinetuningArguments, total=False):
     held_out: float
     text: str | int | None
     text_b: str | int | None
+    negative: str | int | None
+    mine_negatives: bool
     label: str | int | None
     id: str | int | None
     header: bool | None

@@ -9,11 +9,12 @@ import keras
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
-from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained
+from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
+from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.precision import choose_precision
@@ -55,6 +56,7 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
         path,
         text=options.text,
         text_b=options.text_b,
+        negative=options.negative,
         label=options.label,
         id=options.id,
         multi_label=options.multi_label,
@@ -85,14 +87,17 @@ def load_model(
     """
     with _policy(options.precision), seeded(options.seed):
         kind = TASK_MODELS[options.task]
-        model = load_pretrained(options.model, heads=heads_of(kind)).model
+        if kind is TextEmbedder:  # with the pooling that the folder defines
+            model, tokenizer, _ = load_task(kind, options.model)
+        else:
+            model, tokenizer, _ = load_pretrained(options.model, heads=heads_of(kind))
         if not isinstance(model, TaskModel):
             fields: dict[str, Any] = {}
             if options.task in ("classify", "tag"):
                 fields["labels"] = _labels(train, dev, say)
             if options.task == "classify":
                 fields["multi_label"] = options.multi_label
-            model = kind(model, **fields)
+            model = kind(model, tokenizer=tokenizer, **fields)
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
         if options.lora is not None:
             model.enable_lora(options.lora)  # within `seeded`, because it draws random numbers

@@ -19,6 +19,8 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_checksums, write_text
+from keras_bert_d2l.models.keras_options import Loss
+from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.callbacks import ProgressLine, RunLog, StopAtNonFiniteLoss
 from keras_bert_d2l.training.finetuning.curves import draw_curves
@@ -64,7 +66,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.progress = FinetuningProgress()
         steps_per_epoch = int(batches_of(self.data.train, 0).cardinality())
-        _compile(self.model, self.options, steps_per_epoch)
+        _compile(self.model, self.options, steps_per_epoch, self.data.loss)
 
     def create(self) -> None:
         """Check the monitored metric and save the initial state before the first step."""
@@ -229,11 +231,12 @@ class Trainer:
         )
         if self.progress.warning:
             self.say(textwrap.fill(f"Warning: {self.progress.warning}", 79, subsequent_indent="  "))
+        use = "embed --file FILE" if isinstance(self.model, TextEmbedder) else "predict FILE"
         self.say(
             f"The model is in {self.run.best}, the learning curves in "
             f"{self.run.path / CURVES}.\nTo evaluate or use it:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
-            f"  keras-bert-d2l predict FILE --model {run}"
+            f"  keras-bert-d2l {use} --model {run}"
         )
 
     def _draw_curves(self) -> None:
@@ -305,7 +308,9 @@ class _EpochEnd(keras.callbacks.Callback):
         self.model.stop_training = True  # each epoch has its own batches
 
 
-def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int) -> None:
+def _compile(
+    model: TaskModel, options: FinetuningOptions, steps_per_epoch: int, loss: Loss | None
+) -> None:
     steps = options.epochs * steps_per_epoch
     schedule = WarmupLinearDecay(options.learning_rate, int(options.warmup_ratio * steps), steps)
     optimizer = BERTAdamW(
@@ -313,6 +318,7 @@ def _compile(model: TaskModel, options: FinetuningOptions, steps_per_epoch: int)
     )
     model.compile(
         optimizer,
+        loss,
         class_weights=options.class_weights,
         micro_batches=options.micro_batches,
         jit_compile=options.jit,

@@ -1,7 +1,16 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.examples import (
+    Answer,
+    PairExamples,
+    QuestionExamples,
+    TextExamples,
+    WordExamples,
+    are_scored,
+)
 
 
 def test_sequences_and_answers_are_checked():
@@ -54,3 +63,16 @@ def test_labels_must_be_strings_or_numbers():
             TextExamples(task="regress", texts=texts, labels=labels)
     with pytest.raises(ValueError, match=r"one label name per word.*\[0, 3\] in example '0'"):
         WordExamples(words=[["a", "b"]], labels=[[0, 3]])
+
+
+def test_pairs_are_complete_without_scores_and_have_scores_or_negatives():
+    pairs = PairExamples(texts=["a", "b"], texts_b=["c", "d"])
+    assert pairs.has_labels
+    assert not are_scored(pairs)
+    assert are_scored(dataclasses.replace(pairs, labels=(1.0, 2.0)))
+    with pytest.raises(ValueError, match="`texts_b` must have the second text of each pair"):
+        PairExamples(texts=["a"])
+    with pytest.raises(ValueError, match="None for examples with `negatives`"):
+        PairExamples(texts=["a"], texts_b=["b"], negatives=["c"], labels=[1.0])
+    with pytest.raises(ValueError, match="must be a number. Received: 'yes'"):
+        PairExamples(texts=["a"], texts_b=["b"], labels=["yes"])

@@ -1,8 +1,16 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.examples import (
+    Answer,
+    PairExamples,
+    QuestionExamples,
+    TextExamples,
+    WordExamples,
+)
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.tasks.tagging_rows import TaggingRows, split_words
@@ -298,3 +306,30 @@ def test_real_answers_are_at_their_labeled_tokens(data_dir):
             assert len(found) - len(answer) <= 4
     found = np.unique(rows.examples[rows.labels[:, 0] > 0])
     np.testing.assert_array_equal(found, np.arange(len(some)))
+
+
+def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):
+    texts, texts_b = ["a crane", "who", "a crane", "lake"], ["it", "do it", "flying over", "what ?"]
+    pairs = PairExamples(texts=texts, texts_b=texts_b)
+    rows = TaskRows.encode(pairs, tokenizer, max_len=4)
+    assert (len(rows), rows.num_truncated) == (8, 1)
+    assert rows.full_lengths.tolist() == [4, 4, 5, 4]
+    features, labels = next(iter(rows.batches(4)))
+    together = [text for pair in zip(texts, texts_b, strict=True) for text in pair]
+    np.testing.assert_array_equal(features["tokens"], tokenizer(together, max_len=4)["tokens"])
+    assert labels.numpy().tolist() == [0, 0, 2, 2, 0, 0, 1, 1]  # an anchor is a group
+    for features, labels in rows.batches(2, epoch=0):
+        assert len(features["tokens"]) == 4
+        np.testing.assert_array_equal(labels[::2], labels[1::2])
+    triplets = dataclasses.replace(pairs, negatives=texts_b[::-1])
+    _, labels = next(iter(TaskRows.encode(triplets, tokenizer, max_len=4).batches(4)))
+    assert labels.numpy().tolist() == [0, 0, -1, 2, 2, -1, 0, 0, -1, 1, 1, -1]
+
+
+def test_scores_of_pairs_become_cosines(tokenizer):
+    def labels(scores):
+        pairs = PairExamples(texts=["a"] * 3, texts_b=["it"] * 3, labels=scores)
+        return TaskRows.encode(pairs, tokenizer, max_len=4).labels.tolist()
+
+    assert labels([0, 5, 2.5]) == [0, 0, 1, 1, 0.5, 0.5]
+    assert labels([-1, 0.25, 0]) == [-1, -1, 0.25, 0.25, 0, 0]  # are cosines already

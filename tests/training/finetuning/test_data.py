@@ -1,16 +1,21 @@
+import dataclasses
+
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.data.tasks.examples import (
     Answer,
+    PairExamples,
     QuestionExamples,
     TextExamples,
 )
 from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
+    TextEmbedder,
 )
 from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
@@ -151,3 +156,20 @@ def test_a_sample_includes_the_metrics_of_unanswerable_questions(tokenizer):
         == data.score(model).metrics.keys()
         >= {"no_answer_accuracy"}
     )
+
+
+def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
+    model, silent = make_model(TextEmbedder, tokenizer), [].append
+    pairs = PairExamples(texts=["a", "b", "c"], texts_b=["b", "c", "a"])
+    scored = dataclasses.replace(pairs, labels=(0.0, 3.0, 5.0))
+    data = prepare(model, pairs, scored, FinetuningOptions(temperature=0.1), silent)
+    assert data.loss.get_config() == ContrastiveLoss(0.1).get_config()
+    assert data.score(model).metrics.keys() == {"spearman", "pearson"}
+    [(features, groups)] = data.dev  # the development loss needs similar texts
+    assert (len(features["tokens"]), groups.numpy().tolist()) == (4, [0, 0, 1, 1])
+    assert isinstance(prepare(model, scored, scored, FinetuningOptions(), silent).loss, CosineLoss)
+    with pytest.raises(ValueError, match="must have a score for each pair"):
+        prepare(model, scored, pairs, FinetuningOptions(), silent)
+    model = make_model(labels=["x", "y"])
+    with pytest.raises(ValueError, match="`temperature` requires PairExamples"):
+        prepare(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)

@@ -6,6 +6,7 @@ Names match regardless of case, and "review text", "review-text" and "reviewText
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -33,6 +34,10 @@ _USUAL = {
     "star_rating overall target gold value labels",
     ("tag", "text"): "words tokens word token sentence form",
     ("tag", "label"): "tags ner_tags pos_tags upos labels label ner tag pos chunk_tags",
+    ("embed", "text"): "anchor query question",
+    ("embed", "text_b"): "positive passage answer document context response",
+    ("embed", "negative"): "negative hard_negative",
+    ("embed", "label"): "score similarity similarity_score relatedness_score label gold",
     ("answer", "text"): "question",
     ("answer", "text_b"): "context passage paragraph text document",
     ("answer", "label"): "answers answer answer_text text",
@@ -63,6 +68,7 @@ class ReadingOptions:
     task: str
     text: Column | None = None
     text_b: Column | None = None
+    negative: Column | None = None
     label: Column | None = None
     id: Column | None = None
     multi_label: bool = False
@@ -74,7 +80,7 @@ class ReadingOptions:
     def given(self) -> list[Column]:
         """The columns that the caller chose."""
         label = None if self.labeled is False else self.label
-        columns = (self.text, self.text_b, label, self.id)
+        columns = (self.text, self.text_b, self.negative, label, self.id)
         return [column for column in columns if column is not None]
 
     def is_header(self, cells: Sequence[str]) -> bool:
@@ -95,7 +101,8 @@ class ReadingOptions:
             return False
         if not self.given and names & set(_TEXTS.split()) and all(map(_NAME.fullmatch, names)):
             return True
-        roles = (_usual(self.task, role) for role in ("text", "text_b", "label", "id"))
+        names_of = functools.partial(_usual, self.task)
+        roles = map(names_of, ("text", "text_b", "negative", "label", "id"))
         known = set(itertools.chain(_TEXTS.split(), *_PAIRS, *roles))
         # A single match may be data: the label "question" before a question.
         return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
@@ -113,10 +120,18 @@ class Columns:
     label: int | None = None
     id: int | None = None
     flags: tuple[int, ...] = ()
+    negative: int | None = None
+
+    @property
+    def texts(self) -> list[int]:
+        """The columns of texts."""
+        texts = (self.text, self.text_b, self.negative)
+        return [place for place in texts if place is not None]
 
     def named(self, table: Table) -> dict[str, str]:
         """Return the column names by role."""
-        single = {"text": self.text, "text_b": self.text_b, "label": self.label, "id": self.id}
+        roles = ("text", "text_b", "negative", "label", "id")
+        single = {role: getattr(self, role) for role in roles}
         names = {role: table.name(place) for role, place in single.items() if place is not None}
         return names | ({"label": ", ".join(map(table.name, self.flags))} if self.flags else {})
 
@@ -137,7 +152,7 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
     One or two columns in which most cells contain a space are texts. At most one other column
     remains, which contains labels.
     """
-    if options.given or options.task not in ("classify", "regress"):
+    if options.given or options.task not in ("classify", "regress", "embed"):
         return None
     rows = [[as_string(cell) for cell in row.cells] for row in table.rows[:_SAMPLE]]
     columns = list(itertools.zip_longest(*rows, fillvalue=""))
@@ -148,6 +163,8 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
         (texts if is_text else others).append(place)
     # A first row in which no cell contains a space may be a header.
     may_be_header = not any(" " in cell.strip() for cell in table.first)
+    if options.task == "embed":
+        return _columns_of_pairs(columns, may_be_header=may_be_header)
     if len(texts) not in (1, 2) or len(others) > 1 or may_be_header:
         return None
     text_b = texts[1] if len(texts) == 2 else None
@@ -159,6 +176,16 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
     else:  # labels are repeated, example ids are not
         are_labels = 2 * len(set(labels)) <= len(labels)
     return Columns(texts[0], text_b, others[0]) if are_labels else None
+
+
+def _columns_of_pairs(columns: Sequence[Sequence[str]], *, may_be_header: bool) -> Columns | None:
+    """Return the columns of pairs by their order: the texts, and then a score or a negative."""
+    if len(columns) not in (2, 3) or may_be_header:
+        return None
+    if len(columns) == 2:
+        return Columns(0, 1)
+    is_score = all(map(_NUMBER.fullmatch, columns[2]))
+    return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,9 +201,10 @@ class _Finder:
         label = None
         flags = self._flags() if self.options.labeled is not False else ()
         if self.options.labeled is not False and not flags:
-            find = self._needed if self.options.labeled else self._one
+            is_needed = self.options.labeled and self.options.task != "embed"
+            find = self._needed if is_needed else self._one
             label = find("label", besides=(text, text_b))
-        return Columns(text, text_b, label, self._one("id"), flags)
+        return Columns(text, text_b, label, self._one("id"), flags, self._one("negative"))
 
     def _texts(self) -> tuple[int, int | None]:
         options, names = self.options, self._plain_names()
@@ -186,7 +214,8 @@ class _Finder:
             for first, second in _PAIRS:
                 if first in names and second in names:
                     return self._only("text", names, first), self._only("text_b", names, second)
-        return self._needed("text"), self._one("text_b")
+        find = self._needed if options.task == "embed" else self._one
+        return self._needed("text"), find("text_b")
 
     def _flags(self) -> tuple[int, ...]:
         """Return the label columns if several are given, separated by commas."""

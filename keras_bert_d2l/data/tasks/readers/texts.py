@@ -1,5 +1,6 @@
 """Read texts or text pairs, with labels or scores, from a table or a folder of text files."""
 
+import dataclasses
 import functools
 import math
 import os
@@ -7,7 +8,7 @@ import pathlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from keras_bert_d2l.data.tasks.examples import Label, TextExamples
+from keras_bert_d2l.data.tasks.examples import Label, PairExamples, TextExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu
@@ -40,14 +41,15 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
     if not any(
         cell_string(row.cells, x).strip() for row in table.rows for x in _label_columns(found)
     ):
-        columns = Columns(found.text, found.text_b, id=found.id)  # the file has no labels
+        # The file has no labels.
+        columns = dataclasses.replace(found, label=None, flags=())
     if found.flags and not options.multi_label:
         raise ValueError(
             "Several label columns of 1 and 0 need `multi_label`. Received: "
             f"label={options.label!r}."
         )
     examples = collect(
-        TextExamples,
+        PairExamples if options.task == "embed" else TextExamples,
         ((f"line {row.line:,}", row) for row in table.rows),
         functools.partial(_example, table, columns, options),
         task=options.task,
@@ -83,13 +85,13 @@ def _example(
     """Return the fields of one example."""
     cells = row.cells
     text, text_b = cell_string(cells, columns.text), cell_string(cells, columns.text_b)
-    texts = [place for place in (columns.text, columns.text_b) if place is not None]
-    used = [*texts, *_label_columns(columns)]
+    negative = cell_string(cells, columns.negative)
+    used = [*columns.texts, *_label_columns(columns)]
     if not any(map(_is_filled, cells)):
         raise Unusable("empty line")
     if len(cells) <= max(used):
         raise Unusable("too few columns")
-    if any(isinstance(cells[place], list | dict) for place in texts):
+    if any(isinstance(cells[place], list | dict) for place in columns.texts):
         raise Unusable("list or object instead of a text")
     if table.columns is not None and any(map(_is_filled, cells[len(table.columns) :])):
         raise Unusable("more columns than the header")
@@ -97,10 +99,13 @@ def _example(
         raise Unusable("empty text")
     if columns.text_b is not None and not text_b.strip():
         raise Unusable("empty second text")
+    if columns.negative is not None and not negative.strip():
+        raise Unusable("empty negative")
     return {
         "ids": cell_string(cells, columns.id) or str(row.line),
         "texts": text,
         "texts_b": text_b or None,
+        "negatives": negative or None,
         "labels": _label(table, columns, options, cells),
     }
 
@@ -127,7 +132,7 @@ def _label(
     if columns.label is None:
         return None
     value = cells[columns.label]
-    if options.task == "regress":
+    if options.task in ("regress", "embed"):
         return _score(value)
     if isinstance(value, dict):
         raise Unusable("object instead of a label")

@@ -167,3 +167,30 @@ def test_a_first_label_that_never_recurs_may_be_a_header(write):
     assert read_examples("classify", path, text=1, label=2, header=True).label_names == ("n", "p")
     assert len(read_examples("classify", path, text=1, label=2, header=False)) == 21
     assert len(read_examples("classify", write("b.csv", "a,x\nb,y\nc,z\n"), text=1, label=2)) == 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns", "scores", "negatives"),
+    [
+        (["anchor\tpositive", "a b\tc d"], {"text": "anchor", "text_b": "positive"}, None, None),
+        (["a b\tc d", "e f\tg"], {"text": "1", "text_b": "2"}, None, None),
+        (["a b\tc d\t0.5", "e f\tg\t5"], {"label": "3"}, (0.5, 5.0), None),
+        (["a b\tc d\t1 x", "e f\tg\ty"], {"negative": "3"}, None, ("1 x", "y")),
+        (["sentence1\tsentence2\tscore", "a\tb\t3"], {"label": "score"}, (3.0,), None),
+        (["query\tpositive\tnegative", "a\tb\tc"], {"negative": "negative"}, None, ("c",)),
+    ],
+)
+def test_pairs_have_scores_or_negatives_or_neither(lines, columns, scores, negatives, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    examples = read_examples("embed", tmp_path / "pairs.tsv", labeled=True)
+    assert examples.columns.items() >= columns.items()
+    assert (examples.labels, examples.negatives) == (scores, negatives)
+
+
+def test_a_class_label_is_not_read_as_a_score(tmp_path):
+    path = tmp_path / "nli.tsv"
+    path.write_text("premise\thypothesis\tlabel\na b\tc\tentailment\nd e\t\tneutral\n")
+    with pytest.raises(ValueError, match="1 dropped: score is not a number"):
+        read_examples("embed", path)
+    with pytest.raises(ValueError, match="`negative` needs the task 'embed'"):
+        read_examples("classify", path, negative="label")
