@@ -33,6 +33,6 @@ print(
 )
 
 print(question)
-for prediction in kb.fill_mask(result.model, result.tokenizer, question)[0]:
+for prediction in kb.fill_mask(result.model, question)[0]:
     print(f"  {prediction.score:.3f}  {prediction.token}")
 print(f'Load the checkpoint with kb.load_pretrained("{run_dir}/best").')

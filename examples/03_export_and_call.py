@@ -60,8 +60,8 @@ def tiny_checkpoint() -> pathlib.Path:
 
 def main() -> None:
     checkpoint = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else tiny_checkpoint()
-    model, tokenizer, _ = kb.load_pretrained(checkpoint)
-    version = kb.export_saved_model(model, SAVED_MODELS, tokenizer)
+    model = kb.load_pretrained(checkpoint).model
+    version = kb.export_saved_model(model, SAVED_MODELS)
     print(f"Exported {checkpoint} to {version}. Calling it without keras_bert_d2l:")
     subprocess.run([sys.executable, "-c", CLIENT, version, *QUESTIONS], check=True)
 

@@ -34,7 +34,7 @@ def make_toy() -> tuple[pathlib.Path, pathlib.Path]:
     vocab = kb.learn_vocab(kb.Corpus.open(TOY / "reviews.tsv", layout="lines"), size=100)
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=32)
     model = kb.BERTModel.from_bert_config(config)
-    kb.save_pretrained(model, TOY / "untrained", kb.Tokenizer(vocab))
+    kb.save_pretrained(model, TOY / "untrained", tokenizer=kb.Tokenizer(vocab))
     return TOY / "untrained", TOY / "reviews.tsv"
 
 

@@ -45,7 +45,7 @@ def make_toy() -> tuple[pathlib.Path, ...]:
     vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=32)
     kb.save_pretrained(
-        kb.BERTModel.from_bert_config(config), TOY / "untrained", kb.Tokenizer(vocab)
+        kb.BERTModel.from_bert_config(config), TOY / "untrained", tokenizer=kb.Tokenizer(vocab)
     )
     return TOY / "untrained", TOY / "train.conll", TOY / "dev.conll"
 

@@ -37,7 +37,7 @@ def make_toy() -> list[pathlib.Path]:
     vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     config = kb.BERTConfig(len(vocab), 64, 128, num_heads=2, num_blks=2, dropout=0.0, max_len=32)
     kb.save_pretrained(
-        kb.BERTModel.from_bert_config(config), TOY / "untrained", kb.Tokenizer(vocab)
+        kb.BERTModel.from_bert_config(config), TOY / "untrained", tokenizer=kb.Tokenizer(vocab)
     )
     return [TOY / "untrained", TOY / "train.jsonl"]
 

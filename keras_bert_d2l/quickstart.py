@@ -108,8 +108,8 @@ def run(
         evaluate_every=max(1, steps // 10),
     )
     announce.next("Exporting a SavedModel that accepts strings")
-    model, tokenizer, _ = kb.load_pretrained(folder, verbose=False)
-    version = kb.export_saved_model(model, out, tokenizer, run_dir=folder)
+    model = kb.load_pretrained(folder, verbose=False).model
+    version = kb.export_saved_model(model, out, run_dir=folder)
     print(f"Exported to {version}")
     announce.next("Querying the exported model in a process without this package")
     print(ask(version, questions), end="")

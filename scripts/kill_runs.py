@@ -133,7 +133,7 @@ def write_files(folder: Path) -> None:
     config.to_json(folder / "bert.json")
     keras.utils.set_random_seed(0)
     model = kb.BERTModel.from_bert_config(config)
-    kb.save_pretrained(model, folder / "bert", kb.Tokenizer(vocab))
+    kb.save_pretrained(model, folder / "bert", tokenizer=kb.Tokenizer(vocab))
 
 
 def command(

@@ -40,7 +40,7 @@ def write(parent: pathlib.Path, format: "Synchronized[int]", count: "Synchronize
             for weight in model.trainable_weights:
                 weight.assign(np.full(weight.shape, number, "float32"))
             tokenizer = kb.Tokenizer(kb.Vocab([*SPECIALS, f"version{number}"]))
-            kb.save_pretrained(model, parent / name, tokenizer, name)
+            kb.save_pretrained(model, parent / name, tokenizer=tokenizer, format=name)
             count.value = number
 
 

@@ -45,7 +45,7 @@ def forms(model: TaskModel, calibration: list[str], folder: Path) -> Iterator[tu
 
     yield "Keras, float32", keras_model
     for version, name in enumerate([None, "int8"], 1):
-        kb.export_saved_model(model, folder / "saved", model.tokenizer, version, quantize=name)
+        kb.export_saved_model(model, folder / "saved", version=version, quantize=name)
         yield f"SavedModel, {name or 'float32'}", saved_model(folder / "saved" / str(version))
     session = onnx_model(model, kb.export_onnx(model, folder / "onnx"))
     yield "ONNX, float32", session
@@ -118,8 +118,7 @@ def main() -> None:
     texts = list(dev.texts)
     classifier, _, _ = kb.load_pretrained(options.classifier)
     labels = np.array([classifier.labels.index(label) for label in dev.labels])
-    bert, tokenizer, _ = kb.load_pretrained(options.embedder)
-    embedder = kb.TextEmbedder(bert, tokenizer=tokenizer)
+    embedder = kb.TextEmbedder(kb.load_pretrained(options.embedder).model)
     scores = outputs_of(classifier, texts, calibration)
     embeddings = outputs_of(embedder, texts, calibration)
     first, *_ = scores

@@ -72,8 +72,8 @@ def export_versions(folder: Path, number: int) -> Iterator[np.ndarray]:
     table = model.encoder.token_embedding.embeddings
     for _ in range(number):
         table.assign(np.random.default_rng().normal(size=table.shape))
-        kb.export_saved_model(model, folder, tokenizer)
-        yield kb.embed(model, TEXT, tokenizer)
+        kb.export_saved_model(model, folder, tokenizer=tokenizer)
+        yield kb.embed(model, TEXT, tokenizer=tokenizer)
 
 
 def publish(version: Path, folder: Path, number: int) -> None:

@@ -68,8 +68,8 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     import keras_bert_d2l as kb
 
     keras.utils.set_random_seed(0)
-    bert, tokenizer, _ = kb.load_pretrained(checkpoint)
-    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    bert = kb.load_pretrained(checkpoint).model
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"])
     kernel = classifier.head.kernel  # with a new head, all probabilities would be about 0.5
     kernel.assign(keras.random.normal(kernel.shape, stddev=0.5))
     for format in ("native", "huggingface"):
@@ -80,11 +80,11 @@ def prepare(checkpoint: Path, folder: Path) -> None:
         words = whole_words(folder / "native" / "vocab.txt")
         texts = [text for [text] in requests(words, 1, 24)]
         kb.export_onnx(classifier, folder / "static", int8=True, calibration=texts)
-    kb.export_saved_model(classifier, folder / "saved", tokenizer, 1)
-    kb.export_saved_model(classifier, folder / "saved", tokenizer, 3, quantize="int8")
+    kb.export_saved_model(classifier, folder / "saved", version=1)
+    kb.export_saved_model(classifier, folder / "saved", version=3, quantize="int8")
     keras.config.set_dtype_policy("mixed_bfloat16")
-    classifier, tokenizer, _ = kb.load_pretrained(folder / "native")
-    kb.export_saved_model(classifier, folder / "saved", tokenizer, 2)
+    classifier = kb.load_pretrained(folder / "native").model
+    kb.export_saved_model(classifier, folder / "saved", version=2)
 
 
 def check_answers(contestants: dict[str, Contestant]) -> dict[str, float]:

@@ -48,8 +48,8 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     import keras_bert_d2l as kb
 
     keras.utils.set_random_seed(0)
-    bert, tokenizer, _ = kb.load_pretrained(checkpoint)
-    classifier = kb.SequenceClassifier(bert, ["0", "1"], tokenizer=tokenizer)
+    bert = kb.load_pretrained(checkpoint).model
+    classifier = kb.SequenceClassifier(bert, ["0", "1"])
     kb.save_pretrained(classifier, folder / "model", format="huggingface")
 
 

@@ -79,7 +79,7 @@ def load_pretrained_model(
     if pretrained.tokenizer is None:
         raise ValueError(
             f"{str(folder)!r} contains no vocabulary. Add the book's vocab.json to it, or save the "
-            "model with its tokenizer: `save_pretrained(model, path, tokenizer)`."
+            "model with its tokenizer: `save_pretrained(model, path, tokenizer=tokenizer)`."
         )
     sizes = {
         "num_hiddens": num_hiddens,

@@ -4,7 +4,7 @@ from typing import cast
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.string_inputs import check_vocab_size
+from keras_bert_d2l.models.features import check_vocab_size
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -28,17 +28,15 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) 
     raise ValueError(f"`model` must be a {needed}. Received: {received}.")
 
 
-def check_bert(model: object, head: str | None = None) -> None:
-    """Raise a `ValueError` if a model is not a `BERTModel` with its pretraining heads.
-
-    Args:
-        model: What the caller passed.
-        head: `"mlm"` or `"nsp"`, if the function needs this head with trained weights.
-    """
+def check_bert(model: object) -> None:
+    """Raise a `ValueError` if a model is not a `BERTModel` with its pretraining heads."""
     remedy = "it has a task head, so use the checkpoint that it was fine-tuned from"
     check_kind(model, BERTModel, remedy=remedy)
-    model = cast(BERTModel, model)
-    if head is None or head in model.usable_heads:
+
+
+def check_head(model: BERTModel, head: str) -> None:
+    """Raise a `ValueError` unless a model has the head `"mlm"` or `"nsp"` with trained weights."""
+    if head in model.usable_heads:
         return
     if head == "nsp" and model.nsp is None:
         received = "a model with next_sentence=False. Use a model that has the head."
@@ -53,16 +51,21 @@ def check_bert(model: object, head: str | None = None) -> None:
 
 
 def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) -> None:
-    """Raise a `ValueError` unless a tokenizer has a vocabulary of the model's size."""
-    if tokenizer is None:
-        raise ValueError(
-            "Texts need a tokenizer. Received: tokenizer=None. A checkpoint without a vocabulary "
-            "has no tokenizer: add the model's own vocabulary to it as vocab.txt, or create a "
-            "tokenizer in Python with `Tokenizer(Vocab.from_file(path))`."
-        )
-    if not isinstance(tokenizer, Tokenizer):
+    """Raise a `ValueError` unless there is a tokenizer with a vocabulary of the model's size."""
+    if not isinstance(tokenizer, Tokenizer | None):
         raise ValueError(
             f"`tokenizer` must be a Tokenizer, such as `load_pretrained(path).tokenizer`. "
             f"Received: {shown(tokenizer)}."
         )
     check_vocab_size(tokenizer, model.bert_config)
+
+
+def tokenizer_of(model: BERTModel | TaskModel, tokenizer: Tokenizer | None = None) -> Tokenizer:
+    """Return the tokenizer that was passed for a model or, by default, its own.
+
+    Raises:
+        ValueError: There is none, or the vocabulary does not have the model's size.
+    """
+    found: Tokenizer | None = model.tokenizer if tokenizer is None else tokenizer
+    check_vocabulary(model, found)
+    return cast(Tokenizer, found)

@@ -32,7 +32,7 @@ class Pretrained(NamedTuple):
 
     Attributes:
         model: The model with its weights: a `BERTModel`, or a task model.
-        tokenizer: The tokenizer, or `None` if the checkpoint has no vocabulary.
+        tokenizer: `model.tokenizer`, or `None` if the checkpoint has no vocabulary.
         config: The architecture of the model.
 
     Example:
@@ -87,7 +87,8 @@ def load_pretrained(
         verbose: Whether to print a one-line summary even if no head is missing.
 
     Returns:
-        The model in Keras's current dtype policy, the tokenizer and the configuration.
+        The model in Keras's current dtype policy with the tokenizer attached, the tokenizer and
+        the configuration.
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
@@ -157,7 +158,7 @@ def load_task(
         if checkpoint.embedding is not None and "pooling" in kind.fields:
             options = {**checkpoint.embedding, **options}
         create: Callable[..., TaskModel] = kind
-        model = create(model, tokenizer=tokenizer, **options)
+        model = create(model, **options)
         if kind.has_head:
             print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new head")
         return Pretrained(model, tokenizer, config)
@@ -184,8 +185,7 @@ def _load(
 ) -> Pretrained:
     loaded = _tokenizer(checkpoint) if tokenizer else None
     model = load_model(checkpoint)
-    if isinstance(model, TaskModel):
-        model.tokenizer = loaded
+    model.tokenizer = loaded
     if verbose or not model.missing_heads.isdisjoint(heads):
         print(summary(checkpoint, heads))
     return Pretrained(model, loaded, checkpoint.config)

@@ -34,6 +34,7 @@ _REPLACEABLE = {
 def save_pretrained(
     model: BERTModel | TaskModel,
     path: PathLike,
+    *,
     tokenizer: Tokenizer | None = None,
     format: Format = "native",
 ) -> None:
@@ -45,8 +46,8 @@ def save_pretrained(
     Args:
         model: A `BERTModel`, or a task model, which is saved with its head and its labels.
         path: The folder to write. It must be new or empty, or contain a checkpoint.
-        tokenizer: The tokenizer that the model was trained with. `None` means the task model's own
-            tokenizer; a `BERTModel` is then saved without a vocabulary.
+        tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
+            that is `None` as well, the model is saved without a vocabulary.
         format: `"native"` keeps everything. `"huggingface"`, `"google"` and `"book"` are for other
             programs. Task models can be saved in the first two formats.
 
@@ -67,8 +68,7 @@ def save_pretrained(
     kb.save_pretrained(model, "checkpoints/tiny-google", format="google")
     ```
     """
-    if tokenizer is None and isinstance(model, TaskModel):
-        tokenizer = model.tokenizer
+    tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         _save(model, path, None, {}, format)
     else:

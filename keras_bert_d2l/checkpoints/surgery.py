@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_bert, tokenizer_of
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
 
 # The weights with one entry per token, and the axis of these entries.
 _VOCABULARY_AXES = {
@@ -35,8 +34,8 @@ _INSIDE_A_WORD = "##"
 
 
 def add_tokens(
-    model: BERTModel, tokenizer: Tokenizer, tokens: Sequence[str]
-) -> tuple[BERTModel, Tokenizer]:
+    model: BERTModel, tokens: Sequence[str], *, tokenizer: Tokenizer | None = None
+) -> BERTModel:
     """Add tokens to the vocabulary of a model.
 
     The new tokens get the ids from V upward. In the embedding and in the MLM head, a new token is
@@ -45,16 +44,16 @@ def add_tokens(
 
     Args:
         model: The model.
-        tokenizer: The tokenizer of the model.
         tokens: Tokens to add: complete words, or `##` followed by a part of a word that is not at
             its start.
+        tokenizer: The tokenizer of the model. Defaults to `model.tokenizer`.
 
     Returns:
-        A new model with V + `len(tokens)` tokens, and its tokenizer.
+        A new model with V + `len(tokens)` tokens, and its new tokenizer as `tokenizer`.
 
     Raises:
-        ValueError: The vocabulary does not have the model's size, or a token is already in it, is
-            given twice or is not valid.
+        ValueError: There is no tokenizer, its vocabulary does not have the model's size, or a token
+            is already in it, is given twice or is not valid.
 
     Example:
 
@@ -64,12 +63,12 @@ def add_tokens(
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = kb.Tokenizer(kb.Vocab([*specials, "play", "##er"]))
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=7))
-    model, tokenizer = kb.add_tokens(model, tokenizer, ["player"])
-    assert tokenizer.tokenize(["player"]).to_list() == [[7]]
+    larger = kb.add_tokens(model, ["player"], tokenizer=tokenizer)
+    assert larger.tokenizer.tokenize(["player"]).to_list() == [[7]]
     ```
     """
     check_bert(model)
-    check_vocabulary(model, tokenizer)
+    tokenizer = tokenizer_of(model, tokenizer)
     vocab = tokenizer.vocab.with_tokens(tokens)
     pieces = [_pieces(token, tokenizer) for token in vocab.tokens[len(tokenizer.vocab) :]]
     larger = Tokenizer(vocab, **tokenizer.options)
@@ -79,12 +78,12 @@ def add_tokens(
         means = [weight[ids].mean(axis=0, dtype=np.float64) for ids in pieces]
         return np.concatenate([weight, np.reshape(means, (-1, *weight.shape[1:]))])
 
-    return _with_vocabulary(model, vocab, with_means), larger
+    return _with_vocabulary(model, larger, with_means)
 
 
 def drop_tokens(
-    model: BERTModel, tokenizer: Tokenizer, tokens: Iterable[str]
-) -> tuple[BERTModel, Tokenizer]:
+    model: BERTModel, tokens: Iterable[str], *, tokenizer: Tokenizer | None = None
+) -> BERTModel:
     """Remove tokens from the vocabulary of a model, for example tokens that a corpus never uses.
 
     The remaining tokens keep their order and get the ids 0, 1, 2 and so on. Special tokens are
@@ -92,14 +91,15 @@ def drop_tokens(
 
     Args:
         model: The model.
-        tokenizer: The tokenizer of the model.
         tokens: Tokens to remove.
+        tokenizer: The tokenizer of the model. Defaults to `model.tokenizer`.
 
     Returns:
-        A new model with fewer tokens, and its tokenizer.
+        A new model with fewer tokens, and its new tokenizer as `tokenizer`.
 
     Raises:
-        ValueError: The vocabulary does not have the model's size, or lacks one of the tokens.
+        ValueError: There is no tokenizer, or its vocabulary does not have the model's size or lacks
+            one of the tokens.
 
     Example:
 
@@ -109,16 +109,16 @@ def drop_tokens(
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = kb.Tokenizer(kb.Vocab([*specials, "play", "##er", "player"]))
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=8))
-    model, tokenizer = kb.drop_tokens(model, tokenizer, ["player"])
-    assert tokenizer.tokenize(["player"]).to_list() == [[5, 6]]
+    smaller = kb.drop_tokens(model, ["player"], tokenizer=tokenizer)
+    assert smaller.tokenizer.tokenize(["player"]).to_list() == [[5, 6]]
     ```
     """
     check_bert(model)
-    check_vocabulary(model, tokenizer)
+    tokenizer = tokenizer_of(model, tokenizer)
     vocab = tokenizer.vocab.without_tokens(tokens)
     kept = tokenizer.vocab[list(vocab.tokens)]
     smaller = Tokenizer(vocab, **tokenizer.options)
-    return _with_vocabulary(model, vocab, lambda weight: weight[kept]), smaller
+    return _with_vocabulary(model, smaller, lambda weight: weight[kept])
 
 
 def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
@@ -161,15 +161,18 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
 
 
 def _with_vocabulary(
-    model: BERTModel, vocab: Vocab, change: Callable[[np.ndarray], np.ndarray]
+    model: BERTModel, tokenizer: Tokenizer, change: Callable[[np.ndarray], np.ndarray]
 ) -> BERTModel:
-    """Return a model with a different vocabulary. `change` acts on axis 0, the tokens."""
+    """Return a model with a different tokenizer. `change` acts on axis 0, the tokens."""
 
     def along(axis: int) -> Callable[[np.ndarray], np.ndarray]:
         return lambda weight: np.moveaxis(change(np.moveaxis(weight, axis, 0)), 0, axis)
 
-    config = dataclasses.replace(model.bert_config, vocab_size=len(vocab))
-    return _rebuilt(model, config, {name: along(axis) for name, axis in _VOCABULARY_AXES.items()})
+    config = dataclasses.replace(model.bert_config, vocab_size=len(tokenizer.vocab))
+    changes = {name: along(axis) for name, axis in _VOCABULARY_AXES.items()}
+    new = _rebuilt(model, config, changes)
+    new.tokenizer = tokenizer
+    return new
 
 
 def _rebuilt(
@@ -187,7 +190,7 @@ def _rebuilt(
     for name, weight in named_weights(new).items():
         value = keras.ops.convert_to_numpy(old_weights[name])
         weight.assign(changes[name](value) if name in changes else value)
-    new.missing_heads = model.missing_heads
+    new.missing_heads, new.tokenizer = model.missing_heads, model.tokenizer
     return new
 
 

@@ -11,7 +11,7 @@ from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
-    from keras_bert_d2l import Pretrained, Tokenizer
+    from keras_bert_d2l import Pretrained
 
 
 def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[None]:
@@ -45,24 +45,9 @@ def load(
         return load_pretrained(checkpoint, heads=HEADS if heads else (), verbose=False)
 
 
-def tokenizer_of(loaded: "Pretrained") -> "Tokenizer":
-    """Return the tokenizer of a checkpoint, or raise `ValueError` if it has none."""
-    if loaded.tokenizer is None:
-        raise ValueError("The checkpoint has no vocabulary, which is needed to tokenize text.")
-    return loaded.tokenizer
-
-
-def load_with_tokenizer(model: PathLike | None) -> "tuple[Any, Tokenizer]":
-    """Load a checkpoint and return its model, of any class, and its tokenizer."""
-    loaded = load(model)
-    return loaded.model, tokenizer_of(loaded)
-
-
 def load_embedder(model: PathLike | None) -> Any:
     """Return a `TextEmbedder`, for a plain BERT with the pooling of its folder, or the mean."""
-    loaded = load(model, as_embedder=True)
-    tokenizer_of(loaded)
-    return loaded.model
+    return load(model, as_embedder=True).model
 
 
 def load_task(model: PathLike) -> tuple[Any, str]:

@@ -4,15 +4,18 @@ B batch, T tokens, P predicted positions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import keras
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.data_checks import CheckedModel
 from keras_bert_d2l.models.keras_options import ExportOptions, KerasCompileOptions, Loss, Optimizer
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
 from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
+
+TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 
 
 def feature_shape(feature: str) -> Shape:
@@ -32,14 +35,54 @@ def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
         )
 
 
+def check_tokenizer(tokenizer: object) -> None:
+    """Raise `ValueError` if an object is not a tokenizer."""
+    if not callable(tokenizer) or not hasattr(tokenizer, "vocab"):
+        raise ValueError(
+            f"`tokenizer` must be a Tokenizer. Received: {shown(tokenizer)}. Create one with "
+            "`Tokenizer(vocab)`."
+        )
+
+
+def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
+    """Raise `ValueError` if there is no tokenizer, or its vocabulary is not of the model's size."""
+    if tokenizer is None:
+        raise ValueError(
+            "Strings need a tokenizer. Received: a model without one. Set `model.tokenizer = "
+            "Tokenizer(Vocab.from_file(path))`. A checkpoint has a tokenizer if its folder "
+            "contains the vocabulary of the model, vocab.txt."
+        )
+    check_tokenizer(tokenizer)
+    expected, received = config.vocab_size, len(tokenizer.vocab)
+    if received != expected:
+        raise ValueError(
+            f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "
+            f"for. Received: a tokenizer with {received} tokens; use the model's own vocabulary."
+        )
+
+
 class BatchModel(CheckedModel):
-    """A model that takes batches as dictionaries of int32 features."""
+    """A model that takes batches as dictionaries of int32 features.
+
+    Attributes:
+        tokenizer: The tokenizer that the model is used with, or `None`. Keras does not save it;
+            `save_pretrained` does.
+    """
 
     built: bool  # set by keras.Model
     features: tuple[str, ...]  # inputs of an exported model
     micro_batches = 1  # set by `compile`
     split_loss: SplitLoss | None = None
     missing_heads: frozenset[str] = frozenset()  # only a `BERTModel` may lack some
+    tokenizer: TextTokenizer = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "tokenizer":
+            super().__setattr__(name, value)
+            return
+        if value is not None:
+            check_tokenizer(value)
+        self.__dict__["tokenizer"] = value  # not tracked, so that Keras does not export it
 
     def export(
         self,

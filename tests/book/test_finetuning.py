@@ -104,7 +104,7 @@ def test_the_development_set_of_snli_is_encoded(data_dir):
 def pretrained(tmp_path):
     bert = small_bert()
     folder = tmp_path / "bert.tiny"
-    save_pretrained(bert, folder, Tokenizer(PackageVocab(VOCAB.idx_to_token)))
+    save_pretrained(bert, folder, tokenizer=Tokenizer(PackageVocab(VOCAB.idx_to_token)))
     return bert, folder
 
 
@@ -130,7 +130,7 @@ def test_a_saved_model_is_loaded_with_its_vocabulary_and_the_given_dropout(pretr
 def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
     bert = small_bert(layer_norm_epsilon=1e-5)
     vocab = PackageVocab(VOCAB.idx_to_token)
-    save_pretrained(bert, tmp_path / "bert.tiny", Tokenizer(vocab), format="book")
+    save_pretrained(bert, tmp_path / "bert.tiny", tokenizer=Tokenizer(vocab), format="book")
     assert json.loads((tmp_path / "bert.tiny/vocab.json").read_text()) == VOCAB.idx_to_token
     loaded, vocab = d2l.load_pretrained_model(tmp_path / "bert.tiny", 16, 32, 2, 1, 0.3, 16)
     assert vocab.idx_to_token == VOCAB.idx_to_token
@@ -141,7 +141,9 @@ def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
 
 def test_the_number_of_heads_may_be_missing_from_the_folder(tmp_path):
     bert = small_bert(layer_norm_epsilon=1e-5)
-    save_pretrained(bert, tmp_path, Tokenizer(PackageVocab(VOCAB.idx_to_token)), format="book")
+    save_pretrained(
+        bert, tmp_path, tokenizer=Tokenizer(PackageVocab(VOCAB.idx_to_token)), format="book"
+    )
     file = tmp_path / "pretrained.safetensors"
     (tmp_path / "SHA256SUMS").unlink()
     save_file(load_file(file), file)  # without metadata, like a state dict saved by PyTorch

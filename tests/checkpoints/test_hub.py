@@ -44,7 +44,7 @@ def tokenizer():
 def saved(tokenizer, tmp_path_factory):
     """A folder that `save_pretrained` wrote for Hugging Face, with files of other programs."""
     folder = tmp_path_factory.mktemp("saved") / "bert"
-    kb.save_pretrained(make_bert(), folder, tokenizer, format="huggingface")
+    kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     (folder / "onnx").mkdir()
     (folder / "onnx/model.onnx").write_bytes(b"a graph")
@@ -96,7 +96,10 @@ def test_the_documentation_lists_every_short_name():
 def test_a_revision_follows_the_name(revision, model, saved, tokenizer, local_hub, tmp_path):
     other = tmp_path / "other"
     kb.save_pretrained(
-        kb.SequenceClassifier(make_bert(), ["bad", "good"]), other, tokenizer, format="huggingface"
+        kb.SequenceClassifier(make_bert(), ["bad", "good"]),
+        other,
+        tokenizer=tokenizer,
+        format="huggingface",
     )
     commit = local_hub.add(model, other, "v2" if revision == "commit" else revision)
     name = f"{model}@{commit if revision == 'commit' else revision}"
@@ -107,7 +110,7 @@ def test_a_revision_follows_the_name(revision, model, saved, tokenizer, local_hu
 def test_the_class_of_the_model_follows_its_head(local_hub, tokenizer, tmp_path):
     """dslim/bert-base-NER has an unused pooler and the old field `_num_labels`."""
     folder, trained = tmp_path / "ner", kb.TokenClassifier(make_bert(), LABELS)
-    kb.save_pretrained(trained, folder, tokenizer, format="huggingface")
+    kb.save_pretrained(trained, folder, tokenizer=tokenizer, format="huggingface")
     weights = safetensors.numpy.load_file(folder / "model.safetensors")
     weights["bert.pooler.dense.weight"] = np.zeros((8, 8), "float32")
     weights["bert.pooler.dense.bias"] = np.zeros(8, "float32")
@@ -133,7 +136,7 @@ def test_the_class_of_the_model_follows_its_head(local_hub, tokenizer, tmp_path)
 )
 def test_a_saved_folder_has_a_valid_model_card(make, pipeline, auto_class, tokenizer, tmp_path):
     model = make()
-    kb.save_pretrained(model, tmp_path / "films", tokenizer, format="huggingface")
+    kb.save_pretrained(model, tmp_path / "films", tokenizer=tokenizer, format="huggingface")
     card = pytest.importorskip("huggingface_hub").ModelCard.load(tmp_path / "films/README.md")
     assert card.data.library_name == "transformers"
     assert card.data.pipeline_tag == pipeline
@@ -146,10 +149,10 @@ def test_a_saved_folder_has_a_valid_model_card(make, pipeline, auto_class, token
 
 def test_a_model_card_may_be_edited_but_another_readme_is_not_replaced(tokenizer, tmp_path):
     folder = tmp_path / "films"
-    kb.save_pretrained(make_bert(), folder, tokenizer, format="huggingface")
+    kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
     (folder / "README.md").write_text("# My model\n")
     kb.load_pretrained(folder)
-    kb.save_pretrained(make_bert(), folder, tokenizer, format="huggingface")
+    kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
     for file in folder.iterdir():
         if file.name != "README.md":
             file.unlink()

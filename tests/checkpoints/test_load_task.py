@@ -289,7 +289,7 @@ def test_a_task_checkpoint_without_its_head_is_rejected(tmp_path):
 
 def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(tmp_path, capsys):
     bert = BERTModel.from_bert_config(CONFIG)
-    save_pretrained(bert, tmp_path / "bert", Tokenizer(VOCAB))
+    save_pretrained(bert, tmp_path / "bert", tokenizer=Tokenizer(VOCAB))
     model, tokenizer, _ = load_task(
         SequenceClassifier, tmp_path / "bert", labels=["bad", "good"], dropout=0.2
     )
@@ -335,11 +335,11 @@ def test_a_bert_without_a_pooler_cannot_classify(tmp_path):
 
 
 def test_functions_that_need_pretraining_heads_reject_task_models():
-    model, tokenizer = make("one label"), Tokenizer(VOCAB)
+    model = make("one label")
     for use in (
-        lambda: fill_mask(model, tokenizer, "a [MASK]"),
+        lambda: fill_mask(model, "a [MASK]"),
         lambda: extend_positions(model, 24),
-        lambda: add_tokens(model, tokenizer, ["new"]),
+        lambda: add_tokens(model, ["new"]),
     ):
         with pytest.raises(ValueError, match=r"must be a BERTModel.*a SequenceClassifier"):
             use()

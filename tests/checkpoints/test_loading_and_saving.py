@@ -47,7 +47,7 @@ def tokenizer():
 def checkpoint(tmp_path, tokenizer):
     """A folder with a checkpoint in the native format."""
     folder = tmp_path / "checkpoint"
-    save_pretrained(BERTModel.from_bert_config(BOOK), folder, tokenizer)
+    save_pretrained(BERTModel.from_bert_config(BOOK), folder, tokenizer=tokenizer)
     return folder
 
 
@@ -82,7 +82,7 @@ def without(folder, *parts):
 def test_every_format_restores_model_config_and_tokenizer(format, tmp_path, tokenizer):
     config = OF_FORMAT[format]
     model = model_of(config)
-    save_pretrained(model, tmp_path / "new" / "checkpoint", tokenizer, format)
+    save_pretrained(model, tmp_path / "new" / "checkpoint", tokenizer=tokenizer, format=format)
     loaded = load_pretrained(tmp_path / "new" / "checkpoint")
     assert loaded.config == loaded.model.bert_config == config
     assert loaded.tokenizer.vocab == VOCAB
@@ -99,7 +99,7 @@ def test_a_checkpoint_may_have_no_vocabulary(format, tmp_path):
 def test_weights_are_bitwise_identical_after_conversion_through_all_formats(tmp_path, tokenizer):
     config = BERTConfig.preset("google", **SMALL)
     model = model_of(config)
-    save_pretrained(model, tmp_path / "0", tokenizer, "google")
+    save_pretrained(model, tmp_path / "0", tokenizer=tokenizer, format="google")
     for step, format in enumerate(("native", "huggingface", "native", "google", "huggingface"), 1):
         convert_checkpoint(tmp_path / str(step - 1), tmp_path / str(step), format)
     loaded = load_pretrained(tmp_path / str(step))
@@ -240,8 +240,8 @@ def test_a_vocabulary_of_the_wrong_size_is_rejected(editable):
     model = BERTModel.from_bert_config(BOOK)
     tokenizer = Tokenizer(Vocab([*VOCAB.tokens, "more"]))
     with pytest.raises(ValueError, match="8 tokens that the model was made for.*9 tokens"):
-        save_pretrained(model, editable, tokenizer)
-    with pytest.raises(ValueError, match="Received: tokenizer=None"):
+        save_pretrained(model, editable, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="Received: a model without one"):
         check_vocabulary(model, None)
     tokenizer.vocab.to_file(editable / VOCAB_FILE)
     with pytest.raises(ValueError, match="checkpoint': the vocabulary has 9 tokens.*vocab_size=8"):
@@ -259,7 +259,7 @@ def test_weights_that_are_not_finite_are_rejected(editable):
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_changed_file_is_reported_unless_verification_is_skipped(format, tmp_path, tokenizer):
     folder = tmp_path / "checkpoint"
-    save_pretrained(model_of(OF_FORMAT[format]), folder, tokenizer, format)
+    save_pretrained(model_of(OF_FORMAT[format]), folder, tokenizer=tokenizer, format=format)
     expected = load_pretrained(folder).model
     *_, largest = sorted(folder.iterdir(), key=lambda file: file.stat().st_size)
     content = largest.read_bytes()
@@ -330,7 +330,7 @@ def test_the_number_of_heads_can_be_passed_if_the_file_does_not_record_it(tmp_pa
 @pytest.mark.parametrize("format", FORMATS)
 def test_inspection_lists_every_weight_with_mean_and_std(format, tmp_path, tokenizer):
     model = model_of(OF_FORMAT[format])
-    save_pretrained(model, tmp_path / "x", tokenizer, format)
+    save_pretrained(model, tmp_path / "x", tokenizer=tokenizer, format=format)
     summary, weights = inspect_checkpoint(tmp_path / "x")
     assert summary.startswith(f"{tmp_path / 'x'}: ")
     weights = list(weights)
@@ -379,7 +379,7 @@ def test_the_jax_backend_loads_the_same_model(tmp_path, checkpoint, fresh_proces
         model, tokenizer, _ = load_pretrained(sys.argv[1])
         batch = {name: tensor.numpy() for name, tensor in tokenizer(["a [MASK]", "b"]).items()}
         np.savez(sys.argv[2], encoded=np.asarray(model(**batch)[0]))
-        save_pretrained(model, sys.argv[3], tokenizer)
+        save_pretrained(model, sys.argv[3], tokenizer=tokenizer)
     """
     paths = tmp_path / "answers.npz", tmp_path / "from_jax"
     fresh_process(code, checkpoint, *paths, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")

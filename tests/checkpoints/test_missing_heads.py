@@ -38,7 +38,7 @@ def folder(tmp_path, tokenizer):
     config = kb.BERTConfig.preset("google", vocab_size=len(VOCAB), max_len=16)
     sizes = {"num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1}
     model = kb.BERTModel.from_bert_config(kb.BERTConfig(**{**config.to_dict(), **sizes}))
-    kb.save_pretrained(model, tmp_path / "whole", tokenizer)
+    kb.save_pretrained(model, tmp_path / "whole", tokenizer=tokenizer)
     return without(tmp_path / "whole", "mlm", "nsp")
 
 
@@ -99,7 +99,7 @@ def test_a_keras_file_keeps_the_missing_heads(model, tmp_path):
 
 def test_surgery_keeps_the_missing_heads(model, tokenizer):
     assert kb.extend_positions(model, 32).missing_heads == {"mlm", "nsp"}
-    assert kb.add_tokens(model, tokenizer, ["dog"])[0].missing_heads == {"mlm", "nsp"}
+    assert kb.add_tokens(model, ["dog"], tokenizer=tokenizer).missing_heads == {"mlm", "nsp"}
 
 
 @pytest.mark.parametrize("format", ["native", "huggingface", "google"])
@@ -144,11 +144,11 @@ def test_the_books_format_needs_every_head(tmp_path):
 def test_predictions_of_a_missing_head_are_refused(model, tokenizer):
     reason = r"checkpoint lacked \['mlm', 'nsp'\], so these weights are random"
     with pytest.raises(ValueError, match=f"masked-language-model head.*{reason}"):
-        kb.fill_mask(model, tokenizer, "the [MASK]")
+        kb.fill_mask(model, "the [MASK]", tokenizer=tokenizer)
     with pytest.raises(ValueError, match=f"masked-language-model head.*{reason}"):
-        kb.pseudo_perplexity(model, tokenizer, "the cat")
+        kb.pseudo_perplexity(model, "the cat", tokenizer=tokenizer)
     with pytest.raises(ValueError, match=f"next-sentence head.*{reason}"):
-        kb.next_sentence_score(model, tokenizer, "the cat", "sat")
+        kb.next_sentence_score(model, "the cat", "sat", tokenizer=tokenizer)
 
 
 def test_keras_export_is_refused(model, tmp_path):
@@ -167,7 +167,7 @@ def test_an_onnx_file_has_no_outputs_of_missing_heads(model, tmp_path):
 
 
 def test_a_saved_model_has_no_signatures_of_missing_heads(model, tokenizer, tmp_path):
-    version = kb.export_saved_model(model, tmp_path / "served", tokenizer)
+    version = kb.export_saved_model(model, tmp_path / "served", tokenizer=tokenizer)
     signatures = json.loads((version / "model_card.json").read_text())["signatures"]
     assert signatures.keys() == {"serving_default", "embed", "tf_example", "tokens"}
     assert signatures["tokens"]["inputs"].keys() == {"tokens", "segments", "valid_lens"}
@@ -185,10 +185,10 @@ def test_a_task_model_must_not_lack_its_pooler(folder, tmp_path):
 
 
 def test_minilm_is_served_without_its_random_heads(minilm_dir, tmp_path):
-    model, tokenizer, _ = kb.load_pretrained(minilm_dir)
+    model = kb.load_pretrained(minilm_dir).model
     assert model.missing_heads == {"mlm", "nsp"}
     with pytest.raises(ValueError, match="masked-language-model head"):
-        kb.fill_mask(model, tokenizer, "Paris is the [MASK] of France.")
+        kb.fill_mask(model, "Paris is the [MASK] of France.")
     kb.convert_checkpoint(minilm_dir, tmp_path / "native")
     weights = safetensors.numpy.load_file(tmp_path / "native/model.safetensors")
     assert {name.partition("/")[0] for name in weights} == {"encoder", "hidden"}

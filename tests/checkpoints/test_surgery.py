@@ -24,10 +24,11 @@ EVERY_HEAD = pytest.mark.parametrize(
 EMBEDDING = "encoder/token_embedding/embeddings"
 
 
-def random_model(config):
+def random_model(config, tokenizer=None):
     model, rng = BERTModel.from_bert_config(config), np.random.default_rng(0)
     for weight in named_weights(model).values():
         weight.assign(rng.normal(0, 0.5, weight.shape))
+    model.tokenizer = tokenizer
     return model
 
 
@@ -53,10 +54,10 @@ def tokenizer():
 
 @EVERY_HEAD
 def test_a_new_token_is_the_mean_of_its_old_pieces(config, tokenizer):
-    model = random_model(config)
-    larger, larger_tokenizer = add_tokens(model, tokenizer, ["playing", "##ings", "##ingers"])
-    assert larger_tokenizer.vocab.tokens == (*VOCAB.tokens, "playing", "##ings", "##ingers")
-    assert larger_tokenizer.tokenize(["playing"]).to_list() == [[len(VOCAB)]]
+    model = random_model(config, tokenizer)
+    larger = add_tokens(model, ["playing", "##ings", "##ingers"])
+    assert larger.tokenizer.vocab.tokens == (*VOCAB.tokens, "playing", "##ings", "##ingers")
+    assert larger.tokenizer.tokenize(["playing"]).to_list() == [[len(VOCAB)]]
     assert larger.bert_config == dataclasses.replace(config, vocab_size=len(VOCAB) + 3)
     pieces = [["play", "##ing"], ["##ing", "##s"], ["##ing", "##er", "##s"]]
     for name, axis in ((EMBEDDING, 0), *_head_weights(config)):
@@ -77,8 +78,8 @@ def _head_weights(config):
 def test_new_tokens_do_not_change_the_outputs_for_old_ones(config, tokenizer):
     model = random_model(config)
     encoded, mlm = answers(model, tokenizer)
-    larger, larger_tokenizer = add_tokens(model, tokenizer, ["playing", "catcher"])
-    new_encoded, new_mlm = answers(larger, larger_tokenizer)
+    larger = add_tokens(model, ["playing", "catcher"], tokenizer=tokenizer)
+    new_encoded, new_mlm = answers(larger, larger.tokenizer)
     np.testing.assert_array_equal(new_encoded, encoded)
     assert new_mlm.shape[-1] == len(VOCAB) + 2
     np.testing.assert_allclose(new_mlm[..., : len(VOCAB)], mlm, rtol=0, atol=1e-5)
@@ -86,7 +87,7 @@ def test_new_tokens_do_not_change_the_outputs_for_old_ones(config, tokenizer):
 
 def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
     model = random_model(UNTIED)
-    larger, _ = add_tokens(model, tokenizer, ["dog", "##ogs"])
+    larger = add_tokens(model, ["dog", "##ogs"], tokenizer=tokenizer)
     new, unknown = array(larger, EMBEDDING)[len(VOCAB) :], array(model, EMBEDDING)[VOCAB.unk_id]
     np.testing.assert_allclose(new, [unknown, unknown], rtol=1e-6)
 
@@ -95,7 +96,7 @@ def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 def test_new_tokens_that_are_never_produced_cause_a_warning(tokenizer):
     with pytest.warns(UserWarning, match=r"never produces the new tokens Cat, cat-play: .*splits"):
-        larger, _ = add_tokens(random_model(UNTIED), tokenizer, ["cat-play", "Cat", "cats"])
+        larger = add_tokens(random_model(UNTIED, tokenizer), ["cat-play", "Cat", "cats"])
     pieces = VOCAB[["cat", "-", "play"]]
     embedding = array(larger, EMBEDDING)
     np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
@@ -112,7 +113,7 @@ def test_new_tokens_that_are_never_produced_cause_a_warning(tokenizer):
 )
 def test_invalid_new_tokens_are_rejected(tokenizer, tokens, message):
     with pytest.raises(ValueError, match=message):
-        add_tokens(random_model(UNTIED), tokenizer, tokens)
+        add_tokens(random_model(UNTIED, tokenizer), tokens)
 
 
 # Dropping tokens
@@ -120,13 +121,13 @@ def test_invalid_new_tokens_are_rejected(tokenizer, tokens, message):
 
 @EVERY_HEAD
 def test_the_outputs_for_remaining_tokens_do_not_change(config, tokenizer):
-    model = random_model(config)
-    smaller, smaller_tokenizer = drop_tokens(model, tokenizer, ["##ing", "-"])
-    vocab = smaller_tokenizer.vocab
+    model = random_model(config, tokenizer)
+    smaller = drop_tokens(model, ["##ing", "-"])
+    vocab = smaller.tokenizer.vocab
     assert vocab.tokens == tuple(token for token in VOCAB if token not in ("##ing", "-"))
     assert smaller.bert_config == dataclasses.replace(config, vocab_size=len(VOCAB) - 2)
     encoded, mlm = answers(model, tokenizer)
-    new_encoded, new_mlm = answers(smaller, smaller_tokenizer)
+    new_encoded, new_mlm = answers(smaller, smaller.tokenizer)
     np.testing.assert_array_equal(new_encoded, encoded)
     np.testing.assert_allclose(new_mlm, mlm[..., VOCAB[list(vocab)]], rtol=0, atol=1e-5)
 
@@ -134,34 +135,35 @@ def test_the_outputs_for_remaining_tokens_do_not_change(config, tokenizer):
 def test_special_tokens_are_never_dropped(tokenizer):
     used = set(np.unique(tokenizer.tokenize(["the cat"]).flat_values))
     unused = [token for token in VOCAB if VOCAB[token] not in used]
-    _, smaller_tokenizer = drop_tokens(random_model(UNTIED), tokenizer, unused)
-    assert smaller_tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
+    smaller = drop_tokens(random_model(UNTIED, tokenizer), unused)
+    assert smaller.tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
 
 
 def test_dropping_the_added_tokens_restores_the_model(tokenizer):
-    model = random_model(UNTIED)
-    again, _ = drop_tokens(*add_tokens(model, tokenizer, ["playing"]), ["playing"])
+    model = random_model(UNTIED, tokenizer)
+    again = drop_tokens(add_tokens(model, ["playing"]), ["playing"])
     for name, weight in named_weights(again).items():
         np.testing.assert_array_equal(weight, array(model, name), err_msg=name)
 
 
 def test_only_tokens_of_the_vocabulary_can_be_dropped(tokenizer):
     with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
-        drop_tokens(random_model(UNTIED), tokenizer, ["dog"])
+        drop_tokens(random_model(UNTIED, tokenizer), ["dog"])
 
 
 @pytest.mark.parametrize("change", [add_tokens, drop_tokens])
 def test_the_vocabulary_size_must_match_the_model(change):
     with pytest.raises(ValueError, match="must have the 12 tokens"):
-        change(random_model(UNTIED), Tokenizer(Vocab([*SPECIALS, "cat"])), ["cat"])
+        change(random_model(UNTIED, Tokenizer(Vocab([*SPECIALS, "cat"]))), ["cat"])
 
 
 # Adding positions
 
 
 def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
-    model = random_model(UNTIED)
+    model = random_model(UNTIED, tokenizer)
     longer = extend_positions(model, 15)
+    assert longer.tokenizer is tokenizer
     assert longer.bert_config == dataclasses.replace(UNTIED, max_len=15)
     for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
         np.testing.assert_array_equal(new, old)

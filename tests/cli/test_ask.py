@@ -68,7 +68,7 @@ def objects(out):
 
 @pytest.mark.slow
 def test_embed_writes_the_vectors_of_the_python_function(run, texts, trained, bert, folder):
-    expected = embed(bert.model, LINES, bert.tokenizer)
+    expected = embed(bert.model, LINES)
     out = run("embed", "--file", texts, "--model", trained, "--out", "made/vectors.npy").stdout
     assert out == "3 vectors with 128 dimensions in made/vectors.npy\n"
     np.testing.assert_array_equal(np.load(folder / "made/vectors.npy"), expected)
@@ -81,7 +81,7 @@ def test_embed_writes_the_vectors_of_the_python_function(run, texts, trained, be
 
 @pytest.mark.slow
 def test_similar_lists_the_most_similar_texts(run, texts, trained, bert):
-    expected = similar(bert.model, LINES, LINES[1], 2, bert.tokenizer)
+    expected = similar(bert.model, LINES[1], LINES, top_k=2)
     command = ("similar", LINES[1], "--file", texts, "--model", trained, "--top-k", 2)
     out = run(*command).stdout.splitlines()
     assert out == [f"{m.score:6.3f}  {m.index + 1}  {m.text}" for m in expected]
@@ -93,7 +93,7 @@ def test_similar_lists_the_most_similar_texts(run, texts, trained, bert):
 
 @pytest.mark.slow
 def test_next_sentence_scores_pairs(run, trained, bert, folder):
-    scores = next_sentence_score(bert.model, bert.tokenizer, LINES[:2], LINES[1:])
+    scores = next_sentence_score(bert.model, LINES[:2], LINES[1:])
     command = ("next-sentence", "--model", trained)
     out = run(*command, LINES[0], LINES[1], LINES[1], LINES[2]).stdout.splitlines()
     assert out == [
@@ -106,7 +106,7 @@ def test_next_sentence_scores_pairs(run, trained, bert, folder):
 
 
 def test_perplexity_measures_each_text_and_all_texts_together(run, texts, trained, bert):
-    expected = pseudo_perplexity(bert.model, bert.tokenizer, LINES)
+    expected = pseudo_perplexity(bert.model, LINES)
     out = run("perplexity", "--file", texts, "--model", trained).stdout.splitlines()
     figures = [line.split(maxsplit=2) for line in out]
     assert [text for _, _, text in figures] == [*LINES, "(all 3 texts)"]

@@ -60,7 +60,7 @@ def test_commands_accept_names_of_the_hub(run, error, checkpoint, local_hub, tmp
     run("convert", "someone/tiny", tmp_path / "same")
     assert load_pretrained(tmp_path / "same").config == CONFIG
     stderr = run("fill-mask", "a [MASK]", "--model", "someone/tiny", exit_code=2).stderr
-    assert "The checkpoint has no vocabulary" in stderr
+    assert "Strings need a tokenizer" in stderr
     assert "no file or folder 'runs/x', and no model" in error("embed", "a", "-m", "runs/x")
 
 

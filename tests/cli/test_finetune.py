@@ -33,7 +33,9 @@ def files(folder, eager):
     """A folder with a BERT and a data file for each task."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
-    save_pretrained(BERTModel.from_bert_config(config), folder / "bert", Tokenizer(Vocab(WORDS)))
+    save_pretrained(
+        BERTModel.from_bert_config(config), folder / "bert", tokenizer=Tokenizer(Vocab(WORDS))
+    )
     draw = random.Random(0)
     rows = []
     for _ in range(48):
@@ -256,7 +258,9 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     (files / "other.tsv").write_text("label\ttext\nfine\ta film\ngood\tthe film\n")
     pooled = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, pooler=False,
                         next_sentence=False)  # fmt: skip
-    save_pretrained(BERTModel.from_bert_config(pooled), files / "plain", Tokenizer(Vocab(WORDS)))
+    save_pretrained(
+        BERTModel.from_bert_config(pooled), files / "plain", tokenizer=Tokenizer(Vocab(WORDS))
+    )
     given = ("--model", "bert", "--run-dir", "x")
     classify = ("finetune", "classify", "--train")
     assert "at least two labels" in error(*classify, "one.tsv", *given)

@@ -33,7 +33,7 @@ def models(folder):
     for name, make in kinds.items():
         tokenizer = Tokenizer(Vocab(WORDS))
         model = make(BERTModel.from_bert_config(config), tokenizer=tokenizer)
-        save_pretrained(model, folder / name, tokenizer)
+        save_pretrained(model, folder / name, tokenizer=tokenizer)
     return folder
 
 

@@ -52,7 +52,7 @@ def make_bert(vocab):
 def test_export_accepts_a_fine_tuned_model(run, tmp_path):
     vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
     bert = make_bert(vocab)
-    save_pretrained(SequenceRegressor(bert), tmp_path / "task", Tokenizer(vocab))
+    save_pretrained(SequenceRegressor(bert), tmp_path / "task", tokenizer=Tokenizer(vocab))
     out = run("export", "--model", tmp_path / "task", "--out", tmp_path / "out", "--pairs").stdout
     assert out == f"Exported to {tmp_path / 'out' / '1'}\n"
     card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ def test_export_accepts_a_fine_tuned_model(run, tmp_path):
 @pytest.mark.slow
 def test_export_quantizes_to_int8(run, error, tmp_path, needs_int8):
     vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    save_pretrained(make_bert(vocab), tmp_path / "bert", Tokenizer(vocab))
+    save_pretrained(make_bert(vocab), tmp_path / "bert", tokenizer=Tokenizer(vocab))
     options = ("export", "--model", tmp_path / "bert", "--out", tmp_path / "out", "--quantize")
     run(*options, "int8")
     card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ def test_export_quantizes_to_int8(run, error, tmp_path, needs_int8):
 @pytest.mark.slow
 def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", Tokenizer(vocab))
+    save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", tokenizer=Tokenizer(vocab))
     # The files of the function `finetune`, which unlike the command writes no run.yaml.
     best = {"step": 3, "val_f1": 0.5, "val_null_threshold": -1.5}
     (folder / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}, "best": best}))

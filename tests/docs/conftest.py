@@ -36,7 +36,7 @@ def small_models(tmp_path_factory):
     }
     folder, tokenizer = tmp_path_factory.mktemp("models"), kb.Tokenizer(kb.Vocab(WORDS))
     for name, model in models.items():
-        kb.save_pretrained(model, folder / name, tokenizer, format="huggingface")
+        kb.save_pretrained(model, folder / name, tokenizer=tokenizer, format="huggingface")
     return {name: folder / name for name in models}
 
 

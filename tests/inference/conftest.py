@@ -20,6 +20,7 @@ def words_tokenizer():
 def words_bert(words_tokenizer):
     """A model with weights so large that its predictions differ. Tests must not train it."""
     bert = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 2, 0.1, 16)
+    bert.tokenizer = words_tokenizer
     rng = np.random.default_rng(0)
     for weight in bert.weights:
         weight.assign(rng.normal(0, 0.5, weight.shape))

@@ -45,7 +45,7 @@ def test_predictions_with_jax_match_tensorflow(
         "answer": QuestionAnswerer(words_bert, **options),
     }
     for name, model in models.items():
-        save_pretrained(model, tmp_path / name, words_tokenizer)
+        save_pretrained(model, tmp_path / name, tokenizer=words_tokenizer)
     texts = ["the cat", "the dog sat on the mat and ran on the rug badly and the cat sat on it"]
     found = [
         *classify(models["classify"], texts),

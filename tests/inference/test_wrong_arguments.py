@@ -33,13 +33,15 @@ def models(words_bert, words_tokenizer):
 @pytest.mark.parametrize(
     ("ask", "name"),
     [
-        (lambda bert, tokenizer, **_: fill_mask(bert, tokenizer, 5), "texts"),
-        (lambda bert, tokenizer, **_: fill_mask(bert, tokenizer, ["cat", None]), "texts"),
-        (lambda bert, tokenizer, **_: pseudo_perplexity(bert, tokenizer, 5), "texts"),
-        (lambda bert, tokenizer, **_: next_sentence_score(bert, tokenizer, "cat", 5), "b"),
-        (lambda bert, tokenizer, **_: embed(bert, 5, tokenizer), "texts"),
-        (lambda bert, tokenizer, **_: similar(bert, ["a"], 5, tokenizer=tokenizer), "query"),
-        (lambda bert, tokenizer, **_: similar(bert, 5, "a", tokenizer=tokenizer), "texts"),
+        (lambda bert, **_: fill_mask(bert, 5), "texts"),
+        (lambda bert, **_: fill_mask(bert, ["cat", None]), "texts"),
+        (lambda bert, tokenizer, **_: fill_mask(bert, tokenizer), "texts"),
+        (lambda bert, **_: pseudo_perplexity(bert, 5), "texts"),
+        (lambda bert, **_: next_sentence_score(bert, "cat", 5), "b"),
+        (lambda bert, tokenizer, **_: next_sentence_score(bert, tokenizer, "cat"), "a"),
+        (lambda bert, **_: embed(bert, 5), "texts"),
+        (lambda bert, **_: similar(bert, 5, ["a"]), "query"),
+        (lambda bert, **_: similar(bert, "a", 5), "texts"),
         (lambda classifier, **_: classify(classifier, 7), "texts"),
         (lambda classifier, **_: classify(classifier, {"a": "b"}), "texts"),
         (lambda classifier, **_: classify(classifier, "a", 7), "texts_b"),
@@ -53,35 +55,38 @@ def test_texts_must_be_strings(ask, name, models):
         ask(**models)
 
 
-def test_a_path_is_not_a_model(models, tmp_path):
+def test_the_model_must_be_a_model_or_a_checkpoint(models, tmp_path):
     for ask in (
-        lambda model: fill_mask(model, models["tokenizer"], "[MASK]"),
-        lambda model: embed(model, "cat", models["tokenizer"]),
+        lambda model: fill_mask(model, "[MASK]", tokenizer=models["tokenizer"]),
+        lambda model: embed(model, "cat"),
         lambda model: classify(model, "cat"),
         lambda model: answer(model, "cat", "dog"),
-        lambda model: export_saved_model(model, tmp_path / "new"),
-        lambda model: export_onnx(model, tmp_path / "new"),
     ):
+        with pytest.raises(FileNotFoundError, match="no file or folder 'runs/c'"):
+            ask("runs/c")
+        message = "`model` must be a .*Received: 5; load a checkpoint with `load_pretrained"
+        with pytest.raises(ValueError, match=message):
+            ask(5)
+    for export in (export_saved_model, export_onnx):
         for model in ("runs/c", 5):
-            message = f"`model` must be a .*Received: {model!r}; load a checkpoint with `load_pre"
-            with pytest.raises(ValueError, match=message):
-                ask(model)
+            with pytest.raises(ValueError, match=f"`model` must be a .*Received: {model!r}; load"):
+                export(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_folders_tokenizers_and_numbers_have_the_right_type(models, tmp_path):
-    bert, tokenizer = models["bert"], models["tokenizer"]
+    bert = models["bert"]
     for export in (export_saved_model, export_onnx):
         with pytest.raises(ValueError, match="`path` must be a path. Received: path=5"):
             export(bert, 5)
         with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer.*Received: 5"):
-            export(bert, tmp_path, 5)
+            export(bert, tmp_path, tokenizer=5)
     with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer.*Received: 'vocab.txt'"):
-        fill_mask(bert, "vocab.txt", "[MASK]")
+        fill_mask(bert, "[MASK]", tokenizer="vocab.txt")
     for top_k in (1.5, "1", None):
         with pytest.raises(ValueError, match="`top_k` must be from 1 to the vocabulary size"):
-            fill_mask(bert, tokenizer, "[MASK]", top_k)
+            fill_mask(bert, "[MASK]", top_k=top_k)
         with pytest.raises(ValueError, match="`top_k` must be an integer of at least 1"):
             answer(models["answerer"], "cat", "dog", top_k=top_k)
     with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
-        embed(bert, "cat", tokenizer, batch_size="8")
+        embed(bert, "cat", batch_size="8")

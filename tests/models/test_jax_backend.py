@@ -141,9 +141,11 @@ words = [f"w{number}" for number in range(VOCAB_SIZE - 5)]
 tokenizer = keras_bert_d2l.Tokenizer(keras_bert_d2l.Vocab([*specials, *words]))
 texts = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w1"]
 answers = {
-    "vectors": embed(model, texts, tokenizer),
-    "next": next_sentence_score(model, tokenizer, texts, texts[::-1]),
-    "perplexities": [one.perplexity for one in pseudo_perplexity(model, tokenizer, texts)],
+    "vectors": embed(model, texts, tokenizer=tokenizer),
+    "next": next_sentence_score(model, texts, texts[::-1], tokenizer=tokenizer),
+    "perplexities": [
+        one.perplexity for one in pseudo_perplexity(model, texts, tokenizer=tokenizer)
+    ],
 }
 """
 IMPORTS = """

@@ -346,7 +346,7 @@ def test_predictions_of_one_mask_are_a_list_too(models, ours, hugging_face):
     lm = transformers.BertForMaskedLM(THEIR_CONFIG)
     lm.load_state_dict(theirs.state_dict(), strict=False)
     flat_list = transformers.pipeline("fill-mask", model=lm, tokenizer=hugging_face)("a [MASK]")
-    [predictions] = kb.fill_mask(model, ours, "a [MASK]")
+    [predictions] = kb.fill_mask(model, "a [MASK]", tokenizer=ours)
     assert [found.id for found in predictions] == [found["token"] for found in flat_list]
 
 

@@ -73,7 +73,7 @@ def test_transformers_loads_our_uploaded_folder_as_its_card_says(architecture, l
     config = kb.BERTConfig.preset("huggingface", vocab_size=len(WORDS), **sizes)
     model = MAKERS[architecture](kb.BERTModel.from_bert_config(config))
     folder = tmp_path / "mine"
-    kb.save_pretrained(model, folder, kb.Tokenizer(kb.Vocab(WORDS)), format="huggingface")
+    kb.save_pretrained(model, folder, tokenizer=kb.Tokenizer(kb.Vocab(WORDS)), format="huggingface")
     local_hub.add("OWNER/mine", folder)
     *_, code = re.findall("```python\n(.+?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict = {}

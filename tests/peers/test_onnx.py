@@ -38,7 +38,7 @@ def test_transformers_tokenizer_and_onnxruntime_give_the_same_outputs(
         weight.assign(keras.random.normal(weight.shape, 0.1, 0.3, seed=seed))
     model = TASKS[architecture](bert) if architecture in TASKS else bert
     tokenizer = Tokenizer(VOCAB, compat="huggingface")
-    file = export_onnx(model, tmp_path / "onnx", tokenizer)
+    file = export_onnx(model, tmp_path / "onnx", tokenizer=tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(file.parent)
     batch = theirs(TEXTS, texts_b, padding=True, return_tensors="np")
     session = onnxruntime.InferenceSession(str(file))
@@ -63,7 +63,7 @@ def expected_outputs(model, batch):
 @pytest.mark.parametrize("architecture", TASKS)
 def test_transformers_reads_the_configuration(architecture, tmp_path):
     model = TASKS[architecture](BERTModel.from_bert_config(CONFIG))
-    file = export_onnx(model, tmp_path / "onnx", Tokenizer(VOCAB))
+    file = export_onnx(model, tmp_path / "onnx", tokenizer=Tokenizer(VOCAB))
     config = transformers.AutoConfig.from_pretrained(file.parent)
     assert config.architectures == [architecture]
     assert (config.hidden_size, config.max_position_embeddings) == (16, 24)
@@ -81,7 +81,7 @@ def test_static_int8_files_run_in_openvino(architecture, tmp_path):
     bert = BERTModel.from_bert_config(CONFIG)
     model = TASKS[architecture](bert)
     tokenizer = Tokenizer(VOCAB)
-    path = export_onnx(model, tmp_path / "int8", tokenizer, int8=True, calibration=TEXTS)
+    path = export_onnx(model, tmp_path / "int8", tokenizer=tokenizer, int8=True, calibration=TEXTS)
     card = json.loads((path.parent / "model_card.json").read_text())
     assert (card["int8"], card["calibration_texts"]) == (True, len(TEXTS))
     batch = tokenizer(TEXTS)

@@ -22,7 +22,7 @@ def bert(tmp_path_factory):
     )
     folder = tmp_path_factory.mktemp("bert") / "bert"
     model = kb.BERTModel.from_bert_config(config)
-    kb.save_pretrained(model, folder, kb.Tokenizer(kb.Vocab(WORDS)), format="huggingface")
+    kb.save_pretrained(model, folder, tokenizer=kb.Tokenizer(kb.Vocab(WORDS)), format="huggingface")
     return folder
 
 

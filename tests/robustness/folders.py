@@ -100,7 +100,7 @@ def _checkpoint(
     **options: object,
 ) -> Kind:
     def write(path: Path) -> None:
-        kb.save_pretrained(make(**options), path, _tokenizer(), format=format)
+        kb.save_pretrained(make(**options), path, tokenizer=_tokenizer(), format=format)
 
     return Kind(write, _load_checkpoint)
 
@@ -147,7 +147,7 @@ def _write_pretraining_run(path: Path) -> None:
 
 def _write_finetuning_run(path: Path) -> None:
     model, data = path.parent / f"{path.name}.bert", path.parent / f"{path.name}.csv"
-    kb.save_pretrained(_bert(), model, _tokenizer())
+    kb.save_pretrained(_bert(), model, tokenizer=_tokenizer())
     data.write_text("text,label\n" + "".join(f"{text},good\n{text} .,bad\n" for text in TEXTS))
     files = {"model": model, "train": data, "dev": data}
     kb.finetune_files(path, task="classify", **files, epochs=1, batch_size=2, verbose=0)

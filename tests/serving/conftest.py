@@ -69,7 +69,7 @@ def model(make_model):
 def exported(model, tokenizer, tmp_path_factory):
     """The folder of an exported version."""
     path = tmp_path_factory.mktemp("saved_models") / "demo"
-    return export_saved_model(model, path, tokenizer, top_k=TOP_K)
+    return export_saved_model(model, path, tokenizer=tokenizer, top_k=TOP_K)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, Out, Texts, Truncate
 from keras_bert_d2l.cli.input_output import iterate_texts, progress_bar
-from keras_bert_d2l.cli.loading import load_with_tokenizer
+from keras_bert_d2l.cli.loading import load
 
 
 def features(
@@ -44,13 +44,11 @@ def features(
             f"--layers must be numbers separated by commas, such as -1,-2. Received: {layers!r}."
         ) from error
     check_features_path(out)
-    loaded, tokenizer = load_with_tokenizer(model)
     found = kb.extract_features(
-        loaded,
+        load(model).model,
         iterate_texts(texts, file),
         layers=numbers,
         pooling=pooling,
-        tokenizer=tokenizer,
         batch_size=batch_size,
         truncate=truncate,
     )

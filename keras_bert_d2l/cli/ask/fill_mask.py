@@ -3,7 +3,7 @@
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
-from keras_bert_d2l.cli.loading import load_with_tokenizer
+from keras_bert_d2l.cli.loading import load
 
 
 def fill_mask(
@@ -19,10 +19,10 @@ def fill_mask(
     For example: `keras-bert-d2l fill-mask "paris is the [MASK] of france" --model runs/mine`
     """
     found = read_texts(texts, file)
-    bert, tokenizer = load_with_tokenizer(model)
+    bert = load(model).model
     print_answers(
         {"text": found},
-        lambda part: kb.fill_mask(bert, tokenizer, found[part], top_k, batch_size=batch_size),
+        lambda part: kb.fill_mask(bert, found[part], top_k=top_k, batch_size=batch_size),
         lambda text, masks: "\n    ".join([text, *map(_line, masks)]),
         "masks",
         json=json,

@@ -3,7 +3,7 @@
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, PairedTexts
 from keras_bert_d2l.cli.input_output import print_answers, read_pairs
-from keras_bert_d2l.cli.loading import load_with_tokenizer
+from keras_bert_d2l.cli.loading import load
 
 
 def next_sentence(
@@ -21,11 +21,11 @@ def next_sentence(
     - `keras-bert-d2l next-sentence --file pairs.tsv --model runs/mine`
     """
     firsts, seconds = read_pairs(texts, file)
-    bert, tokenizer = load_with_tokenizer(model)
+    bert = load(model).model
 
     def ask(part: slice) -> list[float]:
         pairs = firsts[part], seconds[part]
-        return kb.next_sentence_score(bert, tokenizer, *pairs, batch_size).tolist()
+        return kb.next_sentence_score(bert, *pairs, batch_size=batch_size).tolist()
 
     print_answers(
         {"text": firsts, "text_b": seconds},

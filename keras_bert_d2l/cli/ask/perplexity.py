@@ -5,7 +5,7 @@ import dataclasses
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts
 from keras_bert_d2l.cli.input_output import as_json_line, print_answers, read_texts
-from keras_bert_d2l.cli.loading import load_with_tokenizer
+from keras_bert_d2l.cli.loading import load
 
 
 def perplexity(
@@ -25,11 +25,11 @@ def perplexity(
     For example: `keras-bert-d2l perplexity --file held_out.txt --model runs/mine`
     """
     found = read_texts(texts, file)
-    bert, tokenizer = load_with_tokenizer(model)
+    bert = load(model).model
     measured: list[kb.Perplexity] = []
 
     def ask(part: slice) -> list["kb.Perplexity"]:
-        answers = kb.pseudo_perplexity(bert, tokenizer, found[part], batch_size)
+        answers = kb.pseudo_perplexity(bert, found[part], batch_size=batch_size)
         measured.extend(answers)
         return answers
 

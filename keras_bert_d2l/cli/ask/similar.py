@@ -30,7 +30,7 @@ def similar(
     embedder = load_embedder(model)
     width = len(str(len(found)))
     for match in kb.similar(
-        embedder, found, query, top_k, batch_size=batch_size, truncate=truncate
+        embedder, query, found, top_k=top_k, batch_size=batch_size, truncate=truncate
     ):
         if json:
             print(as_json_line(match))

@@ -37,8 +37,7 @@ def export(
         folder = kb.export_saved_model(
             loaded.model,
             out,
-            loaded.tokenizer,
-            version,
+            version=version,
             pairs=pairs,
             top_k=top_k,
             null_threshold=null_threshold,

@@ -27,5 +27,5 @@ def export_onnx(
     texts = None if calibration is None else read_texts((), calibration)
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
-        file = kb.export_onnx(loaded.model, out, loaded.tokenizer, int8=int8, calibration=texts)
+        file = kb.export_onnx(loaded.model, out, int8=int8, calibration=texts)
     print(f"Exported to {file}")

@@ -86,7 +86,8 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
 
 
 def _peek(options: TaskRunOptions) -> None:
-    from keras_bert_d2l.cli.loading import load, tokenizer_of
+    from keras_bert_d2l.checkpoints.checks import tokenizer_of
+    from keras_bert_d2l.cli.loading import load
     from keras_bert_d2l.training.finetuning.data import row_len
     from keras_bert_d2l.training.finetuning.start import read_data
 
@@ -95,7 +96,7 @@ def _peek(options: TaskRunOptions) -> None:
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(options.model, heads=False)
     max_len = row_len(loaded.config, options.task, options.max_len)
-    print(kb.peek(train, tokenizer_of(loaded), max_len, batch_size=options.batch_size))
+    print(kb.peek(train, tokenizer_of(loaded.model), max_len, batch_size=options.batch_size))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:
         print(

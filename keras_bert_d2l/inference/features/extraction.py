@@ -12,15 +12,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.inference.asked_model import asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import PathLike, Tensor
 
 _BATCHES_IN_MEMORY = 8  # sorted by length together
 
@@ -53,7 +53,7 @@ class Features:
 
 
 def extract_features(
-    model: BERTModel | TaskModel,
+    model: BERTModel | TaskModel | PathLike,
     texts: Iterable[str],
     *,
     layers: Sequence[int] = (-1,),
@@ -70,19 +70,21 @@ def extract_features(
     Source: Devlin et al. 2019, section 5.3; google-research/bert, `extract_features.py`.
 
     Args:
-        model: The model, also a fine-tuned one.
+        model: The model, also a fine-tuned one, or the path or the name of its checkpoint, which
+            is loaded at each call.
         texts: The texts: a list, or any iterable, such as the lines of an open file.
         layers: The layers, L. 0 is the output of the embeddings, 1 of the first block, and -1 of
             the encoder.
         pooling: `"cls"`, `"mean"` or `"max"`, for one vector per text and layer. `None`: one per
             token.
-        tokenizer: The tokenizer. `None`: the model's.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch, B.
         truncate: Truncate texts that are too long for the model, instead of raising an error.
 
     Yields: the `Features` of each text, in the order of the texts.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: A layer or `pooling` is unknown, a text is not a string or is too long, or the
             tokenizer is missing or does not match the model.
 
@@ -97,14 +99,12 @@ def extract_features(
         print(found.tokens, found.vectors.shape)  # (2, 4, 16) for "the cat"
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="load one with `load_pretrained`")
-    found: Any = tokenizer or getattr(model, "tokenizer", None)
-    check_vocabulary(model, found)
+    model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer)
     check_integer("batch_size", batch_size, 1)
     if isinstance(texts, str):
         raise ValueError(f"`texts` must be an iterable of texts. Received: {shown(texts)}.")
     extractor = _LayerVectors(model, layers, pooling)
-    return _extracted(extractor, iter(texts), found, batch_size, truncate)
+    return _extracted(extractor, iter(texts), tokenizer, batch_size, truncate)
 
 
 def _extracted(

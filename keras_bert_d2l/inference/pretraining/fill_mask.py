@@ -5,17 +5,18 @@ k: predictions per mask.
 """
 
 import dataclasses
-from typing import overload
+from typing import Unpack, overload
 
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import PathLike, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,25 +46,26 @@ Predictions = list[list[Prediction]]
 """The predictions for one text: a list of k predictions for each mask."""
 
 
+class FillMaskOptions(AskOptions, total=False):
+    """Keyword arguments of `fill_mask`."""
+
+    top_k: int
+
+
 @overload
 def fill_mask(
-    model: BERTModel, tokenizer: Tokenizer, texts: str, top_k: int = 5, *, batch_size: int = 32
+    model: BERTModel | PathLike, texts: str, **options: Unpack[FillMaskOptions]
 ) -> Predictions: ...
 @overload
 def fill_mask(
-    model: BERTModel,
-    tokenizer: Tokenizer,
-    texts: list[str],
-    top_k: int = 5,
-    *,
-    batch_size: int = 32,
+    model: BERTModel | PathLike, texts: list[str], **options: Unpack[FillMaskOptions]
 ) -> list[Predictions]: ...
 def fill_mask(
-    model: BERTModel,
-    tokenizer: Tokenizer,
+    model: BERTModel | PathLike,
     texts: str | list[str],
-    top_k: int = 5,
     *,
+    top_k: int = 5,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> Predictions | list[Predictions]:
     """Predict the masked tokens in texts.
@@ -72,16 +74,17 @@ def fill_mask(
     several masks; each is predicted independently, from the text with all masks in place.
 
     Args:
-        model: The model.
-        tokenizer: Its tokenizer.
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call.
         texts: A text, or a list of texts.
         top_k: Number of predictions per mask, k.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
 
     Returns: for one text, a list with the k most likely `Prediction`s of each mask; for a list of
         texts, a list of such lists.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: The model's checkpoint lacked the MLM head, a text has no mask or is longer than
             the model's `max_len`, the vocabulary does not have the model's size, or `top_k` or
             `batch_size` is out of range.
@@ -93,12 +96,12 @@ def fill_mask(
 
     tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
     model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    for prediction in kb.fill_mask(model, tokenizer, "the [MASK] sat")[0]:
+    for prediction in kb.fill_mask(model, "the [MASK] sat", tokenizer=tokenizer)[0]:
         print(prediction.token, prediction.score)
     ```
     """
-    check_bert(model, "mlm")
-    check_vocabulary(model, tokenizer)
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
+    check_head(model, "mlm")
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
     found = text_list("texts", texts)

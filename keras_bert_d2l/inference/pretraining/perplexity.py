@@ -6,12 +6,13 @@ B: rows per batch, T: tokens per row, V: vocabulary size.
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import overload
+from typing import Unpack, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_bert, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import (
     check_lengths,
     length_batches,
@@ -21,6 +22,7 @@ from keras_bert_d2l.inference.batching import (
 )
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +48,18 @@ class Perplexity:
 
 @overload
 def pseudo_perplexity(
-    model: BERTModel, tokenizer: Tokenizer, texts: str, batch_size: int = 32
+    model: BERTModel | PathLike, texts: str, **options: Unpack[AskOptions]
 ) -> Perplexity: ...
 @overload
 def pseudo_perplexity(
-    model: BERTModel, tokenizer: Tokenizer, texts: list[str], batch_size: int = 32
+    model: BERTModel | PathLike, texts: list[str], **options: Unpack[AskOptions]
 ) -> list[Perplexity]: ...
 def pseudo_perplexity(
-    model: BERTModel, tokenizer: Tokenizer, texts: str | list[str], batch_size: int = 32
+    model: BERTModel | PathLike,
+    texts: str | list[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
 ) -> Perplexity | list[Perplexity]:
     """Measure how well a model predicts each token of a text from all other tokens.
 
@@ -63,15 +69,17 @@ def pseudo_perplexity(
     Source: Salazar et al. 2020 (Masked Language Model Scoring), section 2.
 
     Args:
-        model: The model.
-        tokenizer: Its tokenizer. Perplexities are comparable only for the same vocabulary.
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call.
         texts: A text, or a list of texts.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`. Perplexities are comparable only
+            for the same vocabulary.
         batch_size: Rows per batch. A batch may contain rows from several texts.
 
     Returns: the `Perplexity` of the text; for a list of texts, a list. `joint_perplexity` combines
         such a list.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: The model's checkpoint lacked the MLM head, a text has no token to predict or is
             longer than the model's `max_len`, or the vocabulary does not have the model's size.
 
@@ -82,11 +90,12 @@ def pseudo_perplexity(
 
     tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
     model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    kb.pseudo_perplexity(model, tokenizer, "the cat sat").perplexity  # about 8: it is untrained
+    model.tokenizer = tokenizer
+    kb.pseudo_perplexity(model, "the cat sat").perplexity  # about 8: it is untrained
     ```
     """
-    check_bert(model, "mlm")
-    check_vocabulary(model, tokenizer)
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
+    check_head(model, "mlm")
     check_integer("batch_size", batch_size, 1)
     asked = text_list("texts", texts)
     if not asked:

@@ -7,23 +7,26 @@ k: maximum number of answers per question.
 import dataclasses
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_rows, text_list
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.inference.tasks.classify_and_tag import (
     Texts,
-    check_task,
     checked_max_len,
     softmax,
 )
 from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
 
 N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, run_squad.py
 _QUESTIONS_AT_ONCE = 512  # questions whose windows are in memory at the same time
@@ -64,7 +67,7 @@ class FoundAnswer:
         return self.null_logit - self.logit
 
 
-class AnswerOptions(TypedDict, total=False):
+class AnswerOptions(AskOptions, total=False):
     """Keyword arguments of `answer`."""
 
     top_k: int
@@ -72,22 +75,24 @@ class AnswerOptions(TypedDict, total=False):
     max_len: int | None
     overlap: int | None
     null_threshold: float | None
-    batch_size: int
 
 
 @overload
 def answer(
-    model: QuestionAnswerer, questions: str, contexts: str, **options: Unpack[AnswerOptions]
+    model: QuestionAnswerer | PathLike,
+    questions: str,
+    contexts: str,
+    **options: Unpack[AnswerOptions],
 ) -> list[FoundAnswer]: ...
 @overload
 def answer(
-    model: QuestionAnswerer,
+    model: QuestionAnswerer | PathLike,
     questions: Texts,
     contexts: str | Texts,
     **options: Unpack[AnswerOptions],
 ) -> list[list[FoundAnswer]]: ...
 def answer(
-    model: QuestionAnswerer,
+    model: QuestionAnswerer | PathLike,
     questions: str | Texts,
     contexts: str | Texts,
     *,
@@ -96,6 +101,7 @@ def answer(
     max_len: int | None = None,
     overlap: int | None = None,
     null_threshold: float | None = None,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> list[FoundAnswer] | list[list[FoundAnswer]]:
     """Find the answers to questions in texts.
@@ -107,7 +113,7 @@ def answer(
     Source: google-research/bert, `run_squad.py`.
 
     Args:
-        model: The model, with its tokenizer.
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call.
         questions: A question, or a list of questions.
         contexts: The text for each question, or one text for all questions.
         top_k: Maximum number of answers per question, k.
@@ -119,12 +125,14 @@ def answer(
         null_threshold: Answer "none" when the no-answer logit exceeds the best answer's logit by
             more than this. `None` means that an answer is always returned. `evaluate` finds the
             best threshold.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Windows per batch.
 
     Returns: for each question, a list of at most k `FoundAnswer`s, best first; for a single
         question string, only its list.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task or has no tokenizer, questions and
             contexts differ in length, one of them is empty, a question leaves no space for its
             context, or a number is out of range.
@@ -142,7 +150,7 @@ def answer(
     print(best.text, best.score)
     ```
     """
-    check_task(model, QuestionAnswerer)
+    model, tokenizer = asked_model(model, QuestionAnswerer, tokenizer=tokenizer)
     check_integer("top_k", top_k, 1)
     check_integer("max_answer_len", max_answer_len, 1)
     check_integer("batch_size", batch_size, 1)
@@ -154,7 +162,7 @@ def answer(
     found: list[list[FoundAnswer]] = []
     for start in range(0, len(asked), _QUESTIONS_AT_ONCE):
         some = slice(start, start + _QUESTIONS_AT_ONCE)
-        windows = _windows(model, asked[some], texts[some], max_len, overlap)
+        windows = _windows(tokenizer, asked[some], texts[some], max_len, overlap)
         best = _Candidates(texts[some], max(top_k, N_BEST))
         features = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
         for numbers, logits in predict_rows(model, features, batch_size):
@@ -226,7 +234,7 @@ def fitting_questions(
         overlap: As for `answer`.
     """
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    return _num_tokens(model, questions) <= longest_question(max_len, overlap)
+    return _num_tokens(tokenizer_of(model), questions) <= longest_question(max_len, overlap)
 
 
 def _window_sizes(
@@ -238,18 +246,18 @@ def _window_sizes(
     return max_len, max_len // 3 if overlap is None else overlap
 
 
-def _num_tokens(model: QuestionAnswerer, texts: Sequence[str]) -> np.ndarray:
-    return model.tokenizer.tokenize(list(texts)).row_lengths().numpy()
+def _num_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
+    return tokenizer.tokenize(list(texts)).row_lengths().numpy()
 
 
 def _windows(
-    model: QuestionAnswerer,
+    tokenizer: Tokenizer,
     questions: Sequence[str],
     contexts: Sequence[str],
     max_len: int,
     overlap: int,
 ) -> dict[str, np.ndarray]:
-    lengths, most = _num_tokens(model, questions), longest_question(max_len, overlap)
+    lengths, most = _num_tokens(tokenizer, questions), longest_question(max_len, overlap)
     if lengths.max() > most:
         question = questions[int(lengths.argmax())]
         raise ValueError(
@@ -258,7 +266,7 @@ def _windows(
             f"Received: {lengths.max()} tokens in {shown(question)}; shorten it or raise "
             "`max_len`."
         )
-    windows = model.tokenizer.windows(questions, contexts, max_len, overlap)
+    windows = tokenizer.windows(questions, contexts, max_len, overlap)
     return {name: values.numpy() for name, values in windows.items()}
 
 

@@ -5,12 +5,12 @@ B: number of texts, T: tokens per row, C: number of labels.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypedDict, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.inference.tasks.tagging_rows import (
     SplitWords,
@@ -19,23 +19,14 @@ from keras_bert_d2l.inference.tasks.tagging_rows import (
     split_words,
 )
 from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
-    TextEmbedder,
     TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike, Tensor
 
-# The inference function of each task model.
-_FUNCTIONS: dict[type[TaskModel], str] = {
-    SequenceClassifier: "classify",
-    SequenceRegressor: "regress",
-    TokenClassifier: "tag",
-    QuestionAnswerer: "answer",
-    TextEmbedder: "embed",
-}
 # Not `Sequence[str]`, because a single string would also match.
 Texts = list[str] | tuple[str, ...]
 ListsOfWords = Sequence[list[str] | tuple[str, ...]]
@@ -43,10 +34,9 @@ ListsOfWords = Sequence[list[str] | tuple[str, ...]]
 _TEXTS_AT_ONCE = 2048  # texts whose words are in memory at the same time
 
 
-class RowOptions(TypedDict, total=False):
+class RowOptions(AskOptions, total=False):
     """Keyword arguments of `classify`, `regress` and `tag`."""
 
-    batch_size: int
     max_len: int | None
 
 
@@ -127,23 +117,24 @@ class Tag:
 
 @overload
 def classify(
-    model: SequenceClassifier,
+    model: SequenceClassifier | PathLike,
     texts: str,
     texts_b: str | None = None,
     **options: Unpack[RowOptions],
 ) -> Classification: ...
 @overload
 def classify(
-    model: SequenceClassifier,
+    model: SequenceClassifier | PathLike,
     texts: Texts,
     texts_b: Texts | None = None,
     **options: Unpack[RowOptions],
 ) -> list[Classification]: ...
 def classify(
-    model: SequenceClassifier,
+    model: SequenceClassifier | PathLike,
     texts: str | Texts,
     texts_b: str | Texts | None = None,
     *,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
 ) -> Classification | list[Classification]:
@@ -153,9 +144,11 @@ def classify(
     is truncated first.
 
     Args:
-        model: The classifier, with its tokenizer.
+        model: The classifier, or the path or the name of its checkpoint, which is loaded at each
+            call.
         texts: A text, or a list of texts.
         texts_b: The second text of each pair. `None` means single texts.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
 
@@ -163,6 +156,7 @@ def classify(
         `Classification`.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task or has no tokenizer, `texts` and `texts_b`
             differ in length, or a number is out of range.
 
@@ -178,10 +172,10 @@ def classify(
         print(found.label, found.score)
     ```
     """
-    check_task(model, SequenceClassifier)
+    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer)
     activate = sigmoid if model.multi_label else softmax
     found = []
-    for logits in _text_outputs(model, texts, texts_b, batch_size, max_len):
+    for logits in _text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, activate(logits).tolist(), strict=True))
         label = model.labels[int(np.argmax(logits))]
         labels: tuple[str, ...] = (label,)
@@ -193,32 +187,35 @@ def classify(
 
 @overload
 def regress(
-    model: SequenceRegressor,
+    model: SequenceRegressor | PathLike,
     texts: str,
     texts_b: str | None = None,
     **options: Unpack[RowOptions],
 ) -> Regression: ...
 @overload
 def regress(
-    model: SequenceRegressor,
+    model: SequenceRegressor | PathLike,
     texts: Texts,
     texts_b: Texts | None = None,
     **options: Unpack[RowOptions],
 ) -> list[Regression]: ...
 def regress(
-    model: SequenceRegressor,
+    model: SequenceRegressor | PathLike,
     texts: str | Texts,
     texts_b: str | Texts | None = None,
     *,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
 ) -> Regression | list[Regression]:
     """Predict the scores of texts or pairs of texts.
 
     Args:
-        model: The regressor, with its tokenizer.
+        model: The regressor, or the path or the name of its checkpoint, which is loaded at each
+            call.
         texts: As for `classify`.
         texts_b: As for `classify`.
+        tokenizer: As for `classify`.
         batch_size: As for `classify`.
         max_len: As for `classify`.
 
@@ -226,7 +223,7 @@ def regress(
         `Regression`.
 
     Raises:
-        ValueError: As for `classify`.
+        FileNotFoundError, ValueError: As for `classify`.
 
     Example:
 
@@ -239,24 +236,27 @@ def regress(
     kb.regress(regressor, "a cat", "a cat sat").score
     ```
     """
-    check_task(model, SequenceRegressor)
+    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
     found = []
-    for outputs in _text_outputs(model, texts, texts_b, batch_size, max_len):
+    for outputs in _text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
     return found[0] if isinstance(texts, str) else found
 
 
 @overload
-def tag(model: TokenClassifier, texts: str, **options: Unpack[RowOptions]) -> list[Tag]: ...
+def tag(
+    model: TokenClassifier | PathLike, texts: str, **options: Unpack[RowOptions]
+) -> list[Tag]: ...
 @overload
 def tag(
-    model: TokenClassifier, texts: Texts | ListsOfWords, **options: Unpack[RowOptions]
+    model: TokenClassifier | PathLike, texts: Texts | ListsOfWords, **options: Unpack[RowOptions]
 ) -> list[list[Tag]]: ...
 def tag(
-    model: TokenClassifier,
+    model: TokenClassifier | PathLike,
     texts: str | Texts | ListsOfWords,
     *,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
 ) -> list[Tag] | list[list[Tag]]:
@@ -271,14 +271,17 @@ def tag(
     as an isolated control character, is replaced by the unknown token.
 
     Args:
-        model: The tagger, with its tokenizer.
+        model: The tagger, or the path or the name of its checkpoint, which is loaded at each
+            call.
         texts: A text, a list of texts, or a list with the words of each text.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Rows per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
 
     Returns: for each text, a list with one `Tag` per word; for a single text, only its list.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task or has no tokenizer, or a number is out
             of range.
 
@@ -295,7 +298,7 @@ def tag(
         print(found.word, found.label)
     ```
     """
-    check_task(model, TokenClassifier)
+    model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer)
     check_integer("batch_size", batch_size, 1)
     max_len = checked_max_len(model, max_len, at_least=3)
     rows = [texts] if isinstance(texts, str) else texts
@@ -307,17 +310,9 @@ def tag(
     split: Callable[..., SplitWords] = split_texts if are_texts else split_words
     found: list[list[Tag]] = []
     for start in range(0, len(rows), _TEXTS_AT_ONCE):
-        some = split(rows[start : start + _TEXTS_AT_ONCE], model.tokenizer)
-        found += _tag_some(model, some, batch_size, max_len)
+        some = split(rows[start : start + _TEXTS_AT_ONCE], tokenizer)
+        found += _tag_some(model, tokenizer, some, batch_size, max_len)
     return found[0] if isinstance(texts, str) else found
-
-
-def check_task(model: TaskModel, kind: type[TaskModel]) -> None:
-    """Raise `ValueError` if a model belongs to a different task or has no tokenizer."""
-    other = next((name for of, name in _FUNCTIONS.items() if type(model) is of), None)
-    remedy = f"query it with `{other}`" if other else f"fine-tune a {kind.__name__}(bert, ...)"
-    check_kind(model, kind, remedy=remedy)
-    check_vocabulary(model, model.tokenizer)
 
 
 def checked_max_len(model: TaskModel, max_len: int | None, at_least: int) -> int:
@@ -351,6 +346,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 def _text_outputs(
     model: TaskModel,
+    tokenizer: Tokenizer,
     texts: str | Texts,
     texts_b: str | Texts | None,
     batch_size: int,
@@ -363,15 +359,15 @@ def _text_outputs(
 
     def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
         some_b = None if second is None else second[start:stop]
-        return model.tokenizer(first[start:stop], some_b, max_len=limit)
+        return tokenizer(first[start:stop], some_b, max_len=limit)
 
     return predict_texts(model, tokenize, len(first), batch_size)
 
 
 def _tag_some(
-    model: TokenClassifier, split: SplitWords, batch_size: int, max_len: int
+    model: TokenClassifier, tokenizer: Tokenizer, split: SplitWords, batch_size: int, max_len: int
 ) -> list[list[Tag]]:
-    rows = TaggingRows(split, model.tokenizer.vocab, max_len)
+    rows = TaggingRows(split, tokenizer.vocab, max_len)
     outputs = predict_texts(model, rows.batch, len(rows), batch_size)
     found = []
     for words, logits in zip(split.words, rows.word_outputs(outputs), strict=True):

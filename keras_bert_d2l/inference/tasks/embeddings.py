@@ -5,17 +5,17 @@ B: number of texts, D: hidden width, k: maximum number of matches per query.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypedDict, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import PathLike, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Match:
 
 
 def embed(
-    model: TextEmbedder | BERTModel,
+    model: TextEmbedder | BERTModel | PathLike,
     texts: str | Sequence[str],
-    tokenizer: Tokenizer | None = None,
     *,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     truncate: bool = False,
 ) -> np.ndarray:
@@ -56,16 +56,18 @@ def embed(
     `TextEmbedder` yourself, because it reuses its graph.
 
     Args:
-        model: The model. Its vectors are meaningful if it was trained to embed texts, like the
-            checkpoints of Sentence-BERT.
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call
+            with the pooling that its folder defines. The vectors are meaningful if the model was
+            trained to embed texts, like the checkpoints of Sentence-BERT.
         texts: A text, or a list of texts. Empty texts also have a vector.
-        tokenizer: The model's tokenizer. `None` means the tokenizer of the `TextEmbedder`.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         truncate: Truncate texts that are too long for the model, instead of raising an error.
 
     Returns: float32 `(B, D)`; for a single text, `(D,)`.
 
     Raises:
+        FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task, the tokenizer is missing or does not
             match the model, a text is too long, or `batch_size` is below 1.
 
@@ -76,7 +78,7 @@ def embed(
 
     tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
     model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    vectors = kb.embed(model, ["the cat", "sat"], tokenizer)
+    vectors = kb.embed(model, ["the cat", "sat"], tokenizer=tokenizer)
     vectors[0] @ vectors[1]  # cosine similarity
     ```
     """
@@ -85,38 +87,34 @@ def embed(
     return vectors[0] if isinstance(texts, str) else vectors
 
 
-class EmbeddingOptions(TypedDict, total=False):
-    """Keyword arguments that `similar` and `embed` share."""
+class SimilarOptions(AskOptions, total=False):
+    """Keyword arguments of `similar`."""
 
-    batch_size: int
+    top_k: int
     truncate: bool
 
 
 @overload
 def similar(
-    model: TextEmbedder | BERTModel,
-    texts: Sequence[str],
+    model: TextEmbedder | BERTModel | PathLike,
     query: str,
-    top_k: int = 5,
-    tokenizer: Tokenizer | None = None,
-    **options: Unpack[EmbeddingOptions],
+    texts: Sequence[str],
+    **options: Unpack[SimilarOptions],
 ) -> list[Match]: ...
 @overload
 def similar(
-    model: TextEmbedder | BERTModel,
-    texts: Sequence[str],
+    model: TextEmbedder | BERTModel | PathLike,
     query: list[str],
-    top_k: int = 5,
-    tokenizer: Tokenizer | None = None,
-    **options: Unpack[EmbeddingOptions],
+    texts: Sequence[str],
+    **options: Unpack[SimilarOptions],
 ) -> list[list[Match]]: ...
 def similar(
-    model: TextEmbedder | BERTModel,
-    texts: Sequence[str],
+    model: TextEmbedder | BERTModel | PathLike,
     query: str | list[str],
+    texts: Sequence[str],
+    *,
     top_k: int = 5,
     tokenizer: Tokenizer | None = None,
-    *,
     batch_size: int = 32,
     truncate: bool = False,
 ) -> list[Match] | list[list[Match]]:
@@ -124,8 +122,8 @@ def similar(
 
     Args:
         model: The model, as for `embed`.
-        texts: The texts to search.
-        query: The text to compare them with, or a list of queries.
+        query: The text to search for, or a list of such texts.
+        texts: The texts to compare with it.
         top_k: Maximum number of matches, k.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
@@ -144,7 +142,7 @@ def similar(
 
     tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
     model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    for match in kb.similar(model, ["the cat", "sat"], "a cat", tokenizer=tokenizer):
+    for match in kb.similar(model, "a cat", ["the cat", "sat"], tokenizer=tokenizer):
         print(match.score, match.text)
     ```
     """
@@ -167,15 +165,10 @@ def similar(
 
 
 def _embedder(
-    model: TextEmbedder | BERTModel, tokenizer: Tokenizer | None
+    model: TextEmbedder | BERTModel | PathLike, tokenizer: Tokenizer | None
 ) -> tuple[TextEmbedder, Tokenizer]:
-    remedy = "it is for a different task, so use the checkpoint that it was fine-tuned from"
-    check_kind(model, TextEmbedder, BERTModel, remedy=remedy)
-    if isinstance(model, BERTModel):
-        model = TextEmbedder(model, tokenizer=tokenizer)
-    tokenizer = tokenizer or model.tokenizer
-    check_vocabulary(model, tokenizer)
-    return model, tokenizer
+    model, tokenizer = asked_model(model, TextEmbedder, BERTModel, tokenizer=tokenizer)
+    return (TextEmbedder(model) if isinstance(model, BERTModel) else model), tokenizer
 
 
 def _vectors(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.types import Tensor
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 Batch: TypeAlias = Mapping[str, Tensor]
-TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these
 
 
@@ -67,26 +65,6 @@ def as_tensors(x: Texts) -> Texts:
     if len(x) and isinstance(x[0], list | tuple):
         return tf.ragged.constant([list(words) for words in x], tf.string, ragged_rank=1)
     return tf.convert_to_tensor(list(x), tf.string)
-
-
-def check_tokenizer(tokenizer: object) -> None:
-    """Raise `ValueError` if an object is not a tokenizer."""
-    if not callable(tokenizer) or not hasattr(tokenizer, "vocab"):
-        raise ValueError(
-            f"`tokenizer` must be a Tokenizer. Received: {shown(tokenizer)}. Create one with "
-            "`Tokenizer(vocab)`."
-        )
-
-
-def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
-    """Raise `ValueError` if the tokenizer and the model have different vocabulary sizes."""
-    check_tokenizer(tokenizer)
-    expected, received = config.vocab_size, len(tokenizer.vocab)
-    if received != expected:
-        raise ValueError(
-            f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "
-            f"for. Received: a tokenizer with {received} tokens; use the model's own vocabulary."
-        )
 
 
 def batched(

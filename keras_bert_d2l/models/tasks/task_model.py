@@ -14,7 +14,12 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.features import BatchModel, check_keys
+from keras_bert_d2l.models.features import (
+    BatchModel,
+    TextTokenizer,
+    check_keys,
+    check_vocab_size,
+)
 from keras_bert_d2l.models.keras_options import (
     CompileOptions,
     EvaluateOptions,
@@ -27,7 +32,7 @@ from keras_bert_d2l.models.keras_options import (
     with_default_metrics,
 )
 from keras_bert_d2l.models.tasks import partial_training, string_inputs
-from keras_bert_d2l.models.tasks.string_inputs import Batch, TextTokenizer
+from keras_bert_d2l.models.tasks.string_inputs import Batch
 from keras_bert_d2l.types import ConfigDict, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens")
@@ -67,7 +72,7 @@ class TaskModel(BatchModel, abc.ABC):
         bert: The pretrained model.
         head: The layer that computes the outputs.
         dropout: Dropout rate before the head.
-        tokenizer: Converts strings to batches. Keras does not save it; `save_pretrained` does.
+        tokenizer: Converts strings to batches. `None`: the tokenizer of `bert`, if it has one.
         name: Name of the model.
 
     Attributes:
@@ -75,7 +80,8 @@ class TaskModel(BatchModel, abc.ABC):
         hidden: The pooler of `bert`, or `None`.
         head: The output layer of the task.
         bert_config: The architecture of `bert`.
-        tokenizer: The tokenizer, which can be set later.
+        tokenizer: The tokenizer, which can be set later. Keras does not save it;
+            `save_pretrained` does.
 
     Raises:
         ValueError: `bert` is not a `BERTModel`, or it has no pooler but the task needs one.
@@ -86,7 +92,6 @@ class TaskModel(BatchModel, abc.ABC):
     gives_tokens = False  # whether there is an output for every token
     has_pooler = False  # whether the input of the head is the pooler's output
     has_head = True  # whether the head has weights
-    tokenizer: TextTokenizer
 
     def __init__(
         self,
@@ -106,18 +111,14 @@ class TaskModel(BatchModel, abc.ABC):
         self.hidden = bert.hidden if self.has_pooler else None
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head
-        self.tokenizer = tokenizer
+        self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
         self.head.build((None, bert.bert_config.num_hiddens))
         self.built = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "tokenizer":  # not tracked, so that Keras does not export it
-            if value is not None:
-                string_inputs.check_tokenizer(value)
-                self.__dict__["_traced_text_batch"] = string_inputs.traced(self.text_batch)
-            self.__dict__["tokenizer"] = value
-        else:
-            super().__setattr__(name, value)
+        super().__setattr__(name, value)
+        if name == "tokenizer" and value is not None:
+            self.__dict__["_traced_text_batch"] = string_inputs.traced(self.text_batch)
 
     def call(
         self,
@@ -241,7 +242,7 @@ class TaskModel(BatchModel, abc.ABC):
     ) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict` does; `x` may contain strings."""
         if self.gives_tokens and string_inputs.holds_text(x):
-            self._check_tokenizer()
+            check_vocab_size(self.tokenizer, self.bert_config)
             # Keras concatenates the outputs of all batches, so they must have the same length.
             if string_inputs.is_dataset(x):
                 x = string_inputs.tokenized(x, self.text_batch, FEATURES, self.text_targets)
@@ -264,20 +265,12 @@ class TaskModel(BatchModel, abc.ABC):
             y = self.label_ids(y)
         if not string_inputs.holds_text(x):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        self._check_tokenizer()
+        check_vocab_size(self.tokenizer, self.bert_config)
         if not string_inputs.is_dataset(x):
             texts = self.checked_texts(x, y)
             x = string_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
         x = string_inputs.tokenized(x, self._traced_text_batch, FEATURES, self.text_targets)
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
-
-    def _check_tokenizer(self) -> None:
-        if self.tokenizer is None:
-            raise ValueError(
-                "Strings need a tokenizer. Received: a model without one. Set "
-                "`model.tokenizer = Tokenizer(vocab)`, or pass batches of token ids."
-            )
-        string_inputs.check_vocab_size(self.tokenizer, self.bert_config)
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data in a format that Keras accepts."""

@@ -65,7 +65,7 @@ class ServingClient:
     vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "text"])
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab))
     model = kb.BERTModel.from_bert_config(config)
-    folder = kb.export_saved_model(model, "saved_models/demo", kb.Tokenizer(vocab))
+    folder = kb.export_saved_model(model, "saved_models/demo", tokenizer=kb.Tokenizer(vocab))
 
     # Instead of `running`, you can start `keras-bert-d2l serve saved_models/demo`.
     with running(LocalServer(ServedVersions(folder), "demo")) as url:

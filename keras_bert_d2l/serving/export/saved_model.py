@@ -32,9 +32,9 @@ _FINGERPRINT_FILE = "fingerprint.pb"
 def export_saved_model(
     model: BERTModel | TaskModel,
     path: PathLike,
+    *,
     tokenizer: Tokenizer | None = None,
     version: int | None = None,
-    *,
     pairs: bool = False,
     top_k: int = 5,
     null_threshold: float | None = None,
@@ -80,8 +80,8 @@ def export_saved_model(
     Args:
         model: The model.
         path: Folder for all versions of the model, such as `"saved_models/demo"`.
-        tokenizer: The model's tokenizer. Defaults to the tokenizer of a task model. Without one,
-            the export only accepts token ids.
+        tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, the
+            export only accepts token ids.
         version: Version number, at least 1. Defaults to the next one, or 1 in a new folder.
         pairs: Whether the inputs of a `SequenceClassifier` or a `SequenceRegressor` are pairs of
             texts.
@@ -119,7 +119,7 @@ def export_saved_model(
     vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "text"])
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab))
     model = kb.BERTModel.from_bert_config(config)
-    folder = kb.export_saved_model(model, "saved_models/demo", kb.Tokenizer(vocab))
+    folder = kb.export_saved_model(model, "saved_models/demo", tokenizer=kb.Tokenizer(vocab))
 
     embed = tf.saved_model.load(str(folder)).signatures["embed"]
     print(embed(text=tf.constant(["a text"]))["embedding"].shape)  # (1, 128)
@@ -128,8 +128,7 @@ def export_saved_model(
     _check_model(model)
     check_path("path", path)
     _check_quantize(model, quantize)
-    if tokenizer is None and isinstance(model, TaskModel):
-        tokenizer = model.tokenizer
+    tokenizer = model.tokenizer if tokenizer is None else tokenizer
     can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)

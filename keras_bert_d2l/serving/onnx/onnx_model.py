@@ -111,8 +111,8 @@ def export_onnx(
     Args:
         model: The model.
         path: Folder to write. It must be new or empty.
-        tokenizer: The model's tokenizer. Defaults to the tokenizer of a task model. Without one,
-            no vocabulary is written.
+        tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, no
+            vocabulary is written.
         int8: Whether to quantize the blocks of the encoder to 8-bit integers.
         calibration: Texts like those that the model will read, for static quantization; a few
             hundred are enough. Requires `int8`, a tokenizer and the extra `openvino`.
@@ -145,8 +145,7 @@ def export_onnx(
     _check_installed(int8, calibration is not None)
     folder = pathlib.Path(path)
     _refuse_existing(folder)
-    if tokenizer is None and isinstance(model, TaskModel):
-        tokenizer = model.tokenizer
+    tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is not None:
         check_vocabulary(model, tokenizer)
     batches = calibration_batches(calibration, int8, tokenizer, model)

@@ -68,7 +68,7 @@ def finetune_files(
 
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film what bore".split()
     bert = kb.BERTModel(len(words), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    kb.save_pretrained(bert, "bert", kb.Tokenizer(kb.Vocab(words)))
+    kb.save_pretrained(bert, "bert", tokenizer=kb.Tokenizer(kb.Vocab(words)))
     with open("films.csv", "w", newline="") as file:
         rows = [("text", "label"), *[("a good film", "good"), ("what a bore", "bad")] * 8]
         csv.writer(file).writerows(rows)

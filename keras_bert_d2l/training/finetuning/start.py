@@ -88,16 +88,16 @@ def load_model(
     with _policy(options.precision), seeded(options.seed):
         kind = TASK_MODELS[options.task]
         if kind is TextEmbedder:  # with the pooling that the folder defines
-            model, tokenizer, _ = load_task(kind, options.model)
+            model = load_task(kind, options.model).model
         else:
-            model, tokenizer, _ = load_pretrained(options.model, heads=heads_of(kind))
+            model = load_pretrained(options.model, heads=heads_of(kind)).model
         if not isinstance(model, TaskModel):
             fields: dict[str, Any] = {}
             if options.task in ("classify", "tag"):
                 fields["labels"] = _labels(train, dev, say)
             if options.task == "classify":
                 fields["multi_label"] = options.multi_label
-            model = kind(model, tokenizer=tokenizer, **fields)
+            model = kind(model, **fields)
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
         if options.lora is not None:
             model.enable_lora(options.lora)  # within `seeded`, because it draws random numbers

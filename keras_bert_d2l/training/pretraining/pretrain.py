@@ -29,8 +29,8 @@ class PretrainingResult(NamedTuple):
     """Result of `pretrain`.
 
     Attributes:
-        model: The trained model, which is also in `last/`.
-        tokenizer: Its tokenizer.
+        model: The trained model with its tokenizer, which is also in `last/`.
+        tokenizer: `model.tokenizer`.
         metrics: The metrics of each evaluation, including the one before the first step, as in
             `metrics.jsonl`.
     """
@@ -100,7 +100,7 @@ def pretrain(
         pathlib.Path(f"story{number}.txt").write_text(text)
     options = {"vocab_size": 60, "preset": "tiny", "batch_size": 8, "held_out": 0.2}
     result = kb.pretrain("story*.txt", "runs/stories", steps=5, **options)
-    kb.fill_mask(result.model, result.tokenizer, "the [MASK] sat")
+    kb.fill_mask(result.model, "the [MASK] sat")
     ```
     """
     PretrainingOptions.check_known(options)
@@ -133,7 +133,7 @@ def pretrain(
         with scope_of(strategy):
             model = compiled_model(start, settings)
         say(f"Model: {model.count_params():,} weights, {settings.precision}")
-        trainer = Trainer(run, settings, model, start.tokenizer, store, say)
+        trainer = Trainer(run, settings, model, store, say)
         if is_resumed:
             trainer.restore()
         else:

@@ -105,9 +105,10 @@ def from_scratch(
 
 
 def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
-    """Create and compile the model to train."""
+    """Create and compile the model to train, with its tokenizer attached."""
     with seeded(options.seed):
         model = BERTModel.from_bert_config(start.config, dtype=options.precision)
+    model.tokenizer = start.tokenizer
     if start.weights is not None:
         model.set_weights(start.weights)
     schedule = WarmupLinearDecay(

@@ -16,7 +16,6 @@ from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import (
     ProgressLine,
     RunLog,
@@ -59,8 +58,8 @@ class Trainer:
     Args:
         run: The run folder.
         options: The options of the run.
-        model: The compiled model. To resume a run, it must have the weights of `run.last`.
-        tokenizer: Its tokenizer.
+        model: The compiled model, with its tokenizer. To resume a run, it must have the weights of
+            `run.last`.
         store: The text as token ids.
         say: Prints messages and the progress.
     """
@@ -68,7 +67,6 @@ class Trainer:
     run: RunFolder
     options: PretrainingOptions
     model: BERTModel
-    tokenizer: Tokenizer
     store: TokenStore
     say: Printer
 
@@ -92,7 +90,7 @@ class Trainer:
             self._data(phase, "train")  # fails before anything is written
         self.options.to_yaml(self.run.options_file)
         self.model.bert_config.to_json(self.run.config_file)
-        self.tokenizer.vocab.to_file(self.run.vocab_file)
+        self.model.tokenizer.vocab.to_file(self.run.vocab_file)
         write_checksums(self.run.path)
         self.save_last()
 
@@ -182,7 +180,7 @@ class Trainer:
         is_training = split == "train"
         return pretraining_dataset(
             self.store,
-            self.tokenizer,
+            self.model.tokenizer,
             batch_size=phase.batch_size,
             max_len=phase.max_len,
             seed=self.options.seed,
@@ -209,14 +207,14 @@ class Trainer:
             self.model.non_trainable_variables,  # the dropout seeds
             self.progress,
             self._settings(),
-            save_model=lambda folder: save_pretrained(self.model, folder, self.tokenizer),
+            save_model=lambda folder: save_pretrained(self.model, folder),
             metrics=metrics,
         )
 
     def save_best(self) -> None:
         """Save the model as the best checkpoint."""
         sync(self.model)
-        save_pretrained(self.model, self.run.best, self.tokenizer)
+        save_pretrained(self.model, self.run.best)
 
     def interrupted(self) -> str:
         """Return the message for a run that was stopped after saving its state."""

@@ -53,7 +53,7 @@ OF_GOOGLE = (OF_THE_BOOK - {"mlm/mlp/logits/kernel", "mlm/mlp/logits/bias"}) | {
 def checkpoint(tmp_path):
     """A folder with a checkpoint."""
     folder = tmp_path / "checkpoint"
-    save_pretrained(BERTModel.from_bert_config(BOOK), folder, Tokenizer(VOCAB))
+    save_pretrained(BERTModel.from_bert_config(BOOK), folder, tokenizer=Tokenizer(VOCAB))
     return folder
 
 
@@ -122,7 +122,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
     model = BERTModel.from_bert_config(BOOK)
     contents = []
     for name in ("one", "two"):
-        save_pretrained(model, tmp_path / name, Tokenizer(VOCAB))
+        save_pretrained(model, tmp_path / name, tokenizer=Tokenizer(VOCAB))
         contents.append([file.read_bytes() for file in sorted((tmp_path / name).iterdir())])
     assert contents[0] == contents[1]
 
@@ -130,7 +130,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
 def test_the_tokenizer_options_are_saved_and_loaded(tmp_path):
     model = BERTModel.from_bert_config(BOOK)
     for options in ({"lowercase": False}, {"compat": "huggingface"}):
-        save_pretrained(model, tmp_path / "checkpoint", Tokenizer(VOCAB, **options))
+        save_pretrained(model, tmp_path / "checkpoint", tokenizer=Tokenizer(VOCAB, **options))
         loaded = load_pretrained(tmp_path / "checkpoint").tokenizer
         assert {name: loaded.options[name] for name in options} == options
 

@@ -74,7 +74,6 @@ def test_texts_are_read_a_few_batches_ahead(words_bert, words_tokenizer):
         ({"layers": []}, "`layers` must be a list"),
         ({"layers": "-1"}, "`layers` must be a list"),
         ({"pooling": "sum"}, "`pooling` must be one of"),
-        ({"tokenizer": None}, "tokenizer"),
         ({"batch_size": 0}, "`batch_size`"),
         ({"texts": "the cat"}, "`texts` must be an iterable of texts"),
         ({"texts": ["the cat", 3]}, "must be a string. Received: 3"),

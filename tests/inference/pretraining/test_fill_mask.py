@@ -18,7 +18,10 @@ def tokenizer():
 
 @pytest.fixture
 def model(tokenizer):
-    return BERTModel.from_bert_config(BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.5, MAX_LEN))
+    config = BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.5, MAX_LEN)
+    model = BERTModel.from_bert_config(config)
+    model.tokenizer = tokenizer
+    return model
 
 
 @pytest.fixture
@@ -31,8 +34,8 @@ def guesses(tokenizer, model):
     return probabilities
 
 
-def test_predictions_are_the_most_likely_tokens_with_their_probabilities(model, tokenizer, guesses):
-    [predictions] = fill_mask(model, tokenizer, "the [MASK] house", top_k=3)
+def test_predictions_are_the_most_likely_tokens_with_their_probabilities(model, guesses):
+    [predictions] = fill_mask(model, "the [MASK] house", top_k=3)
     assert predictions == [
         Prediction("##ish", 8, pytest.approx(9 / 45)),
         Prediction("blue", 7, pytest.approx(8 / 45)),
@@ -41,38 +44,38 @@ def test_predictions_are_the_most_likely_tokens_with_their_probabilities(model, 
 
 
 def test_special_tokens_are_included_and_all_scores_add_up_to_one(model, tokenizer, guesses):
-    [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
+    [predictions] = fill_mask(model, "[MASK]", top_k=9)
     assert {prediction.token for prediction in predictions} == set(tokenizer.vocab.tokens)
     assert sum(prediction.score for prediction in predictions) == pytest.approx(1)
 
 
-def test_each_mask_of_each_text_has_its_own_predictions(model, tokenizer):
+def test_each_mask_of_each_text_has_its_own_predictions(model):
     texts = ["[MASK] red", "red [MASK] blue [MASK][MASK]", "[MASK]"]
-    answers = fill_mask(model, tokenizer, texts, top_k=2)
+    answers = fill_mask(model, texts, top_k=2)
     assert [[len(predictions) for predictions in masks] for masks in answers] == [
         [2],
         [2, 2, 2],
         [2],
     ]
-    assert fill_mask(model, tokenizer, [], top_k=2) == []
+    assert fill_mask(model, [], top_k=2) == []
 
 
 def test_a_prediction_is_the_softmax_at_the_position_of_its_mask(model, tokenizer):
     batch = tokenizer("red [MASK] blue [MASK]")
     _, logits, _ = model(**batch, pred_positions=np.array([[2, 4]]))
     expected = np.exp(logits[0]) / np.exp(logits[0]).sum(axis=-1, keepdims=True)  # (P, V)
-    answers = fill_mask(model, tokenizer, "red [MASK] blue [MASK]", top_k=9)
+    answers = fill_mask(model, "red [MASK] blue [MASK]", top_k=9)
     for predictions, probabilities in zip(answers, expected, strict=True):
         assert [prediction.id for prediction in predictions] == list(np.argsort(-probabilities))
         for prediction in predictions:
             assert prediction.score == pytest.approx(probabilities[prediction.id], rel=1e-5)
 
 
-def test_predictions_do_not_depend_on_the_batch_size(model, tokenizer):
+def test_predictions_do_not_depend_on_the_batch_size(model):
     texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue", "[MASK]"]
-    alone = [fill_mask(model, tokenizer, text, top_k=9) for text in texts]
+    alone = [fill_mask(model, text, top_k=9) for text in texts]
     for batch_size in (1, 3, 32):
-        together = fill_mask(model, tokenizer, texts, top_k=9, batch_size=batch_size)
+        together = fill_mask(model, texts, top_k=9, batch_size=batch_size)
         for one, other in zip(alone, together, strict=True):
             for predictions, again in zip(one, other, strict=True):
                 assert again == [
@@ -82,46 +85,47 @@ def test_predictions_do_not_depend_on_the_batch_size(model, tokenizer):
 
 def test_the_mask_can_be_written_as_in_the_book(model):
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *WORDS]))
-    assert len(fill_mask(model, tokenizer, "red <mask> blue <mask>")) == 2
+    assert len(fill_mask(model, "red <mask> blue <mask>", tokenizer=tokenizer)) == 2
     with pytest.raises(ValueError, match=r"must contain a mask, <mask>. Received: 'red \[MASK"):
-        fill_mask(model, tokenizer, "red [MASK]")
+        fill_mask(model, "red [MASK]", tokenizer=tokenizer)
 
 
 def test_half_precision_models_return_float32_probabilities(tokenizer):
     config = BERTConfig(len(tokenizer.vocab), 8, 16, 2, 1, 0.0, MAX_LEN)
     model = BERTModel.from_bert_config(config, dtype="mixed_bfloat16")
-    [predictions] = fill_mask(model, tokenizer, "[MASK]", top_k=9)
+    [predictions] = fill_mask(model, "[MASK]", top_k=9, tokenizer=tokenizer)
     assert sum(prediction.score for prediction in predictions) == pytest.approx(1, abs=1e-6)
 
 
-def test_the_error_names_a_text_without_a_mask(model, tokenizer):
+def test_the_error_names_a_text_without_a_mask(model):
     with pytest.raises(ValueError, match=r"a mask, \[MASK\]. Received: 'all red'"):
-        fill_mask(model, tokenizer, ["[MASK]", "all red", "blue [MASK]"])
+        fill_mask(model, ["[MASK]", "all red", "blue [MASK]"])
 
 
-def test_the_error_names_a_text_that_is_too_long(model, tokenizer):
-    fill_mask(model, tokenizer, "[MASK]" + " red" * (MAX_LEN - 3))
+def test_the_error_names_a_text_that_is_too_long(model):
+    fill_mask(model, "[MASK]" + " red" * (MAX_LEN - 3))
     with pytest.raises(ValueError, match="at most 8 tokens.*9 tokens in '.MASK. red"):
-        fill_mask(model, tokenizer, ["[MASK]", "[MASK]" + " red" * (MAX_LEN - 2)])
+        fill_mask(model, ["[MASK]", "[MASK]" + " red" * (MAX_LEN - 2)])
 
 
 def test_a_vocabulary_of_the_wrong_size_is_rejected(model):
     tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
-        fill_mask(model, tokenizer, "[MASK]")
+        fill_mask(model, "[MASK]", tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 10])
-def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model, tokenizer):
+def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model):
     with pytest.raises(ValueError, match=f"from 1 to the vocabulary size, 9.*top_k={top_k}"):
-        fill_mask(model, tokenizer, "[MASK]", top_k=top_k)
+        fill_mask(model, "[MASK]", top_k=top_k)
 
 
-def test_a_batch_size_below_1_is_rejected(model, tokenizer):
+def test_a_batch_size_below_1_is_rejected(model):
     with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
-        fill_mask(model, tokenizer, ["[MASK]"], batch_size=0)
+        fill_mask(model, ["[MASK]"], batch_size=0)
 
 
 def test_a_model_without_a_tokenizer_is_rejected(model):
-    with pytest.raises(ValueError, match="Texts need a tokenizer. Received: tokenizer=None"):
-        fill_mask(model, None, "[MASK]")
+    model.tokenizer = None
+    with pytest.raises(ValueError, match="Strings need a tokenizer. Received: a model without one"):
+        fill_mask(model, "[MASK]")

@@ -33,9 +33,9 @@ def slow_perplexity(model, tokenizer, text):
 def test_perplexity_matches_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
     expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
     for batch_size in (1, 3, 32):
-        assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS, batch_size) == expected
+        assert pseudo_perplexity(words_bert, TEXTS, batch_size=batch_size) == expected
     assert [one.num_tokens for one in expected] == COUNTS
-    assert pseudo_perplexity(words_bert, words_tokenizer, TEXTS[1], batch_size) == expected[1]
+    assert pseudo_perplexity(words_bert, TEXTS[1]) == expected[1]
 
 
 def test_a_uniform_model_has_the_perplexity_of_its_vocabulary_size(words_tokenizer):
@@ -43,11 +43,11 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary_size(words_tokeniz
     model = BERTModel(size, 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     for weight in model.mlm.mlp.layers[-1].weights:
         weight.assign(np.zeros(weight.shape))
-    found = pseudo_perplexity(model, words_tokenizer, TEXTS)
+    found = pseudo_perplexity(model, TEXTS, tokenizer=words_tokenizer)
     assert found == [Perplexity(pytest.approx(size, rel=1e-5), count) for count in COUNTS]
 
 
-def test_a_batch_has_at_most_batch_size_rows(words_bert, words_tokenizer, monkeypatch):
+def test_a_batch_has_at_most_batch_size_rows(words_bert, monkeypatch):
     sizes = []
     predict = BERTModel.predict_on_batch
     monkeypatch.setattr(
@@ -55,7 +55,7 @@ def test_a_batch_has_at_most_batch_size_rows(words_bert, words_tokenizer, monkey
         "predict_on_batch",
         lambda self, x: sizes.append(len(x["tokens"])) or predict(self, x),
     )
-    pseudo_perplexity(words_bert, words_tokenizer, TEXTS, batch_size=5)
+    pseudo_perplexity(words_bert, TEXTS, batch_size=5)
     assert sizes == [5, 5, 5, 1]
 
 
@@ -66,14 +66,14 @@ def test_joint_perplexity_weights_each_token_equally():
         joint_perplexity([])
 
 
-def test_texts_without_predictable_tokens_are_rejected(words_bert, words_tokenizer):
-    assert pseudo_perplexity(words_bert, words_tokenizer, []) == []
+def test_texts_without_predictable_tokens_are_rejected(words_bert):
+    assert pseudo_perplexity(words_bert, []) == []
     for text in ("", "[MASK]"):
         with pytest.raises(ValueError, match="have a token to predict"):
-            pseudo_perplexity(words_bert, words_tokenizer, ["good", text])
+            pseudo_perplexity(words_bert, ["good", text])
     with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good good"):
-        pseudo_perplexity(words_bert, words_tokenizer, ["good", "good " * 15])
+        pseudo_perplexity(words_bert, ["good", "good " * 15])
     with pytest.raises(ValueError, match="batch_size=0"):
-        pseudo_perplexity(words_bert, words_tokenizer, "good", 0)
-    with pytest.raises(ValueError, match="a TextEmbedder; it has a task head"):
-        pseudo_perplexity(TextEmbedder(words_bert), words_tokenizer, "good")
+        pseudo_perplexity(words_bert, "good", batch_size=0)
+    with pytest.raises(ValueError, match="a TextEmbedder; it is for a different task"):
+        pseudo_perplexity(TextEmbedder(words_bert), "good")

@@ -17,18 +17,18 @@ def test_a_score_is_the_softmax_of_the_second_logit_for_any_batch_size(words_ber
         expected.append(odds[1] / odds.sum())
     assert np.std(expected) > 5e-4  # the pairs differ
     for batch_size in (1, 3, 32):
-        scores = next_sentence_score(words_bert, words_tokenizer, A, B, batch_size)
+        scores = next_sentence_score(words_bert, A, B, batch_size=batch_size)
         assert scores.dtype == np.float32
         np.testing.assert_allclose(scores, expected, atol=1e-6)
-    one = next_sentence_score(words_bert, words_tokenizer, A[3], B[3])
+    one = next_sentence_score(words_bert, A[3], B[3])
     assert isinstance(one, float)
     assert one == pytest.approx(expected[3], abs=1e-6)
-    assert next_sentence_score(words_bert, words_tokenizer, [], []).shape == (0,)
+    assert next_sentence_score(words_bert, [], []).shape == (0,)
 
 
 def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, words_tokenizer):
     def scores(a, b, model=words_bert):
-        return next_sentence_score(model, words_tokenizer, a, b)
+        return next_sentence_score(model, a, b, tokenizer=words_tokenizer)
 
     with pytest.raises(ValueError, match="a list of 2 and a list of 1"):
         scores(["good", "bad"], ["good"])
@@ -39,5 +39,5 @@ def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, wor
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)
-    with pytest.raises(ValueError, match="a TextEmbedder; it has a task head"):
+    with pytest.raises(ValueError, match="a TextEmbedder; it is for a different task"):
         scores("good", "bad", TextEmbedder(words_bert))

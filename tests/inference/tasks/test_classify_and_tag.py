@@ -196,7 +196,7 @@ def test_models_for_other_tasks_are_rejected(classifier, tagger, open_bert, word
 
 
 def test_a_model_without_a_tokenizer_is_rejected(open_bert, words_tokenizer):
-    with pytest.raises(ValueError, match="Texts need a tokenizer"):
+    with pytest.raises(ValueError, match="Strings need a tokenizer"):
         classify(SequenceClassifier(open_bert, ["a", "b"]), "cat")
     other = Tokenizer(Vocab(words_tokenizer.vocab.tokens[:-1]))
     with pytest.raises(ValueError, match="17 tokens that the model was made for"):

@@ -33,7 +33,7 @@ def test_texts_keep_their_order_across_chunks(embedder):
 
 
 def test_a_plain_bert_returns_mean_vectors_of_length_1(words_bert, words_tokenizer):
-    vectors = embed(words_bert, TEXTS, words_tokenizer)
+    vectors = embed(words_bert, TEXTS)
     expected = embed(TextEmbedder(words_bert, tokenizer=words_tokenizer), TEXTS)
     np.testing.assert_array_equal(vectors, expected)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -41,7 +41,7 @@ def test_a_plain_bert_returns_mean_vectors_of_length_1(words_bert, words_tokeniz
 
 def test_similar_texts_are_found_by_cosine_similarity(embedder):
     queries = ["the cat sat", "good"]
-    rankings = similar(embedder, TEXTS, queries, top_k=3)
+    rankings = similar(embedder, queries, TEXTS, top_k=3)
     units = [v / np.linalg.norm(v) for v in embed(embedder, TEXTS)]
     for query, matches in zip(queries, rankings, strict=True):
         place = TEXTS.index(query)
@@ -51,15 +51,15 @@ def test_similar_texts_are_found_by_cosine_similarity(embedder):
         for match in matches:
             assert match.text == TEXTS[match.index]
             assert match.score == pytest.approx(cosines[match.index], abs=1e-5)
-        assert similar(embedder, TEXTS, query, top_k=3) == [
+        assert similar(embedder, query, TEXTS, top_k=3) == [
             Match(m.text, pytest.approx(m.score, abs=1e-6), m.index) for m in matches
         ]
 
 
 def test_ties_keep_their_order_and_top_k_may_exceed_the_number_of_texts(embedder):
-    found = similar(embedder, ["good", "the cat", "good"], "good", top_k=9)
+    found = similar(embedder, "good", ["good", "the cat", "good"], top_k=9)
     assert [match.index for match in found] == [0, 2, 1]
-    assert similar(embedder, [], "good") == []
+    assert similar(embedder, "good", []) == []
 
 
 def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
@@ -70,18 +70,18 @@ def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
     np.testing.assert_array_equal(vectors[0], vectors[1])
 
 
-def test_models_that_cannot_embed_are_rejected(words_bert, words_tokenizer, embedder):
-    answerer = QuestionAnswerer(words_bert, tokenizer=words_tokenizer)
+def test_models_that_cannot_embed_are_rejected(words_bert, open_bert, embedder):
+    answerer = QuestionAnswerer(words_bert)
     with pytest.raises(ValueError, match="a QuestionAnswerer; it is for a different task"):
         embed(answerer, TEXTS)
-    with pytest.raises(ValueError, match="Texts need a tokenizer"):
-        embed(words_bert, TEXTS)
+    with pytest.raises(ValueError, match="Strings need a tokenizer"):
+        embed(open_bert, TEXTS)
     with pytest.raises(ValueError, match="17 tokens that the model was made for.*6 tokens"):
-        embed(words_bert, TEXTS, Tokenizer(Vocab([*GOOGLE_SPECIALS, "cat"])))
+        embed(words_bert, TEXTS, tokenizer=Tokenizer(Vocab([*GOOGLE_SPECIALS, "cat"])))
     with pytest.raises(ValueError, match="batch_size=0"):
         embed(embedder, TEXTS, batch_size=0)
     with pytest.raises(ValueError, match="top_k=0"):
-        similar(embedder, TEXTS, "good", top_k=0)
+        similar(embedder, "good", TEXTS, top_k=0)
     with pytest.raises(ValueError, match="a list of texts"):
         similar(embedder, "good", "good")
 
@@ -91,5 +91,5 @@ def test_embeddings_with_real_weights_match_sentence_transformers(minilm_dir, da
     golden = np.load(data_dir / "golden/minilm/io.npz")
     sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
     model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
-    vectors = embed(model, sentences, tokenizer)
+    vectors = embed(model, sentences, tokenizer=tokenizer)
     np.testing.assert_allclose(vectors, golden["sentence_embedding"], rtol=0, atol=1e-5)

@@ -17,14 +17,14 @@ TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, green"]
 @pytest.fixture(scope="module")
 def folder(needs_int8, model, tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved_models")
-    return export_saved_model(model, path, tokenizer, quantize="int8")
+    return export_saved_model(model, path, tokenizer=tokenizer, quantize="int8")
 
 
 @pytest.mark.slow
 def test_outputs_are_close_to_those_of_the_model(folder, model, tokenizer):
     loaded = tf.saved_model.load(str(folder))
     given = loaded.signatures["embed"](tf.constant(TEXTS))["embedding"].numpy()
-    expected = embed(model, TEXTS, tokenizer)
+    expected = embed(model, TEXTS, tokenizer=tokenizer)
     difference = np.linalg.norm(given - expected) / np.linalg.norm(expected)
     assert 1e-4 < difference < 0.03
     alone = loaded.signatures["embed"](tf.constant(TEXTS[:1]))["embedding"].numpy()
@@ -99,9 +99,11 @@ def test_machines_that_cannot_compute_the_products_say_so(environment, folder, f
 def test_embeddings_of_minilm_are_close_to_those_of_the_model(needs_int8, minilm_dir, tmp_path):
     model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
     texts = [line for line in __doc__.splitlines() if line] + MINILM_TEXTS
-    folder = export_saved_model(model, tmp_path, tokenizer, quantize="int8")
+    folder = export_saved_model(model, tmp_path, tokenizer=tokenizer, quantize="int8")
     embedding = tf.saved_model.load(str(folder)).signatures["embed"](tf.constant(texts))
-    cosines = np.sum(embedding["embedding"].numpy() * embed(model, texts, tokenizer), axis=1)
+    cosines = np.sum(
+        embedding["embedding"].numpy() * embed(model, texts, tokenizer=tokenizer), axis=1
+    )
     assert cosines.mean() > 0.995
     assert cosines.min() > 0.985
 

@@ -29,7 +29,9 @@ def test_fill_mask_matches_kb_fill_mask(served, model, tokenizer):
     answer = served("fill_mask", text=TEXTS)
     assert answer["tokens"].shape == (4, 2, TOP_K)  # texts have at most two masks
     for row, text in ((0, TEXTS[0]), (2, TEXTS[2])):
-        for place, predictions in enumerate(fill_mask(model, tokenizer, text, TOP_K)):
+        for place, predictions in enumerate(
+            fill_mask(model, text, top_k=TOP_K, tokenizer=tokenizer)
+        ):
             tokens = [token.decode() for token in answer["tokens"][row, place]]
             assert tokens == [prediction.token for prediction in predictions]
             assert list(answer["ids"][row, place]) == [prediction.id for prediction in predictions]
@@ -39,7 +41,7 @@ def test_fill_mask_matches_kb_fill_mask(served, model, tokenizer):
 
 @pytest.mark.slow
 def test_embed_matches_kb_embed(served, model, tokenizer):
-    for text, vector in zip(TEXTS, embed(model, TEXTS, tokenizer), strict=True):
+    for text, vector in zip(TEXTS, embed(model, TEXTS, tokenizer=tokenizer), strict=True):
         for signature in ("embed", "serving_default"):
             given = served(signature, text=[text])["embedding"]
             np.testing.assert_allclose(given, [vector], atol=1e-6)
@@ -107,7 +109,7 @@ def test_the_tokens_signature_works_without_predicted_positions(served):
 @pytest.mark.slow
 def test_half_precision_models_return_float32(make_model, tokenizer, tmp_path):
     model = make_model(dtype="mixed_bfloat16")
-    folder = export_saved_model(model, tmp_path, tokenizer)
+    folder = export_saved_model(model, tmp_path, tokenizer=tokenizer)
     loaded = tf.saved_model.load(str(folder))
     outputs = {
         name: tensor.dtype
@@ -119,7 +121,9 @@ def test_half_precision_models_return_float32(make_model, tokenizer, tmp_path):
     assert outputs.pop("truncated") == tf.bool
     assert set(outputs.values()) == {tf.float32}
     scores = loaded.signatures["fill_mask"](tf.constant(["[MASK]"]))["scores"].numpy()
-    expected = [prediction.score for prediction in fill_mask(model, tokenizer, "[MASK]")[0]]
+    expected = [
+        prediction.score for prediction in fill_mask(model, "[MASK]", tokenizer=tokenizer)[0]
+    ]
     np.testing.assert_allclose(scores[0, 0], expected, rtol=0.02)
 
 
@@ -130,7 +134,7 @@ def test_the_books_special_tokens_are_supported(model):
     options = TextOptions(pairs=False, top_k=TOP_K, null_threshold=None)
     signatures = PretrainingSignatures(ServedModel(model), tokenizer, options)
     answer = signatures.fill_mask(tf.constant(["red <mask>"]))
-    expected = fill_mask(model, tokenizer, "red <mask>", TOP_K)[0]
+    expected = fill_mask(model, "red <mask>", top_k=TOP_K, tokenizer=tokenizer)[0]
     tokens = [token.decode() for token in answer["tokens"][0, 0].numpy()]
     assert tokens == [prediction.token for prediction in expected]
 
@@ -151,7 +155,7 @@ def test_without_a_tokenizer_the_export_only_accepts_token_ids(model, tmp_path):
 @pytest.mark.slow
 def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer, tmp_path):
     model = make_model(pooler=False, next_sentence=False)
-    folder = export_saved_model(model, tmp_path, tokenizer)
+    folder = export_saved_model(model, tmp_path, tokenizer=tokenizer)
     signatures = describe_signatures(folder)
     assert set(signatures) == {*STRING_SIGNATURES, "tf_example", "tokens"}
     assert set(signatures["serving_default"]["outputs"]) == {"embedding", "truncated"}
@@ -206,7 +210,7 @@ def test_a_graph_the_server_cannot_load_is_not_written(model, tokenizer, tmp_pat
     of_newer_op = Trimming(tokenizer.vocab)
     message = r"TFText>RoundRobinTrim \(tensorflow-text 2\.21\.\d\) at __inference_\w*tokenize"
     with pytest.raises(RuntimeError, match=message):
-        export_saved_model(model, tmp_path, of_newer_op)
+        export_saved_model(model, tmp_path, tokenizer=of_newer_op)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -311,12 +315,12 @@ def test_a_version_that_is_not_a_positive_integer_is_rejected(version, model, tm
 def test_a_vocabulary_of_the_wrong_size_is_rejected(model, tmp_path):
     tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
-        export_saved_model(model, tmp_path, tokenizer)
+        export_saved_model(model, tmp_path, tokenizer=tokenizer)
 
 
 def test_top_k_above_the_vocabulary_size_is_rejected(model, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="`top_k` must be from 1 to the vocabulary size, 9"):
-        export_saved_model(model, tmp_path, tokenizer, top_k=10)
+        export_saved_model(model, tmp_path, tokenizer=tokenizer, top_k=10)
 
 
 def test_the_error_under_a_different_backend_explains_how_to_export(model, tmp_path, monkeypatch):

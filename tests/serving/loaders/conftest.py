@@ -100,7 +100,7 @@ def int8_questions(needs_int8, model, tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("int8")
     texts = as_array(TEXTS)
     requests = [(signature, {"text": as_json(texts)}) for signature in ("embed", "serving_default")]
-    folder = export_saved_model(model, path / "saved", tokenizer, quantize="int8")
+    folder = export_saved_model(model, path / "saved", tokenizer=tokenizer, quantize="int8")
     questions = {"int8": {"folder": str(folder), "repeats": 8, "requests": requests}}
     file = path / "questions.json"
     file.write_text(json.dumps(questions), encoding="utf-8")

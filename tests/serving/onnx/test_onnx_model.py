@@ -275,7 +275,9 @@ def test_calibration_of_a_model_with_an_mlm_head_is_rejected(
 ):
     monkeypatch.setitem(sys.modules, "nncf", types.ModuleType("nncf"))
     with pytest.raises(ValueError, match="does not support models with an MLM head"):
-        export_onnx(make_model(), tmp_path / "new", tokenizer, int8=True, calibration=["a"])
+        export_onnx(
+            make_model(), tmp_path / "new", tokenizer=tokenizer, int8=True, calibration=["a"]
+        )
 
 
 def test_calibration_without_nncf_explains_how_to_install_it(make_model, tmp_path, monkeypatch):
@@ -376,7 +378,7 @@ def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):
 def test_a_tokenizer_with_a_different_vocabulary_is_rejected(make_model, tokenizer, tmp_path):
     model = BERTModel(VOCAB_SIZE + 1, 8, 16, 2, 1, 0.0)
     with pytest.raises(ValueError, match="must have the 10 tokens"):
-        export_onnx(model, tmp_path / "new", tokenizer)
+        export_onnx(model, tmp_path / "new", tokenizer=tokenizer)
 
 
 def test_without_onnx_the_error_explains_how_to_install_it(make_model, tmp_path, monkeypatch):

@@ -267,7 +267,7 @@ def test_pairs_are_rejected_for_other_tasks(task_models, make_model, tmp_path):
 def test_a_vocabulary_of_the_wrong_size_is_rejected_for_a_task(task_models, tmp_path):
     other = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
     with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
-        export_saved_model(task_models["classifier"], tmp_path, other)
+        export_saved_model(task_models["classifier"], tmp_path, tokenizer=other)
 
 
 def test_fewer_than_one_answer_is_rejected(task_models, tmp_path):

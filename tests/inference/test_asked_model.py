@@ -1,0 +1,49 @@
+"""Functions that ask a model take its tokenizer from it, and load it if it is a path or a name."""
+
+import numpy as np
+import pytest
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+
+
+def test_the_tokenizer_comes_with_the_model_and_can_be_replaced(words_bert, words_tokenizer):
+    swapped = [*words_tokenizer.vocab.tokens]
+    cat, dog = swapped.index("cat"), swapped.index("dog")
+    swapped[cat], swapped[dog] = "dog", "cat"
+    other = kb.Tokenizer(kb.Vocab(swapped))
+    expected = kb.embed(words_bert, "the cat")
+    np.testing.assert_array_equal(kb.embed(words_bert, "the dog", tokenizer=other), expected)
+    classifier = kb.SequenceClassifier(words_bert, ["a", "b"])
+    assert classifier.tokenizer is words_tokenizer
+    score = kb.classify(classifier, "the cat").scores["a"]
+    assert kb.classify(classifier, "the dog", tokenizer=other).scores["a"] == score
+    assert kb.SequenceClassifier(words_bert, ["a", "b"], tokenizer=other).tokenizer is other
+
+
+def test_keras_neither_saves_nor_tracks_the_tokenizer(words_bert, words_tokenizer, tmp_path):
+    words_bert.save(tmp_path / "bert.keras")
+    loaded = kb.BERTModel.from_config(words_bert.get_config())
+    assert loaded.tokenizer is None
+    with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer. Received: 5"):
+        loaded.tokenizer = 5
+    loaded.tokenizer = kb.Tokenizer(kb.Vocab([*GOOGLE_SPECIALS, "cat"]))
+    with pytest.raises(ValueError, match="17 tokens that the model was made for.*6 tokens"):
+        kb.fill_mask(loaded, "[MASK]")
+
+
+@pytest.mark.slow
+def test_the_model_may_be_a_folder_or_a_name(words_bert, tmp_path, local_hub):
+    kb.save_pretrained(words_bert, tmp_path / "bert")
+    kb.save_pretrained(kb.TokenClassifier(words_bert, ["a", "b"]), tmp_path / "tagger")
+    kb.save_pretrained(kb.TextEmbedder(words_bert, pooling="cls"), tmp_path / "cls")
+    local_hub.add("someone/tiny", tmp_path / "bert")
+    expected = kb.fill_mask(words_bert, "the [MASK] sat")
+    assert kb.fill_mask(tmp_path / "bert", "the [MASK] sat") == expected
+    assert kb.fill_mask("someone/tiny", "the [MASK] sat") == expected
+    assert [one.word for one in kb.tag(str(tmp_path / "tagger"), "the cat")] == ["the", "cat"]
+    embedder = kb.TextEmbedder(words_bert, pooling="cls")
+    vector = kb.embed(tmp_path / "cls", "the cat")
+    np.testing.assert_allclose(vector, kb.embed(embedder, "the cat"), atol=1e-6)
+    with pytest.raises(ValueError, match="a TokenClassifier; query it with `tag`"):
+        kb.classify(tmp_path / "tagger", "the cat")
