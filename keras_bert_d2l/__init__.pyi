@@ -9,6 +9,7 @@ from .checkpoints.loading import (
     Pretrained as Pretrained,
     load_pretrained as load_pretrained,
     load_task as load_task,
+    load_tokenizer as load_tokenizer,
 )
 from .checkpoints.detection import (
     WeightSummary as WeightSummary,
@@ -17,6 +18,7 @@ from .checkpoints.detection import (
 from .checkpoints.saving import (
     convert_checkpoint as convert_checkpoint,
     save_pretrained as save_pretrained,
+    save_tokenizer as save_tokenizer,
 )
 from .checkpoints.surgery import (
     add_tokens as add_tokens,

@@ -7,17 +7,24 @@ from typing import NamedTuple, Unpack
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
+    JSON_FILE,
+    OPTIONS_FILE,
+    read_tokenizer,
+)
 from keras_bert_d2l.checkpoints.formats.task_fields import (
     TaskArguments,
     describe_task,
     make_task,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights.contents import check_contents, main_shapes
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -108,6 +115,45 @@ def load_pretrained(
     """
     checkpoint = open_checkpoint(path, num_heads, verify=verify)
     return _load(checkpoint, heads, tokenizer=tokenizer, verbose=verbose)
+
+
+def load_tokenizer(path: PathLike) -> Tokenizer:
+    """Load a tokenizer without a model.
+
+    Args:
+        path: A folder written by `save_tokenizer` or by Hugging Face's libraries, or a checkpoint,
+            as for `load_pretrained`, also by name.
+
+    Raises:
+        FileNotFoundError: There is no tokenizer.
+        ImportError: tensorflow-text is not installed or does not match TensorFlow.
+        ValueError: A file is damaged, or the tokenizer is not supported.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a film".split())
+    kb.save_tokenizer(kb.Tokenizer(vocab, lowercase=False), "tokenizers/films")
+    assert not kb.load_tokenizer("tokenizers/films").options["lowercase"]
+    ```
+    """
+    folder, name = find_checkpoint(path), os.fspath(path)
+    if any((folder / file).is_file() for file in (OPTIONS_FILE, JSON_FILE)):
+        vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
+    else:
+        checkpoint = open_checkpoint(path)
+        vocab, options = checkpoint.vocab, checkpoint.tokenizer_options
+        unsupported = checkpoint.unsupported
+    if unsupported:
+        raise ValueError(f"The tokenizer of {name!r} has {unsupported}, which is not supported.")
+    if vocab is None:
+        raise FileNotFoundError(f"{name!r} has no vocabulary, such as a vocab.txt.")
+    try:
+        return Tokenizer(vocab, **options)
+    except ValueError as error:
+        raise ValueError(f"{name!r}: {error}") from error
 
 
 def load_task(

@@ -2,12 +2,18 @@
 
 import os
 import pathlib
+from collections.abc import Collection
 from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
+    TOKENIZER_FILES,
+    write_tokenizer,
+)
 from keras_bert_d2l.checkpoints.loading import load_model
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -24,8 +30,7 @@ _CONFIG_FILE = "config.json"
 # The files that `save_pretrained` writes and may therefore replace in a folder. It also replaces
 # the model card of a checkpoint, but not any other README.md.
 _REPLACEABLE = {
-    *(CHECKSUMS, _CONFIG_FILE, "vocab.txt", "model.safetensors"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
 }
@@ -74,6 +79,39 @@ def save_pretrained(
     else:
         check_vocabulary(model, tokenizer)
         _save(model, path, tokenizer.vocab, tokenizer.options, format)
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
+    """Save a tokenizer with all its options to a folder, completely or not at all.
+
+    `load_tokenizer` restores it exactly. The files are those of Hugging Face, so `AutoTokenizer` of
+    transformers reads them, too; it tokenizes like `Tokenizer(compat="huggingface")`.
+
+    Args:
+        tokenizer: The tokenizer.
+        path: The folder to write. It must be new or empty, or contain only a tokenizer. (To save a
+            model with its tokenizer, use `save_pretrained`.)
+
+    Raises:
+        ValueError: `tokenizer` is not a `Tokenizer`, or `path` is the working directory.
+        FileExistsError: `path` contains anything other than a tokenizer.
+        OSError: The folder cannot be written.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] [E1] a film".split())
+    kb.save_tokenizer(kb.Tokenizer(vocab, special_tokens=["[E1]"]), "tokenizers/films")
+    tokenizer = kb.load_tokenizer("tokenizers/films")
+    assert tokenizer.tokenize("a [E1]film").to_list() == [[6, 5, 7]]
+    ```
+    """
+    check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
+    _check_replaceable(path, "tokenizer", {CHECKSUMS, *TOKENIZER_FILES})
+    with replacing_folder(pathlib.Path(path).resolve()) as temporary:
+        write_tokenizer(temporary, tokenizer.vocab, tokenizer.options)
 
 
 def convert_checkpoint(
@@ -128,6 +166,11 @@ def _save(
         raise ValueError(
             f"`format` must be one of {_FOR_TASKS} for a task model. Received: {format!r}."
         )
+    if tokenizer_options.get("special_tokens") and format not in _FOR_TASKS:
+        raise ValueError(
+            f"`format` must be one of {_FOR_TASKS} for a tokenizer with `special_tokens`. "
+            f"Received: {format!r}."
+        )
     with replacing_folder(pathlib.Path(path).resolve()) as temporary:
         _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
 
@@ -137,12 +180,14 @@ def _check_format(format: str) -> None:
         raise ValueError(f"`format` must be one of {get_args(Format)}. Received: {format!r}.")
 
 
-def _check_replaceable(path: PathLike) -> None:
+def _check_replaceable(
+    path: PathLike, kind: str = "checkpoint", replaceable: Collection[str] = _REPLACEABLE
+) -> None:
     folder, name = pathlib.Path(path).resolve(), os.fspath(path)
     suggestion = os.path.join(name, "model")
     if folder == pathlib.Path.cwd():
         raise ValueError(
-            f"`path` must not be the working directory {name!r}, because saving a checkpoint "
+            f"`path` must not be the working directory {name!r}, because saving a {kind} "
             f"replaces the entire folder. Save it in a subfolder such as {suggestion!r}."
         )
     if not folder.exists():
@@ -151,10 +196,9 @@ def _check_replaceable(path: PathLike) -> None:
         raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
     names = {entry.name for entry in folder.iterdir()}
     card = {CARD_FILE} if _CONFIG_FILE in names else set()
-    foreign = sorted(names - _REPLACEABLE - card)
+    foreign = sorted(names.difference(replaceable, card))
     if foreign:
         raise FileExistsError(
-            f"{name!r} contains {foreign[0]!r}, which is not part of a checkpoint, and saving a "
-            f"checkpoint replaces the entire folder. Save it in a separate folder, such as "
-            f"{suggestion!r}."
+            f"{name!r} contains {foreign[0]!r}, which is not part of a {kind}, and saving a {kind} "
+            f"replaces the entire folder. Save it in a separate folder, such as {suggestion!r}."
         )

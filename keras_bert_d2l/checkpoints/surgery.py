@@ -17,6 +17,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_bert, tokenizer_of
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -34,7 +35,11 @@ _INSIDE_A_WORD = "##"
 
 
 def add_tokens(
-    model: BERTModel, tokens: Sequence[str], *, tokenizer: Tokenizer | None = None
+    model: BERTModel,
+    tokens: Sequence[str],
+    *,
+    special: bool = False,
+    tokenizer: Tokenizer | None = None,
 ) -> BERTModel:
     """Add tokens to the vocabulary of a model.
 
@@ -46,6 +51,8 @@ def add_tokens(
         model: The model.
         tokens: Tokens to add: complete words, or `##` followed by a part of a word that is not at
             its start.
+        special: Whether the tokens stay whole in a text, whatever they contain, like `"[MASK]"`.
+            They are added to the tokenizer's `special_tokens`.
         tokenizer: The tokenizer of the model. Defaults to `model.tokenizer`.
 
     Returns:
@@ -65,14 +72,20 @@ def add_tokens(
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=7))
     larger = kb.add_tokens(model, ["player"], tokenizer=tokenizer)
     assert larger.tokenizer.tokenize(["player"]).to_list() == [[7]]
+    larger = kb.add_tokens(larger, ["[E1]", "[/E1]"], special=True)
+    assert larger.tokenizer.tokenize(["[E1]Player[/E1]"]).to_list() == [[8, 7, 9]]
     ```
     """
     check_bert(model)
     tokenizer = tokenizer_of(model, tokenizer)
     vocab = tokenizer.vocab.with_tokens(tokens)
-    pieces = [_pieces(token, tokenizer) for token in vocab.tokens[len(tokenizer.vocab) :]]
-    larger = Tokenizer(vocab, **tokenizer.options)
-    _warn_of_unreachable(larger, vocab.tokens[len(tokenizer.vocab) :])
+    new = vocab.tokens[len(tokenizer.vocab) :]
+    pieces = [_pieces(token, tokenizer) for token in new]
+    options = tokenizer.options
+    if check_bool("special", special):
+        options["special_tokens"] = [*options.get("special_tokens", ()), *new]
+    larger = Tokenizer(vocab, **options)
+    _warn_of_unreachable(larger, new)
 
     def with_means(weight: np.ndarray) -> np.ndarray:
         means = [weight[ids].mean(axis=0, dtype=np.float64) for ids in pieces]
@@ -86,8 +99,9 @@ def drop_tokens(
 ) -> BERTModel:
     """Remove tokens from the vocabulary of a model, for example tokens that a corpus never uses.
 
-    The remaining tokens keep their order and get the ids 0, 1, 2 and so on. Special tokens are
-    never removed. Words that used a removed token are split into smaller pieces or become unknown.
+    The remaining tokens keep their order and get the ids 0, 1, 2 and so on. Special tokens,
+    including the tokenizer's `special_tokens`, are never removed. Words that used a removed token
+    are split into smaller pieces or become unknown.
 
     Args:
         model: The model.
@@ -115,7 +129,7 @@ def drop_tokens(
     """
     check_bert(model)
     tokenizer = tokenizer_of(model, tokenizer)
-    vocab = tokenizer.vocab.without_tokens(tokens)
+    vocab = tokenizer.vocab.without_tokens(tokens, tokenizer.options.get("special_tokens", ()))
     kept = tokenizer.vocab[list(vocab.tokens)]
     smaller = Tokenizer(vocab, **tokenizer.options)
     return _with_vocabulary(model, smaller, lambda weight: weight[kept])

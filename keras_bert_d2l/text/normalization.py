@@ -8,13 +8,14 @@ B: texts in the batch.
 import dataclasses
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict, cast
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_choice
+from keras_bert_d2l.checks import check_bool, check_choice, check_list, shown
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.unicode_gaps import CHINESE, SIGMA, lookalikes, replacements
 
@@ -22,6 +23,11 @@ COMPATIBLE = ("google", "huggingface")
 CORPUS_UNKNOWN = "[UNK]"  # spelling in corpora, independent of the vocabulary
 MARK = "\x01"  # a control character, which normalized text does not contain otherwise
 _UNMARKED = "\x02"  # stands in for a MARK in the input; later removed as a control character
+_OWN_MARK = "\x03"  # a MARK around one of the user's special tokens, until `_hide` replaces it
+# Added to the characters of the user's special tokens. No op changes or splits the result, which is
+# a private-use character.
+HIDDEN = 0x100000
+_MOST_CHARACTERS = 90  # of a special token, whose hidden form must fit into one word of WordPiece
 _NO_CHARACTER = 0x10FFFF  # replaces bytes that are not UTF-8; no vocabulary contains it
 
 # Unicode categories Cc and Cf and the replacement character, except tab, line ends and MARK.
@@ -50,6 +56,7 @@ class TokenizerOptions(TypedDict, total=False):
     split_special_tokens: bool
     strip_accents: bool | None
     tokenize_chinese_chars: bool
+    special_tokens: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,23 +68,25 @@ class Normalization:
     becomes its marker, which is a separate word, unless `split_special_tokens` is set.
 
     Args:
-        special_tokens: Padding, unknown, start, separator and mask token of the vocabulary.
+        standard_tokens: Padding, unknown, start, separator and mask token of the vocabulary.
         lowercase: Whether to lowercase.
         compat: Which tokenizer's rules to follow, `"google"` or `"huggingface"`.
         split_special_tokens: Whether to treat special tokens in a text as ordinary text.
         strip_accents: Whether to remove accents. `None` means the value of `lowercase`.
         tokenize_chinese_chars: Whether each Chinese character is a separate word.
+        special_tokens: More special tokens, which are matched before anything else is done.
 
     Raises:
         ValueError: If an option has an invalid value.
     """
 
-    special_tokens: Sequence[str]
+    standard_tokens: Sequence[str]
     lowercase: bool = True
     compat: str = "google"
     split_special_tokens: bool = False
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
+    special_tokens: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_choice("compat", self.compat, COMPATIBLE)
@@ -91,11 +100,45 @@ class Normalization:
                 "`strip_accents` and `tokenize_chinese_chars` require compat='huggingface', "
                 "because google-research/bert does not have them. Received: compat='google'."
             )
+        self._check_special_tokens()
+
+    def _check_special_tokens(self) -> None:
+        """Raise a `ValueError` unless the user's special tokens can be told from other text."""
+        own = self.special_tokens
+        check_list("special_tokens", own, "strings")
+        if not own:
+            return
+        if self.split_special_tokens:
+            raise ValueError(
+                "`special_tokens` are kept whole and therefore exclude split_special_tokens=True. "
+                f"Received: special_tokens={shown(own)}. Remove one of the two."
+            )
+        changed = self._replacements.keys() | lookalikes(self.compat, self.lowercase).keys()
+        for token in own:
+            if not isinstance(token, str) or not 0 < len(token) <= _MOST_CHARACTERS:
+                reason = f"be a string of 1 to {_MOST_CHARACTERS} characters"
+            elif list(own).count(token) > 1:
+                reason = "be given once"
+            elif any(_overlap(token, other) for other in (*self.standard_tokens, CORPUS_UNKNOWN)):
+                reason = f"not overlap {' '.join(self.standard_tokens)}, which are special anyway"
+            elif any(
+                ord(c) in changed or ord(c) > 0xFFFD or unicodedata.category(c)[0] == "C"
+                for c in token
+            ):
+                reason = "not contain control, private-use or other rare characters"
+            else:
+                continue
+            raise ValueError(f"Each of `special_tokens` must {reason}. Received: {shown(token)}.")
 
     def options(self) -> TokenizerOptions:
-        """Return the arguments other than `special_tokens`."""
+        """Return the arguments other than `standard_tokens`.
+
+        `special_tokens` is left out if there are none, as in files of older versions.
+        """
         names = TokenizerOptions.__annotations__
-        return cast(TokenizerOptions, {name: getattr(self, name) for name in names})
+        options = {name: getattr(self, name) for name in names}
+        own = list(options.pop("special_tokens"))
+        return cast(TokenizerOptions, options | ({"special_tokens": own} if own else {}))
 
     @property
     def strips_accents(self) -> bool:
@@ -103,14 +146,26 @@ class Normalization:
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
     @property
-    def markers(self) -> list[str]:
-        """The words that replace `special_tokens` in a normalized text, in the same order."""
-        names = [token[1:-1] for token in self.special_tokens]
-        return [f"{MARK}{name.lower() if self.lowercase else name}{MARK}" for name in names]
+    def markers(self) -> dict[str, str]:
+        """The word that replaces each special token in a normalized text."""
+        names = {token: token[1:-1] for token in self.standard_tokens}
+        if self.lowercase:
+            names = {token: name.lower() for token, name in names.items()}
+        for token in self.special_tokens:
+            names[token] = "".join(chr(ord(c) + HIDDEN) for c in token)
+        return {token: f"{MARK}{name}{MARK}" for token, name in names.items()}
+
+    @property
+    def _own_tokens(self) -> str:
+        """A regular expression for the user's special tokens that prefers the longest match."""
+        return "|".join(map(_escaped, sorted(self.special_tokens, key=len, reverse=True)))
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Normalize UTF-8 texts: strings `(B,)` to strings `(B,)`."""
-        others = tf.where(~tf.strings.regex_full_match(texts, _PLAIN))
+        is_other = ~tf.strings.regex_full_match(texts, _PLAIN)
+        if self.special_tokens:
+            is_other |= tf.strings.regex_full_match(texts, f"(?s).*({self._own_tokens}).*")
+        others = tf.where(is_other)
         plain = self._mark_special_tokens(texts)
         if self.lowercase:
             plain = tf.strings.lower(plain)
@@ -125,23 +180,36 @@ class Normalization:
     def mark(self, texts: tf.Tensor) -> tf.Tensor:
         """Replace the brackets of special tokens with MARK and add spaces around them.
 
-        No other character is added or removed. Some are replaced by one that `clean` handles.
+        The user's special tokens keep their brackets, hidden like their other characters, and get
+        a MARK on each side. No other character is added or removed. Some are replaced by one that
+        `clean` handles.
         """
-        return self._mark_special_tokens(self._replace(texts))
+        texts = self._mark_special_tokens(self._replace(texts))
+        return self._hide_own_tokens(texts) if self.special_tokens else texts
 
     def _mark_special_tokens(self, texts: tf.Tensor) -> tf.Tensor:
         if self.split_special_tokens:
             return texts
-        left, right = self.special_tokens[0][0], self.special_tokens[0][-1]
-        names = "|".join(token[1:-1] for token in self.special_tokens)
+        left, right = self.standard_tokens[0][0], self.standard_tokens[0][-1]
+        names = "|".join(token[1:-1] for token in self.standard_tokens)
         mark = rf" {MARK}\1{MARK} "
         texts = tf.strings.regex_replace(texts, rf"\{left}({names})\{right}", mark)
-        unknown = self.special_tokens[1]
+        unknown = self.standard_tokens[1]
         if unknown == CORPUS_UNKNOWN:
             return texts
         return tf.strings.regex_replace(
             texts, re.escape(CORPUS_UNKNOWN), mark.replace(r"\1", unknown[1:-1])
         )
+
+    def _hide_own_tokens(self, texts: tf.Tensor) -> tf.Tensor:
+        """Hide the user's special tokens from all later ops, which would change or split them."""
+        mark = rf" {_OWN_MARK}\1{_OWN_MARK} "
+        codes = decode(tf.strings.regex_replace(texts, f"({self._own_tokens})", mark))
+        values = codes.flat_values
+        is_mark = values == ord(_OWN_MARK)
+        is_hidden = tf.cumsum(tf.cast(is_mark, tf.int32)) % 2 == 1
+        values = tf.where(is_hidden, values + HIDDEN, values)
+        return encode(codes.with_flat_values(tf.where(is_mark, ord(MARK), values)))
 
     def clean(self, marked: tf.Tensor) -> tf.Tensor:
         """Normalize the output of `mark`, character by character (except for final sigmas)."""
@@ -157,11 +225,16 @@ class Normalization:
         texts = tensorflow_text().normalize_utf8(texts, "NFD")
         return tf.strings.regex_replace(texts, _ACCENTS, "")
 
-    def _replace(self, texts: tf.Tensor) -> tf.Tensor:
-        """Replace characters that `mark` and `clean` would handle incorrectly. They are rare."""
-        new = {ord(MARK): ord(_UNMARKED)} | replacements(
+    @property
+    def _replacements(self) -> dict[int, int]:
+        marks = MARK + _OWN_MARK if self.special_tokens else MARK
+        return dict.fromkeys(map(ord, marks), ord(_UNMARKED)) | replacements(
             self.compat, self.lowercase, self.strips_accents, self.tokenize_chinese_chars
         )
+
+    def _replace(self, texts: tf.Tensor) -> tf.Tensor:
+        """Replace characters that `mark` and `clean` would handle incorrectly. They are rare."""
+        new = self._replacements
         similar = lookalikes(self.compat, self.lowercase)
         private = _PRIVATE if self.compat == "huggingface" else ""
         wanted = private + _character_class(new | similar)
@@ -202,6 +275,17 @@ def decode(texts: tf.Tensor) -> tf.RaggedTensor:
 def encode(codes: tf.Tensor) -> tf.Tensor:
     """Return the texts of code points `(B, None)`, dense or ragged, as strings `(B,)`."""
     return tf.strings.unicode_encode(codes, "UTF-8")
+
+
+def _overlap(token: str, standard: str) -> bool:
+    """Return whether a text could contain two special tokens that share characters."""
+    ends = any(token.endswith(standard[:n]) for n in range(1, len(standard)))
+    return ends or token in standard or standard in token
+
+
+def _escaped(token: str) -> str:
+    """Return a regular expression for exactly this text."""
+    return "".join(rf"\x{{{ord(c):x}}}" for c in token)
 
 
 def _character_class(codes: Iterable[int]) -> str:

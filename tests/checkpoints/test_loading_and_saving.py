@@ -10,8 +10,12 @@ import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import inspect_checkpoint
-from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretrained
+from keras_bert_d2l.checkpoints.loading import load_pretrained, load_tokenizer
+from keras_bert_d2l.checkpoints.saving import (
+    convert_checkpoint,
+    save_pretrained,
+    save_tokenizer,
+)
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
@@ -88,6 +92,53 @@ def test_every_format_restores_model_config_and_tokenizer(format, tmp_path, toke
     assert loaded.tokenizer.vocab == VOCAB
     assert loaded.tokenizer.options["lowercase"] is True
     assert_same_weights(loaded.model, model)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_special_tokens_of_the_user_are_saved_or_refused(format, tmp_path):
+    model, tokenizer = model_of(OF_FORMAT[format]), Tokenizer(VOCAB, special_tokens=["b"])
+    if format in ("google", "book"):
+        with pytest.raises(ValueError, match="with `special_tokens`"):
+            save_pretrained(model, tmp_path / "model", tokenizer, format)
+        return
+    save_pretrained(model, tmp_path / "model", tokenizer, format)
+    again = load_pretrained(tmp_path / "model", verbose=False).tokenizer
+    assert again.options == tokenizer.options
+    assert load_tokenizer(tmp_path / "model").options == tokenizer.options
+
+
+OPTIONS = [
+    {},
+    {"lowercase": False, "special_tokens": ["b", "a"]},
+    {"compat": "huggingface", "strip_accents": False, "tokenize_chinese_chars": False},
+    {"split_special_tokens": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(options) or "default")
+def test_a_tokenizer_saved_alone_is_restored_exactly(options, tmp_path):
+    tokenizer = Tokenizer(VOCAB, **options)
+    for _ in range(2):  # the second time, it replaces the first
+        save_tokenizer(tokenizer, tmp_path / "tokenizer")
+    again = load_tokenizer(tmp_path / "tokenizer")
+    assert again.vocab == VOCAB
+    assert again.options == tokenizer.options
+
+
+def test_a_tokenizer_does_not_replace_a_model(checkpoint):
+    with pytest.raises(FileExistsError, match="not part of a tokenizer"):
+        save_tokenizer(Tokenizer(VOCAB), checkpoint)
+    assert load_pretrained(checkpoint, verbose=False).model
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    save_pretrained(BERTModel.from_bert_config(BOOK), tmp_path / "model")
+    with pytest.raises(FileNotFoundError, match="has no vocabulary"):
+        load_tokenizer(tmp_path / "model")
+    save_tokenizer(Tokenizer(VOCAB), tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "tokenizer_config.json").write_text('{"strip_accents": "no"}')
+    with pytest.raises(ValueError, match="has strip_accents='no', which is not supported"):
+        load_tokenizer(tmp_path / "tokenizer")
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -139,6 +139,14 @@ def test_special_tokens_are_never_dropped(tokenizer):
     assert smaller.tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
 
 
+def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped(tokenizer):
+    larger = add_tokens(random_model(UNTIED, tokenizer), ["[E1]", "[/E1]"], special=True)
+    assert larger.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 12, 9, 13]]
+    smaller = drop_tokens(larger, ["cat", "[E1]"])
+    assert smaller.tokenizer.options["special_tokens"] == ["[E1]", "[/E1]"]
+    assert smaller.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 11, 2, 12]]
+
+
 def test_dropping_the_added_tokens_restores_the_model(tokenizer):
     model = random_model(UNTIED, tokenizer)
     again = drop_tokens(add_tokens(model, ["playing"]), ["playing"])

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
+from keras_bert_d2l.checkpoints.loading import load_tokenizer
+from keras_bert_d2l.checkpoints.saving import save_tokenizer
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -143,15 +145,70 @@ def test_the_tokenizer_json_that_we_write_has_the_same_ids(pair, split_special_t
         np.testing.assert_array_equal(batch["valid_lens"], lengths)
 
 
+OWN = [
+    "[E1]",
+    "[/E1]",
+    "[e1]",
+    "<é>",
+    "@",
+    "@@",
+    "new york",
+    "[unused1]",
+    "東",
+    "ab",
+    "bc",
+    "\u0301",
+]
+
+
+def test_special_tokens_of_the_user_have_the_same_ids_and_offsets(pair, tmp_path):
+    vocab = Vocab(list(dict.fromkeys([*pair[0].vocab.tokens, *OWN])))
+    own = [token for token in OWN if pair[0].options["tokenize_chinese_chars"] or token != "東"]
+    ours = Tokenizer(vocab, **{**pair[0].options, "special_tokens": own})
+    save_tokenizer(ours, tmp_path / "ours")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "ours" / "tokenizer.json"))
+    draw = random.Random(0)
+    texts = [*random_texts(300), "@@@ [[E1]]", "abcab bc", "[E1][e1]É[/E1]"]
+    texts += ["".join(draw.choices([*texts[:30], *OWN, " ", "a"], k=9)) for _ in range(500)]
+    encodings = theirs.encode_batch(texts, add_special_tokens=False)
+    offsets = ours.with_offsets(texts)
+    assert ours.tokenize(texts).to_list() == [e.ids for e in encodings]
+    assert offsets["tokens"].to_list() == [e.ids for e in encodings]
+    assert different_offsets(offsets, encodings) == []
+
+
+@pytest.mark.parametrize("own", [[], ["[E1]", "[unused1]"]])
+def test_transformers_reads_the_tokenizer_that_we_save_alone(data_dir, own, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    published = Vocab.from_file(data_dir / "vocab" / "bert-base-cased-vocab.txt").tokens
+    ours = Tokenizer(
+        Vocab([*published, "[E1]"]), lowercase=False, compat="huggingface", special_tokens=own
+    )
+    save_tokenizer(ours, tmp_path / "ours")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    text = "[E1]A film[E1] [unused1] [MASK]!"
+    encoded = theirs(text, return_offsets_mapping=True)
+    assert ours(text)["tokens"].numpy().tolist() == [encoded["input_ids"]]
+    assert len(theirs) == len(ours.vocab)
+    theirs.save_pretrained(tmp_path / "theirs")
+    again = load_tokenizer(tmp_path / "theirs")
+    assert again.vocab == ours.vocab
+    assert sorted(again.options.pop("special_tokens", [])) == sorted(own)
+    assert again.tokenize(text).to_list() == ours.tokenize(text).to_list()
+
+
+def different_offsets(offsets, encodings):
+    spans = zip(offsets["starts"].to_list(), offsets["ends"].to_list(), strict=True)
+    actual = [list(zip(*both, strict=True)) for both in spans]
+    rows = zip(actual, encodings, strict=True)
+    return [(a, e.tokens, e.offsets) for a, e in rows if a != e.offsets]
+
+
 def test_random_texts_have_the_same_offsets(pair):
     ours, theirs = pair
     texts = list(random_texts(300))
-    offsets = ours.with_offsets(texts)
-    spans = zip(offsets["starts"].to_list(), offsets["ends"].to_list(), strict=True)
-    actual = [list(zip(*both, strict=True)) for both in spans]
-    expected = [e.offsets for e in theirs._tokenizer.encode_batch(texts, add_special_tokens=False)]
-    rows = zip(texts, actual, expected, strict=True)
-    assert [(t, a, e) for t, a, e in rows if a != e] == []
+    encodings = theirs._tokenizer.encode_batch(texts, add_special_tokens=False)
+    assert different_offsets(ours.with_offsets(texts), encodings) == []
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])

@@ -134,7 +134,7 @@ def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, Task
         options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {field.name for field in dataclasses.fields(BERTConfig)} - fields.keys()
         if options:
-            missing |= names.keys() - options.keys()
+            missing |= names.keys() - options.keys() - {"special_tokens"}
         if missing:
             raise ValueError(f"the field {min(missing)!r} is missing.")
         Normalization((), **options)  # checks the options

@@ -8,7 +8,7 @@ import unicodedata
 
 import tensorflow as tf
 
-from keras_bert_d2l.text.normalization import MARK, Normalization, decode, encode
+from keras_bert_d2l.text.normalization import HIDDEN, MARK, Normalization, decode, encode
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces, rows_of_values
 from keras_bert_d2l.types import Tensor
 
@@ -39,7 +39,8 @@ def pieces_with_offsets(
     lengths = tf.strings.length(normalization.clean(encode(different[:, tf.newaxis])))
     byte_ends = tf.cumsum(tf.cast(tf.gather(lengths, place), tf.int64))
     byte_ends = tf.concat([[0], byte_ends], axis=0)  # number of bytes of the first n characters
-    characters = tf.cumsum(_is_of_the_text(codes.flat_values), exclusive=True)
+    is_of_the_text = _is_of_the_text(codes.flat_values, bool(normalization.special_tokens))
+    characters = tf.cumsum(tf.cast(is_of_the_text, tf.int32), exclusive=True)
 
     row_starts = tf.gather(codes.row_starts(), rows_of_values(ids))
     first_byte = tf.gather(byte_ends, row_starts)
@@ -95,14 +96,26 @@ def behind_accents(text: str, end: int) -> int:
     return end
 
 
-def _is_of_the_text(codes: tf.Tensor) -> tf.Tensor:
-    """Return 0 for spaces that `Normalization.mark` added around special tokens, else 1."""
+def _is_of_the_text(codes: tf.Tensor, has_hidden: bool) -> tf.Tensor:
+    """Return False for characters that `Normalization.mark` added around special tokens."""
+
+    def next_to(flags: tf.Tensor) -> tf.Tensor:
+        return tf.concat([flags[1:], [False]], 0)
+
+    def behind(flags: tf.Tensor) -> tf.Tensor:
+        return tf.concat([[False], flags[:-1]], 0)
+
     is_mark = codes == ord(MARK)
     is_left = is_mark & (tf.cumsum(tf.cast(is_mark, tf.int32)) % 2 == 1)
     is_right = is_mark & ~is_left
     # A space was added before each left mark and after each right one.
-    is_added = tf.concat([is_left[1:], [False]], 0) | tf.concat([[False], is_right[:-1]], 0)
-    return tf.cast(~is_added, tf.int32)
+    is_added = next_to(is_left) | behind(is_right)
+    if has_hidden:
+        # The marks around hidden characters were added, too. The right one ends the token, so the
+        # first hidden character counts as added in its place.
+        is_left &= next_to(codes >= HIDDEN)
+        is_added |= is_left | behind(is_left)
+    return ~is_added
 
 
 def _dense(rows: Tensor) -> tf.Tensor:

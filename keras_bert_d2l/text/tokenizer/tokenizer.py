@@ -55,7 +55,9 @@ class Tokenizer(tf.Module):
     UTF-8 becomes the unknown token.
 
     A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, stays
-    one token, as in Hugging Face but not in google.
+    one token, as in Hugging Face but not in google. Your own `special_tokens` stay whole in the
+    same way, for example markers of entities, `"[E1]"` and `"[/E1]"`. They are found before the
+    text is cleaned and lowercased, so case matters, and the longest match wins.
 
     A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel,
     which needs `tensorflow` and `tensorflow_text` to load. In a dataset, map after batching: one
@@ -70,6 +72,9 @@ class Tokenizer(tf.Module):
             value than that requires `compat="huggingface"`.
         tokenize_chinese_chars: Whether each Chinese character is a word of its own. `False`
             requires `compat="huggingface"`.
+        special_tokens: More tokens of the vocabulary that stay whole in a text. `add_tokens` adds
+            new ones to a model and its tokenizer; a vocabulary of BERT has unused ones, such as
+            `"[unused1]"`.
 
     Call arguments:
         texts: A string, a list of strings, or a string tensor `(B,)`. For a single string, B = 1.
@@ -111,6 +116,7 @@ class Tokenizer(tf.Module):
         split_special_tokens: bool = False,
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
+        special_tokens: Sequence[str] = (),
     ) -> None:
         super().__init__(name="tokenizer")
         if not isinstance(vocab, Vocab):
@@ -126,7 +132,14 @@ class Tokenizer(tf.Module):
             split_special_tokens,
             strip_accents,
             tokenize_chinese_chars,
+            special_tokens,
         )
+        missing = [token for token in special_tokens if token not in vocab]
+        if missing:
+            raise ValueError(
+                f"`special_tokens` must be in the vocabulary. Received: {shown(missing[0])}, which "
+                "is not in it. `add_tokens(..., special=True)` adds it to a model and a tokenizer."
+            )
         self._word_pieces = WordPieces(vocab, self._normalize)
 
     @property

@@ -38,27 +38,36 @@ class WordPieces(tf.Module):
     def __init__(self, vocab: Vocab, normalization: Normalization) -> None:
         super().__init__(name="word_pieces")
         tokens = _tokens_as_normalized(vocab, normalization)
+        # Special tokens of the user may also be ordinary words, such as "AI" in "ÀI". They are
+        # found as additional tokens, whose ids are replaced.
+        own = list(normalization.special_tokens)
+        self._ids = np.array([*range(len(vocab)), *vocab[own]], np.int32) if own else None
         self._max_characters = MAX_WORD_CHARACTERS[normalization.compat]
         self._unk_id = vocab.unk_id
         self._is_suffix = np.array([token.startswith(_SUFFIX) for token in tokens])
         # A word with too many bytes has at least this many pieces after the first.
-        self._many_suffixes = self._max_characters // max(len(token.encode()) for token in tokens)
+        longest = max((len(token.encode()) for token in tokens if MARK not in token), default=1)
+        self._many_suffixes = self._max_characters // longest
         self._kernel = tensorflow_text().FastWordpieceTokenizer(
             tokens,
             suffix_indicator=_SUFFIX,
             max_bytes_per_word=self._max_characters * _MAX_BYTES_PER_CHARACTER,
-            unknown_token=normalization.markers[1],
+            unknown_token=normalization.markers[vocab.special_tokens[1]],
             token_out_type=tf.int32,
         )
 
     def __call__(self, normalized: tf.Tensor) -> Pieces:
         pieces = self._kernel.tokenize_with_offsets(normalized)
         is_suffix = tf.gather(self._is_suffix, pieces[0].flat_values)
-        return tf.cond(
+        pieces = tf.cond(
             _has_run(is_suffix, self._many_suffixes),
             lambda: self._without_long_words(normalized, pieces, is_suffix),
             lambda: pieces,
         )
+        if self._ids is None:
+            return pieces
+        ids, starts, ends = pieces
+        return ids.with_flat_values(tf.gather(self._ids, ids.flat_values)), starts, ends
 
     def _without_long_words(
         self, normalized: tf.Tensor, pieces: Pieces, is_suffix: tf.Tensor
@@ -107,7 +116,7 @@ def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[str]:
-    """Return the V tokens as they appear in a normalized text."""
+    """Return the V tokens as they appear in a normalized text, and the user's special tokens."""
     new = stand_ins(normalization.compat, normalization.tokenize_chinese_chars)
     reserved = set(new.values()) - new.keys()
     tokens = []
@@ -115,6 +124,7 @@ def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[st
         # Reserved characters of the original text never reach the normalized text.
         unreachable = not reserved.isdisjoint(map(ord, token))
         tokens.append(f"{MARK}{position}{MARK}" if unreachable else token.translate(new))
-    for position, marker in zip(vocab.special_ids, normalization.markers, strict=True):
-        tokens[position] = marker
-    return tokens
+    markers = normalization.markers
+    for token in vocab.special_tokens:
+        tokens[vocab[token]] = markers[token]
+    return [*tokens, *(markers[token] for token in normalization.special_tokens)]

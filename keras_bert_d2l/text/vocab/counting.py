@@ -29,7 +29,7 @@ def count_words(
         words = split_words(normalize(tf.constant(sentences)))
         counts.update(words.flat_values.numpy().tolist())
         counts = without_rare(counts, _MAX_COUNTED_WORDS)
-    for marker in normalize.markers:
+    for marker in normalize.markers.values():
         del counts[marker.encode()]
     return Counter({word.decode(): count for word, count in counts.items()})
 

@@ -116,10 +116,10 @@ class Vocab:
         """
         return Vocab([*self.tokens, *_as_list(tokens)])
 
-    def without_tokens(self, tokens: Iterable[str]) -> "Vocab":
+    def without_tokens(self, tokens: Iterable[str], kept: Sequence[str] = ()) -> "Vocab":
         """Return a vocabulary without the given tokens. The others keep their order.
 
-        The five special tokens are always kept.
+        The five special tokens and those in `kept` are always kept.
 
         Raises:
             ValueError: If a token is not in the vocabulary.
@@ -130,7 +130,7 @@ class Vocab:
             raise ValueError(
                 f"`tokens` must be in the vocabulary. Received: {unknown[0]!r}, which is not in it."
             )
-        dropped -= set(self.special_tokens)
+        dropped -= {*self.special_tokens, *kept}
         return Vocab([token for token in self.tokens if token not in dropped])
 
     def _text(self) -> str:

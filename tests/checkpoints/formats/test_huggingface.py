@@ -442,6 +442,7 @@ def test_special_tokens_that_are_only_added_tokens_are_in_the_vocabulary(folder_
 
 
 ADDED = tokenizer_json()["added_tokens"]
+NEW = {"content": "new", "id": len(VOCAB), "special": True}
 
 
 @pytest.mark.parametrize(
@@ -459,6 +460,10 @@ ADDED = tokenizer_json()["added_tokens"]
         ({"post_processor__pair": []}, "post_processor.pair"),
         ({"added_tokens": ADDED[1:]}, r"no special token '\[PAD\]'"),
         ({"added_tokens": [*ADDED, {"content": "new", "id": len(VOCAB)}]}, "added token 'new'"),
+        ({"added_tokens": [*ADDED, {**NEW, "lstrip": True}]}, "options for the token 'new'"),
+        ({"added_tokens": [*ADDED, {**NEW, "rstrip": True}]}, "options for the token 'new'"),
+        ({"added_tokens": [*ADDED, {**NEW, "single_word": True}]}, "options for the token 'new'"),
+        ({"added_tokens": [*ADDED, {**NEW, "normalized": True}]}, "options for the token 'new'"),
         ({"added_tokens": [*ADDED[1:], {**ADDED[0], "normalized": True}]}, "options for the token"),
     ],
 )
@@ -487,6 +492,52 @@ def test_a_damaged_tokenizer_json_is_named(folder_with_json, content):
     (folder_with_json / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match="tokenizer.json'"):
         huggingface.describe(folder_with_json)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer.json": {"added_tokens": [NEW]}},
+        {"tokenizer_config.json": {"added_tokens_decoder": {str(len(VOCAB)): {**NEW, "id": 0}}}},
+        {"tokenizer_config.json": {"additional_special_tokens": ["new"]}},
+        {"tokenizer_config.json": {"extra_special_tokens": [{"content": "new"}]}},
+        {
+            "added_tokens.json": {"new": len(VOCAB)},
+            "special_tokens_map.json": {"additional_special_tokens": ["new"]},
+        },
+    ],
+    ids=["json", "decoder", "additional", "extra", "added"],
+)
+def test_added_special_tokens_are_read_from_every_file(tmp_path, files):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    for name, fields in files.items():
+        (tmp_path / name).write_text(json.dumps(fields))
+    vocab, options, unsupported = read_tokenizer(tmp_path)
+    assert unsupported == ""
+    assert vocab.tokens == (*VOCAB.tokens, "new")
+    assert options["special_tokens"] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"added_tokens.json": {"new": len(VOCAB)}}, "the added token 'new', which is not special"),
+        ({"tokenizer.json": {"added_tokens": [{**NEW, "id": 99}]}}, "the id 99 of the token 'new'"),
+    ],
+)
+def test_added_tokens_that_are_not_supported_are_reported(tmp_path, fields, reason):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    for name, content in fields.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    assert read_tokenizer(tmp_path) == (None, {}, reason)
+
+
+@pytest.mark.parametrize("added", [3, [3], [{"content": 4}]])
+def test_damaged_added_tokens_are_named(tmp_path, added):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    with pytest.raises(ValueError, match="The added tokens in .* are not valid"):
+        read_tokenizer(tmp_path)
 
 
 def test_a_missing_tokenizer_config_means_lowercase(folder):

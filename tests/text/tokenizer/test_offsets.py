@@ -52,6 +52,17 @@ def test_offsets_of_special_tokens_work_in_either_spelling():
     assert slices(tokenizer, "a<mask> b[UNK]") == ["a", "<mask>", "b", "[UNK]"]
 
 
+def test_offsets_of_the_users_special_tokens():
+    own = ["[E1]", "@", "<é>"]
+    tokenizer = Tokenizer(Vocab([*TOKENS, *own]), special_tokens=own)
+    text = "[E1]ÀB[E1] @@ [MASK]@<é>\u200b É<é>\x03a"
+    pieces = ["[E1]", "À", "B", "[E1]", "@", "@", "[MASK]", "@", "<é>", "É", "<é>", "a"]
+    assert slices(tokenizer, text) == pieces
+    window = tokenizer.windows("a", text, max_len=20)
+    spans = tf.stack([window["starts"], window["ends"]], axis=-1)[0, 3:15].numpy()
+    assert [text[start:end] for start, end in spans] == pieces
+
+
 @pytest.mark.slow
 def test_offsets_do_not_depend_on_the_batch(tokenizer):
     draw = random.Random(0)

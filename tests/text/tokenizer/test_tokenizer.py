@@ -71,6 +71,69 @@ def test_special_tokens_in_the_text_can_be_split_on_request():
     assert tokenizer.tokenize("[MASK]").to_list() == [[5, 7, 6]]
 
 
+OWN = ["[E1]", "[/E1]", "[e1]", "<é>", "@", "@@", "new york", "ai"]
+
+
+@pytest.mark.parametrize("compat", ["google", "huggingface"])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_special_tokens_of_the_user_are_not_split(compat, lowercase):
+    tokenizer = Tokenizer(
+        Vocab([*GOOGLE_SPECIALS, *OWN, "the", "cat", "york", "à"]),
+        lowercase,
+        compat,
+        special_tokens=OWN,
+    )
+    texts = [
+        "[E1]cat[/E1] the",
+        "[e1][E1] [MASK]",
+        "É <é><é>the <É>",
+        "@@@ cat@\x01\x03",
+        "the new york York",
+        "no markers, the cat",
+        "\x03\u0301cat",
+        "AI ÀI àiai",
+    ]
+    york, cat, ai = (15, 14, 12) if lowercase else (UNK, UNK, UNK)
+    assert tokenizer.tokenize(texts).to_list() == [
+        [5, 14, 6, 13],
+        [7, 5, MASK],
+        [UNK, 8, 8, 13, UNK, UNK, UNK],
+        [10, 9, 14, 9],
+        [13, 11, york],
+        [UNK, UNK, UNK, 13, 14],
+        [cat],
+        [ai, ai, ai, 12] if lowercase else [UNK, UNK, UNK, 12],
+    ]
+    again = Tokenizer(tokenizer.vocab, **tokenizer.options)
+    assert again.options["special_tokens"] == OWN
+    assert again.from_words([["[E1]cat", "new york"]])["word_ids"].numpy().tolist() == [
+        [-1, 0, 0, 1, -1]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["[E2]"], "in the vocabulary. Received: '\\[E2\\]'.*add_tokens"),
+        ("[E1]", "list of strings"),
+        ([3], "string of 1 to 90"),
+        (["[E1]", "[E1]"], "given once"),
+        (["[MASK]s"], "overlap"),
+        (["x["], "overlap"),
+        (["a\x01"], "control"),
+        (["𝒜"], "rare"),
+    ],
+)
+def test_invalid_special_tokens_are_rejected(tokens, message):
+    with pytest.raises(ValueError, match=message):
+        Tokenizer(Vocab([*GOOGLE_SPECIALS, "[E1]"]), special_tokens=tokens)
+
+
+def test_special_tokens_of_the_user_cannot_be_split():
+    with pytest.raises(ValueError, match="split_special_tokens=True.*Remove one"):
+        Tokenizer(Vocab([*GOOGLE_SPECIALS, "a"]), split_special_tokens=True, special_tokens=["a"])
+
+
 @pytest.mark.parametrize(("compat", "most"), [("google", 200), ("huggingface", 100)])
 @pytest.mark.parametrize("letter", ["a", "é", "𝒜"])
 def test_a_word_over_the_length_limit_is_unknown(compat, most, letter):
@@ -327,7 +390,8 @@ class Service(tf.Module):
 
 @pytest.mark.slow
 def test_a_saved_model_needs_only_tensorflow_text(tokenizer, tmp_path, fresh_process):
-    texts = ["The [MASK] sat.", "x" * 300]
+    texts = ["The [MASK] sat.", "x" * 300, "sat[cat]"]
+    tokenizer = Tokenizer(Vocab([*tokenizer.vocab, "[cat]"]), special_tokens=["[cat]"])
     service = Service(tokenizer)
     tf.saved_model.save(service, str(tmp_path / "saved"))
     expected = {k: v.numpy().tolist() for k, v in service.serve(tf.constant(texts)).items()}

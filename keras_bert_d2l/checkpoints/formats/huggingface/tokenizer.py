@@ -1,7 +1,8 @@
 """Read and write Hugging Face's tokenizer files.
 
 The vocabulary is in `vocab.txt`, or in `tokenizer.json` alone (transformers 5). The options are in
-`tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`.
+`tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`. More special
+tokens are in any of them, and in `added_tokens.json`.
 
 Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`, and
 github.com/huggingface/tokenizers.
@@ -20,7 +21,8 @@ from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, SpecialTokensError,
 from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
-SPECIALS_FILE = "special_tokens_map.json"
+SPECIALS_FILE, ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
+TOKENIZER_FILES = (VOCAB_FILE, JSON_FILE, OPTIONS_FILE, SPECIALS_FILE)  # as written
 
 # In the order of `Vocab.special_tokens`.
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -42,6 +44,8 @@ _FIXED: dict[str, dict[str, object]] = {
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
 }
+_OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens")  # transformers 4, and 5
+_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 _OPTIONS = {  # names in the normalizer of `tokenizer.json` and in `tokenizer_config.json`
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -59,31 +63,90 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     Raises:
         ValueError: A file is damaged.
     """
-    options_file, json_file = path / OPTIONS_FILE, path / JSON_FILE
-    options = read_json_object(options_file) if options_file.is_file() else {}
+    options = _fields(path / OPTIONS_FILE)
     unsupported: list[str] = []
     try:
         if (path / VOCAB_FILE).is_file():
             vocab: Vocab | None = Vocab.from_file(path / VOCAB_FILE)
-        elif json_file.is_file():
-            vocab, found, unsupported = _read_json(json_file)
+        elif (path / JSON_FILE).is_file():
+            vocab, found, unsupported = _read_json(path / JSON_FILE)
             options = {**found, **options}
         else:
             return None, {}, ""
     except SpecialTokensError:
         return None, {}, f"other special tokens than {' '.join(GOOGLE_SPECIALS)}"
+    own: list[str] = []
     if vocab is not None:
         unsupported += _unsupported_options(options, vocab)
+        vocab, own, others = _with_own_tokens(vocab, path, options)
+        unsupported += others
     if unsupported or vocab is None:
         return None, {}, ", ".join(unsupported)
     ours: TokenizerOptions = {
         "lowercase": options.get("do_lower_case", True),
-        "compat": "huggingface",
+        "compat": options.get("compat", "huggingface"),
         "split_special_tokens": options.get("split_special_tokens", False),
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
     }
+    if own and not ours["split_special_tokens"]:
+        ours["special_tokens"] = own
     return vocab, ours, ""
+
+
+def _with_own_tokens(
+    vocab: Vocab, path: pathlib.Path, options: ConfigDict
+) -> tuple[Vocab, list[str], list[str]]:
+    """Add the tokens that the files add to a vocabulary.
+
+    Returns:
+        The vocabulary, the special tokens other than the five, and what is not supported.
+    """
+    try:
+        added = _added_tokens(path, options)
+        own = [token for token in added if token not in vocab.special_tokens]
+        unsupported = []
+        for token in own:
+            if added[token].get("special") is not True:
+                unsupported.append(f"the added token {shown(token)}, which is not special")
+            elif any(added[token].get(flag) for flag in _TOKEN_FLAGS):
+                unsupported.append(f"options for the token {shown(token)}")
+        new = [token for token in own if token not in vocab]
+        new.sort(key=lambda token: added[token].get("id", len(vocab) + len(new)))
+        vocab = vocab.with_tokens(new)
+        for token in own:
+            if added[token].get("id", vocab[token]) != vocab[token]:
+                unsupported.append(f"the id {added[token]['id']} of the token {shown(token)}")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"The added tokens in {os.fspath(path)!r} are not valid: {error!r:.200}. Copy the "
+            "tokenizer's files again."
+        ) from error
+    return vocab, own, unsupported
+
+
+def _added_tokens(path: pathlib.Path, options: ConfigDict) -> dict[str, ConfigDict]:
+    """Return the fields of each added token, from all files of a tokenizer."""
+    listed = [
+        token if isinstance(token, dict) else {"content": token}
+        for fields in (_fields(path / SPECIALS_FILE), options)
+        for name in _OWN_TOKENS
+        for token in fields.get(name) or ()
+    ]
+    decoder = options.get("added_tokens_decoder", {})
+    added: dict[str, ConfigDict] = {}
+    for token in (
+        *({"special": True, **token} for token in listed),
+        *({"content": name, "id": n} for name, n in _fields(path / ADDED_FILE).items()),
+        *_fields(path / JSON_FILE, MOST_VOCAB_BYTES).get("added_tokens", ()),
+        *({**token, "id": int(n)} for n, token in decoder.items()),
+    ):
+        added[token["content"]] = {**added.get(token["content"], {}), **token}
+    return added
+
+
+def _fields(file: pathlib.Path, *most_bytes: int) -> ConfigDict:
+    return read_json_object(file, *most_bytes) if file.is_file() else {}
 
 
 def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]:
@@ -105,22 +168,25 @@ def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]
 
 
 def write_tokenizer(
-    folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions, max_len: int
+    folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions, max_len: int | None = None
 ) -> None:
     """Write the vocabulary and the options of a tokenizer.
 
     `tokenizer.json` is enough for the library tokenizers. transformers and transformers.js also
-    read the other files.
+    read the other files. Only our tokenizer has the option `compat`.
     """
     vocab.to_file(folder / VOCAB_FILE)
-    specials = dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True))
+    specials: ConfigDict = dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True))
+    if own := options.get("special_tokens"):
+        specials["additional_special_tokens"] = own
     fields = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": options.get("lowercase", True),
         "split_special_tokens": options.get("split_special_tokens", False),
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
-        "model_max_length": max_len,
+        "compat": options.get("compat", "google"),
+        **({} if max_len is None else {"model_max_length": max_len}),
         **specials,
     }
     for name, content in (
@@ -134,8 +200,9 @@ def write_tokenizer(
 def _tokenizer_json(vocab: Vocab, options: ConfigDict) -> ConfigDict:
     """Return the fields of `tokenizer.json`, from those of `tokenizer_config.json`."""
     # An added token is recognized in a text. Tokens that are not added remain in the vocabulary.
-    added = () if options["split_special_tokens"] else sorted(vocab.special_ids)
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    special = [*vocab.special_tokens, *options.get("additional_special_tokens", ())]
+    added = () if options["split_special_tokens"] else sorted(vocab[special])
+    flags = dict.fromkeys(_TOKEN_FLAGS, False)
     return {
         "version": "1.0",
         "truncation": None,
@@ -220,11 +287,11 @@ def _vocab_of(fields: ConfigDict) -> Vocab:
 def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
     """Yield the tokens and the frame of a `tokenizer.json` that our tokenizer does not have."""
     added = {token["content"]: token for token in fields["added_tokens"]}
-    for token in sorted(added.keys() ^ set(vocab.special_tokens)):
-        yield f"{'the added token' if token in added else 'no special token'} {shown(token)}"
-    for token in added.values():
-        if token.get("single_word") or token.get("normalized"):
-            yield f"options for the token {shown(token['content'])}"
+    for token in vocab.special_tokens:
+        if token not in added:
+            yield f"no special token {shown(token)}"
+        elif added[token].get("single_word") or added[token].get("normalized"):
+            yield f"options for the token {shown(token)}"
     if fields["model"]["unk_token"] != vocab.special_tokens[1]:
         yield f"unk_token={shown(fields['model']['unk_token'])}"
     processor = fields["post_processor"] or {}
