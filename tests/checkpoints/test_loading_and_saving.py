@@ -99,9 +99,9 @@ def test_special_tokens_of_the_user_are_saved_or_refused(format, tmp_path):
     model, tokenizer = model_of(OF_FORMAT[format]), Tokenizer(VOCAB, special_tokens=["b"])
     if format in ("google", "book"):
         with pytest.raises(ValueError, match="with `special_tokens`"):
-            save_pretrained(model, tmp_path / "model", tokenizer, format)
+            save_pretrained(model, tmp_path / "model", tokenizer=tokenizer, format=format)
         return
-    save_pretrained(model, tmp_path / "model", tokenizer, format)
+    save_pretrained(model, tmp_path / "model", tokenizer=tokenizer, format=format)
     again = load_pretrained(tmp_path / "model", verbose=False).tokenizer
     assert again.options == tokenizer.options
     assert load_tokenizer(tmp_path / "model").options == tokenizer.options
