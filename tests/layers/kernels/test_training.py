@@ -13,7 +13,7 @@ FUSED, PLAIN = 1, 10**9  # smallest tensors that are fused
 
 
 def losses(monkeypatch, min_size, strategy=None, jit=False):
-    """Train for three steps without dropout, and return the losses."""
+    """Train for 200 steps without dropout, and return the mean losses of 50 steps each."""
     monkeypatch.setattr(fusion, "_MIN_SIZE", min_size)
     keras.utils.set_random_seed(0)
     config = BERTConfig(50, 16, 32, 2, 1, 0.0, 12, activation="gelu", tie_embeddings=True)
@@ -27,14 +27,17 @@ def losses(monkeypatch, min_size, strategy=None, jit=False):
     labels = {"mlm": rng.integers(0, 50, (4, 3)), "nsp": rng.integers(0, 2, 4)}
     with (strategy or tf.distribute.get_strategy()).scope():
         model = BERTModel.from_bert_config(config)
-        model.compile(BERTAdamW(1e-2), jit_compile=jit)
+        model.compile(BERTAdamW(1e-3), jit_compile=jit)
     data = tf.data.Dataset.from_tensor_slices((batch, labels)).batch(4, drop_remainder=True)
-    return [model.fit(data, verbose=0, shuffle=False).history["loss"][0] for _ in range(3)]
+    options = {"steps_per_epoch": 50, "epochs": 4, "shuffle": False, "verbose": 0}
+    return model.fit(data.repeat(), **options).history["loss"]
 
 
 @pytest.mark.long
 def test_the_losses_equal_those_without_fusion(monkeypatch):
     plain = losses(monkeypatch, PLAIN)
-    assert plain[0] != plain[-1]
+    assert plain[-1] < plain[0] - 1
     for options in ({}, {"jit": True}, {"strategy": make_strategy("mirrored")}):
-        np.testing.assert_allclose(losses(monkeypatch, FUSED, **options), plain, rtol=1e-5)
+        found = losses(monkeypatch, FUSED, **options)
+        np.testing.assert_allclose(found[0], plain[0], rtol=1e-5)
+        np.testing.assert_allclose(found, plain, rtol=1e-3)  # rounding grows on a single batch
