@@ -48,7 +48,7 @@ class Group:
     figures: tuple[tuple[str, str], ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class DataReport:
     r"""The measurements of `data_report`.
 
@@ -116,6 +116,13 @@ class DataReport:
     mask_rate: float
     replaced: dict[str, float]
     examples: tuple[Example, ...]
+
+    def __repr__(self) -> str:
+        lines = (
+            f"  {group.title}: " + ", ".join(f"{name} {value}" for name, value in group.figures)
+            for group in self.groups()
+        )
+        return "\n".join([f"DataReport of {self.source!r}", *lines])
 
     def groups(self) -> tuple[Group, ...]:
         """Return the measurements as text."""

@@ -9,6 +9,7 @@ S: sentences, N: documents.
 """
 
 import hashlib
+import os
 import pathlib
 from typing import Self
 
@@ -87,6 +88,12 @@ class TokenStore:
         self.sentence_offsets = self._arrays[manifest.SENTENCES]
         self.document_offsets = self._arrays[manifest.DOCUMENTS]
         self.document_hashes = self._arrays[manifest.HASHES].reshape(self.num_documents, -1)[:, 0]
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenStore({os.fspath(self.directory)!r}, {self.num_documents:,} documents, "
+            f"{self.num_sentences:,} sentences, {self.num_tokens:,} tokens)"
+        )
 
     @classmethod
     def open(cls, directory: PathLike) -> Self:

@@ -20,7 +20,7 @@ Label: TypeAlias = str | float | tuple[str, ...]
 """The label of a text: a name, a score, or any number of names."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class TaskExamples:
     """Base class of task examples, with the fields that all tasks share.
 
@@ -73,6 +73,14 @@ class TaskExamples:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        parts = [f"task={self.task!r}", how_many(len(self), "example")]
+        if counts := self.label_counts():
+            parts.append(f"labels={shown(dict(counts))}")
+        if self.source:
+            parts.append(f"source={self.source!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     @property
     def has_labels(self) -> bool:
         """Whether the labels, scores or answers are known."""
@@ -124,7 +132,7 @@ class TaskExamples:
         ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class TextExamples(TaskExamples):
     """Texts or pairs of texts to classify or score.
 
@@ -175,7 +183,7 @@ class TextExamples(TaskExamples):
         return Counter(name for label in self.labels or () for name in names_of(label))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class PairExamples(TextExamples):
     """Pairs of texts from which a `TextEmbedder` learns which texts are similar.
 
@@ -219,7 +227,7 @@ class PairExamples(TextExamples):
         return True  # which texts are pairs is all that a model needs
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class WordExamples(TaskExamples):
     """Texts that are split into words, with one label per word.
 
@@ -286,7 +294,7 @@ class Answer:
         return self.start + len(self.text)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class QuestionExamples(TaskExamples):
     """Questions about contexts that may contain the answers.
 

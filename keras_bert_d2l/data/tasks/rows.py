@@ -26,12 +26,13 @@ from keras_bert_d2l.data.tasks.examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
+    how_many,
 )
 from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TaskRows:
     """Token ids and label ids of examples, created by `TaskRows.encode`.
 
@@ -136,6 +137,10 @@ class TaskRows:
 
     def __len__(self) -> int:
         return len(self.splits) - 1
+
+    def __repr__(self) -> str:
+        size = f"{how_many(len(self), 'row')}, {how_many(len(self.tokens), 'token')}"
+        return f"TaskRows(task={self.task!r}, {size}, label_names={shown(self.label_names)})"
 
     @property
     def lengths(self) -> np.ndarray:

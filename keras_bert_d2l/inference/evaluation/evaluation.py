@@ -105,7 +105,7 @@ class Confusion:
         ]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation:
     """The results of an evaluation.
 
@@ -138,6 +138,10 @@ class Evaluation:
     errors: list[Mistake]
     confusion: Confusion | None
     num_examples: int
+
+    def __repr__(self) -> str:
+        metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())
+        return f"Evaluation({self.task!r}, {how_many(self.num_examples, 'example')}, {metrics})"
 
     @property
     def warning(self) -> str | None:

@@ -14,13 +14,14 @@ from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, text_list
+from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike, Tensor
 
 
-@dataclasses.dataclass(frozen=True)
-class Prediction:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Prediction(Result):
     """A token predicted for a mask.
 
     Attributes:
@@ -105,7 +106,7 @@ def fill_mask(
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
     found = text_list("texts", texts)
-    answers: list[Predictions] = []
+    answers: list[Predictions] = ResultList()
     for start in range(0, len(found), batch_size):
         answers += _fill_batch(model, tokenizer, found[start : start + batch_size], top_k)
     return answers[0] if isinstance(texts, str) else answers
@@ -149,12 +150,12 @@ def _fill_batch(
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)
     all_scores, all_ids = map(ops.convert_to_numpy, top_predictions(mlm_logits, top_k))
     return [
-        [
-            [
+        ResultList(
+            ResultList(
                 Prediction(tokenizer.vocab.to_tokens(int(id_)), int(id_), float(score))
                 for id_, score in zip(ids, scores, strict=True)
-            ]
+            )
             for ids, scores in zip(all_ids[row, :count], all_scores[row, :count], strict=True)
-        ]
+        )
         for row, count in enumerate(num_masks)
     ]

@@ -20,13 +20,14 @@ from keras_bert_d2l.inference.batching import (
     predict_batch,
     text_list,
 )
+from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
 
-@dataclasses.dataclass(frozen=True)
-class Perplexity:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Perplexity(Result):
     """The perplexity of a text: how surprising it is for a model.
 
     Attributes:
@@ -99,7 +100,7 @@ def pseudo_perplexity(
     check_integer("batch_size", batch_size, 1)
     asked = text_list("texts", texts)
     if not asked:
-        return []
+        return ResultList()
     rows = {name: np.asarray(values) for name, values in tokenizer(asked).items()}
     check_lengths(rows["valid_lens"], asked, model.bert_config.max_len)
     vocab = tokenizer.vocab
@@ -110,10 +111,10 @@ def pseudo_perplexity(
         text = asked[int(counts.argmin())]
         raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
     sums = _log_probabilities(model, rows, is_predicted, vocab.mask_id, batch_size)
-    found = [
+    found = ResultList(
         Perplexity(math.exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
-    ]
+    )
     return found[0] if isinstance(texts, str) else found
 
 

@@ -16,6 +16,7 @@ from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_rows, text_list
+from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
 from keras_bert_d2l.inference.tasks.classify_and_tag import (
     Texts,
@@ -32,8 +33,8 @@ N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, r
 _QUESTIONS_AT_ONCE = 512  # questions whose windows are in memory at the same time
 
 
-@dataclasses.dataclass(frozen=True)
-class FoundAnswer:
+@dataclasses.dataclass(frozen=True, repr=False)
+class FoundAnswer(Result):
     """The answer to a question: a span of the context, or no answer.
 
     Attributes:
@@ -159,7 +160,7 @@ def answer(
         texts *= len(asked)
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    found: list[list[FoundAnswer]] = []
+    found: list[list[FoundAnswer]] = ResultList()
     for start in range(0, len(asked), _QUESTIONS_AT_ONCE):
         some = slice(start, start + _QUESTIONS_AT_ONCE)
         windows = _windows(tokenizer, asked[some], texts[some], max_len, overlap)
@@ -203,7 +204,7 @@ class _Candidates:
         context, null = self._contexts[row], self._null[row]
         spans = heapq.nlargest(self._num_best, self._spans[row].items(), key=lambda item: item[1])
         if not spans:  # the context has no tokens, for example only a zero-width character
-            return [FoundAnswer("", 0.0, 0, 0, null, null)]
+            return ResultList([FoundAnswer("", 0.0, 0, 0, null, null)])
         candidates = [(context[slice(*place)], *place, logit) for place, logit in spans]
         if null_threshold is not None:
             nothing = ("", 0, 0, null)
@@ -216,7 +217,8 @@ class _Candidates:
             FoundAnswer(text, score, start, end, logit, null)
             for (text, start, end, logit), score in zip(candidates, scores, strict=True)
         ]
-        return [one for place, one in enumerate(found) if one.text or place == 0][:top_k]
+        kept = [one for place, one in enumerate(found) if one.text or place == 0]
+        return ResultList(kept[:top_k])
 
 
 def fitting_questions(

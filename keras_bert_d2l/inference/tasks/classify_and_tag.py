@@ -12,6 +12,7 @@ import numpy as np
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
+from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.inference.tasks.tagging_rows import (
     SplitWords,
     TaggingRows,
@@ -40,8 +41,8 @@ class RowOptions(AskOptions, total=False):
     max_len: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Classification:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Classification(Result):
     """The predicted label, or labels, of a text.
 
     Attributes:
@@ -67,8 +68,8 @@ class Classification:
     labels: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Regression:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Regression(Result):
     """The predicted score, or scores, of a text.
 
     Attributes:
@@ -88,8 +89,8 @@ class Regression:
     scores: dict[str, float]
 
 
-@dataclasses.dataclass(frozen=True)
-class Tag:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Tag(Result):
     """A word and its predicted label.
 
     Attributes:
@@ -174,7 +175,7 @@ def classify(
     """
     model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer)
     activate = sigmoid if model.multi_label else softmax
-    found = []
+    found: list[Classification] = ResultList()
     for logits in _text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, activate(logits).tolist(), strict=True))
         label = model.labels[int(np.argmax(logits))]
@@ -237,7 +238,7 @@ def regress(
     ```
     """
     model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
-    found = []
+    found: list[Regression] = ResultList()
     for outputs in _text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
@@ -308,7 +309,7 @@ def tag(
         )
     are_texts = all(isinstance(row, str) for row in rows)
     split: Callable[..., SplitWords] = split_texts if are_texts else split_words
-    found: list[list[Tag]] = []
+    found: list[list[Tag]] = ResultList()
     for start in range(0, len(rows), _TEXTS_AT_ONCE):
         some = split(rows[start : start + _TEXTS_AT_ONCE], tokenizer)
         found += _tag_some(model, tokenizer, some, batch_size, max_len)
@@ -369,14 +370,14 @@ def _tag_some(
 ) -> list[list[Tag]]:
     rows = TaggingRows(split, tokenizer.vocab, max_len)
     outputs = predict_texts(model, rows.batch, len(rows), batch_size)
-    found = []
+    found: list[list[Tag]] = []
     for words, logits in zip(split.words, rows.word_outputs(outputs), strict=True):
         probabilities = softmax(logits)  # (words, C)
         labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
         found.append(
-            [
+            ResultList(
                 Tag(word.text, model.labels[label], score, word.start, word.end)
                 for word, label, score in zip(words, labels.tolist(), scores.tolist(), strict=True)
-            ]
+            )
         )
     return found

@@ -12,14 +12,15 @@ import numpy as np
 from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
+from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike, Tensor
 
 
-@dataclasses.dataclass(frozen=True)
-class Match:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Match(Result):
     """A text similar to a query.
 
     Attributes:
@@ -154,13 +155,13 @@ def similar(
     rows = queries + text_list("texts", texts)
     both = _unit(_vectors(embedder, tokenizer, rows, batch_size, truncate))
     cosines = both[: len(queries)] @ both[len(queries) :].T
-    found = [
-        [
+    found: list[list[Match]] = ResultList(
+        ResultList(
             Match(texts[index], float(row[index]), int(index))
             for index in np.argsort(-row, kind="stable")[:top_k]
-        ]
+        )
         for row in cosines
-    ]
+    )
     return found[0] if isinstance(query, str) else found
 
 

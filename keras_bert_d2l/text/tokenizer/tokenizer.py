@@ -142,6 +142,10 @@ class Tokenizer(tf.Module):
             )
         self._word_pieces = WordPieces(vocab, self._normalize)
 
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"Tokenizer({self.vocab!r}, {options})"
+
     @property
     def options(self) -> TokenizerOptions:
         """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
