@@ -27,7 +27,7 @@ def losses(monkeypatch, min_size, strategy=None, jit=False):
     labels = {"mlm": rng.integers(0, 50, (4, 3)), "nsp": rng.integers(0, 2, 4)}
     with (strategy or tf.distribute.get_strategy()).scope():
         model = BERTModel.from_bert_config(config)
-        model.compile(BERTAdamW(1e-3), jit_compile=jit)
+        model.compile(BERTAdamW(2e-4), jit_compile=jit)
     data = tf.data.Dataset.from_tensor_slices((batch, labels)).batch(4, drop_remainder=True)
     options = {"steps_per_epoch": 50, "epochs": 4, "shuffle": False, "verbose": 0}
     return model.fit(data.repeat(), **options).history["loss"]
@@ -36,8 +36,8 @@ def losses(monkeypatch, min_size, strategy=None, jit=False):
 @pytest.mark.long
 def test_the_losses_equal_those_without_fusion(monkeypatch):
     plain = losses(monkeypatch, PLAIN)
-    assert plain[-1] < plain[0] - 1
+    assert plain[-1] < plain[0] - 0.5
     for options in ({}, {"jit": True}, {"strategy": make_strategy("mirrored")}):
         found = losses(monkeypatch, FUSED, **options)
         np.testing.assert_allclose(found[0], plain[0], rtol=1e-5)
-        np.testing.assert_allclose(found, plain, rtol=1e-3)  # rounding grows on a single batch
+        np.testing.assert_allclose(found, plain, rtol=1e-4)  # rounding grows
