@@ -1,11 +1,12 @@
-"""Read the examples of a task from a file in any supported format."""
+"""Read the examples of a task from a file in any supported format, or from memory."""
 
 import os
 import pathlib
 
-from keras_bert_d2l.checks import check_choice, check_path, shown
+from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.data.tasks.examples import TASKS, TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
+from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
 from keras_bert_d2l.data.tasks.readers.questions import question_examples
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 from keras_bert_d2l.data.tasks.readers.texts import folder_examples, text_examples
@@ -17,7 +18,7 @@ _LABELS = {"classify": "labels", "regress": "scores", "tag": "labels", "answer":
 
 def read_examples(
     task: str,
-    path: PathLike,
+    data: PathLike | InMemory,
     *,
     text: Column | None = None,
     text_b: Column | None = None,
@@ -29,7 +30,11 @@ def read_examples(
     header: bool | None = None,
     labeled: bool | None = None,
 ) -> TaskExamples:
-    r"""Read the examples of a task from a file, which may be compressed (`.gz`, `.xz`).
+    r"""Read the examples of a task from a file or from memory.
+
+    Files may be compressed (`.gz`, `.xz`). In memory, a pandas `DataFrame`, a `Dataset` of
+    Hugging Face, a list of dictionaries or a dictionary of lists is a table with named columns. A
+    list of strings is a table of texts.
 
     - `"classify"` and `"regress"` read tables: `.tsv` (quotes are part of the text), `.csv` (quotes
       enclose cells), and JSON (one object per line, or one list of objects). `"classify"` also
@@ -51,7 +56,8 @@ def read_examples(
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
-        path: Path of the file or folder.
+        data: Path of the file or folder, or the data themselves. The number of a class in a
+            `Dataset` becomes its name.
         text: Column of the texts, the words or the questions.
         text_b: Column of the second text of each pair, or of the contexts.
         negative: For `"embed"`, the column of the texts that do not belong to those of `text`.
@@ -84,10 +90,9 @@ def read_examples(
         (('A joy.', 'A bore.'), ('good', 'bad'))
         >>> examples.dropped_in_words()
         ['1 dropped: empty text (first: line 4)']
+        >>> kb.read_examples("classify", {"text": ["A joy."], "label": ["good"]}).labels
+        ('good',)
     """
-    check_path("path", path)
-    path = pathlib.Path(path)
-    name = os.fspath(path)
     check_choice("task", task, TASKS)
     if multi_label and (task != "classify" or not separator):
         raise ValueError(
@@ -108,9 +113,11 @@ def read_examples(
         header=header,
         labeled=labeled,
     )
-    examples = _read(path, options)
+    examples = _read(data, options)
+    name = examples.source
     if not len(examples):
-        empty = "it has no subfolders of text files" if path.is_dir() else "it only has a header"
+        is_folder = pathlib.Path(name).is_dir()
+        empty = "it has no subfolders of text files" if is_folder else "it only has a header"
         why = "; ".join(examples.dropped_in_words()) or empty
         raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:
@@ -122,12 +129,15 @@ def read_examples(
     return examples
 
 
-def _read(path: pathlib.Path, options: ReadingOptions) -> TaskExamples:
-    if path.is_dir():
-        return folder_examples(path, options)
-    file = read_file(path)
+def _read(data: PathLike | InMemory, options: ReadingOptions) -> TaskExamples:
+    if not isinstance(data, str | os.PathLike):
+        file = memory_file(data)
+    elif os.path.isdir(data):
+        return folder_examples(pathlib.Path(data), options)
+    else:
+        file = read_file(pathlib.Path(data))
     if not file.text.strip():
-        raise ValueError(f"{os.fspath(path)!r} is empty.")
+        raise ValueError(f"{os.fspath(file.path)!r} is empty.")
     if options.task == "tag":
         return word_examples(file, options)
     if options.task == "answer":

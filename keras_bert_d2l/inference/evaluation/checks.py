@@ -1,5 +1,9 @@
 """Check that a model and the examples of a task are compatible."""
 
+from typing import cast
+
+import tensorflow as tf
+
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
@@ -9,6 +13,8 @@ from keras_bert_d2l.data.tasks.examples import (
     how_many,
 )
 from keras_bert_d2l.data.tasks.labels import differ_in_capitals
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.inference.evaluation.scores import check_libraries
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
@@ -26,6 +32,18 @@ TASK_MODELS: dict[str, type[TaskModel]] = {
     "answer": QuestionAnswerer,
     "embed": TextEmbedder,
 }
+
+
+def as_examples(model: TaskModel, data: object) -> object:
+    """Read data of any form that `read_examples` takes for the task of a model.
+
+    Examples, datasets of batches, functions and the data of unknown models are returned unchanged.
+    """
+    task = next((task for task, kind in TASK_MODELS.items() if isinstance(model, kind)), None)
+    if task is None or isinstance(data, TaskExamples | tf.data.Dataset) or callable(data):
+        return data
+    several = getattr(model, "multi_label", False)
+    return read_examples(task, cast(InMemory, data), multi_label=several, labeled=True)
 
 
 def check_examples(model: TaskModel, examples: TaskExamples) -> None:

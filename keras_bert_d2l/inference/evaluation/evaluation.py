@@ -16,8 +16,9 @@ from keras_bert_d2l.data.tasks.examples import (
     WordExamples,
     how_many,
 )
+from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.inference.evaluation import scores
-from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.inference.tasks.answers import (
     AnswerOptions,
     FoundAnswer,
@@ -42,6 +43,7 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.types import PathLike
 
 Predictions: TypeAlias = (
     list[Classification] | list[Regression] | list[list[Tag]] | list[FoundAnswer] | list[float]
@@ -162,7 +164,7 @@ class Evaluation:
 
 def evaluate(
     model: TaskModel,
-    examples: TaskExamples,
+    examples: TaskExamples | PathLike | InMemory,
     *,
     batch_size: int = 32,
     max_len: int | None = None,
@@ -174,7 +176,8 @@ def evaluate(
 
     Args:
         model: The model for the task of the examples, with its tokenizer.
-        examples: The examples that `read_examples` returns, with labels.
+        examples: The examples that `read_examples` returns, with labels, or the path, `DataFrame`,
+            `Dataset` or lists that it reads.
         batch_size: Rows per batch.
         max_len: Maximum number of tokens in a row. `None` has the same meaning as for `classify`,
             `regress`, `tag` or `answer`.
@@ -202,6 +205,7 @@ def evaluate(
     kb.print_evaluation(evaluation)
     ```
     """
+    examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)
     rows: RowOptions = {"batch_size": batch_size, "max_len": max_len}
     if isinstance(examples, QuestionExamples):

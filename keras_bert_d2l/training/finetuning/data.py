@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import tensorflow as tf
@@ -18,15 +18,17 @@ from keras_bert_d2l.data.tasks.examples import (
     are_scored,
     how_many,
 )
+from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
-from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
+from keras_bert_d2l.types import PathLike
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
 
@@ -90,8 +92,8 @@ class TaskData:
 
 def prepare(
     model: TaskModel,
-    train: TaskExamples | Batches,
-    dev: TaskExamples | tf.data.Dataset,
+    train: TaskExamples | Batches | PathLike | InMemory,
+    dev: TaskExamples | tf.data.Dataset | PathLike | InMemory,
     options: FinetuningOptions,
     say: Callable[[str], None],
 ) -> TaskData:
@@ -101,7 +103,7 @@ def prepare(
 
     Args:
         model: The model.
-        train: The training data, as examples or as batches.
+        train: The training data, as examples, as anything that they are read from, or as batches.
         dev: The development data, in the same form as `train`.
         options: The options; `batch_size`, `max_len` and `seed` apply to examples.
         say: Called with each message to print.
@@ -110,6 +112,7 @@ def prepare(
         ValueError: The examples do not fit the model, only one of `train` and `dev` contains
             examples, or the batches are empty or endless.
     """
+    train, dev = (cast(TaskExamples | Batches, as_examples(model, x)) for x in (train, dev))
     if options.temperature is not None and not isinstance(train, PairExamples):
         raise ValueError(
             "`temperature` requires PairExamples, of the task 'embed'. Received: temperature="

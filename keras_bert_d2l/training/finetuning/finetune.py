@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
@@ -48,8 +49,8 @@ class FinetuningResult(NamedTuple):
 
 def finetune(
     model: TaskModel,
-    train: TaskExamples | Batches,
-    dev: TaskExamples | tf.data.Dataset,
+    train: TaskExamples | Batches | PathLike | InMemory,
+    dev: TaskExamples | tf.data.Dataset | PathLike | InMemory,
     run_dir: PathLike,
     *,
     score: Callable[[TaskModel], Mapping[str, float]] | None = None,
@@ -74,11 +75,12 @@ def finetune(
 
     Args:
         model: The task model. Its tokenizer, if it has one, is saved with it.
-        train: Examples, as returned by `read_examples`. Or a dataset of batches `(features,
+        train: Examples, as returned by `read_examples`, or the path, pandas `DataFrame`, `Dataset`
+            of Hugging Face or lists that it reads. Or a dataset of batches `(features,
             labels)` or `(features, labels, weights)` for one pass over the data, or a function
             that takes the epoch number, counted from 0, and returns such a dataset. If a dataset
             shuffles by itself, a resumed run sees a different order from an uninterrupted one.
-        dev: The development data, as examples or as batches.
+        dev: The development data, in any of the forms of `train` other than a function.
         run_dir: The run folder. It must be new or empty, unless `resume` is set.
         score: Function that computes additional metrics after each epoch. Their names get the
             prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
@@ -134,8 +136,8 @@ def finetune(
 def train_run(
     run: RunFolder,
     model: TaskModel,
-    train: TaskExamples | Batches,
-    dev: TaskExamples | tf.data.Dataset,
+    train: TaskExamples | Batches | PathLike | InMemory,
+    dev: TaskExamples | tf.data.Dataset | PathLike | InMemory,
     settings: FinetuningOptions,
     say: Printer,
     is_resumed: bool,

@@ -206,7 +206,8 @@ def test_questions_that_are_too_long_count_as_unanswered(reader):
             WordExamples(words=(("a",),), labels=(("O",),), source="x.conll"),
             "^`model` must be a TokenClassifier. Received: a SequenceClassifier; .*'tag'",
         ),
-        ({"texts": ["cat"]}, "from `read_examples`. Received: dict"),
+        ({"texts": ["cat"]}, "`text` must name a column of 'the dict'"),
+        (3, "`data` must be a path, a DataFrame"),
     ],
 )
 def test_examples_that_do_not_match_the_model_are_rejected(examples, message, classifier):

@@ -10,6 +10,7 @@ from keras_bert_d2l.data.tasks.examples import (
     TextExamples,
 )
 from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
@@ -81,6 +82,18 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
         prepare(model, TEXTS, lambda epoch: None, options, print)
     with pytest.raises(ValueError, match="`max_len` must be at most 8"):
         prepare(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
+
+
+def test_data_in_memory_are_read_for_the_task_of_the_model(tokenizer):
+    model = make_model(SequenceClassifier, tokenizer, labels=["x", "y"], multi_label=True)
+    columns = {"text": ["a", "b", None], "labels": [["x"], ["x", "y"], []]}
+    said = []
+    data = prepare(model, columns, columns, FinetuningOptions(), said.append)
+    assert data.facts["data"]["train"]["dropped"] == {"empty text": 1}
+    assert said[0].startswith("Training data: 2 examples from the dict; labels x (2), y (1)")
+    assert "micro_f1" in evaluate(model, columns).metrics
+    with pytest.raises(ValueError, match="must be a path, a DataFrame"):
+        prepare(model, 3, 3, FinetuningOptions(), said.append)
 
 
 def test_the_data_is_reported_and_shuffled_for_each_epoch(tokenizer):

@@ -1,0 +1,110 @@
+"""Read lists, data frames and data sets of Hugging Face, as if they were files of JSON lines.
+
+The objects are told apart by their methods, so that neither pandas nor datasets is imported.
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, cast
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+
+
+class DataFrame(Protocol):
+    """A data frame of pandas, or anything else that returns its rows in the same way."""
+
+    def to_dict(self, orient: str) -> list[dict[str, object]]: ...
+
+
+class HubDataset(Protocol):
+    """A data set of the library datasets, whose features give the names of the classes."""
+
+    features: Mapping[str, object]
+
+    def __iter__(self) -> Iterator[dict[str, object]]: ...
+
+
+InMemory: TypeAlias = (
+    DataFrame
+    | HubDataset
+    | Sequence[str]
+    | Sequence[Mapping[str, object]]
+    | Mapping[str, Sequence[object]]
+)
+_MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
+
+
+def memory_file(data: InMemory) -> TextFile:
+    """Return the rows of a data set in memory as a file with one JSON object per line.
+
+    Raises:
+        ValueError: `data` is not a data set, or its columns have different lengths.
+    """
+    features = getattr(data, "features", None) or {}
+    names = {column: _class_names(feature) for column, feature in features.items()}
+    lines = [
+        json.dumps(
+            {str(column): _named(value, names.get(column)) for column, value in row.items()},
+            default=_plain,
+        )
+        for row in _rows(data)
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return TextFile(pathlib.Path(f"the {type(data).__name__}"), text, sha256)
+
+
+def _rows(data: InMemory) -> Iterable[Mapping[str, object]]:
+    if hasattr(data, "to_dict") and hasattr(data, "columns"):
+        return data.to_dict("records")
+    if isinstance(data, Mapping):
+        columns = {name: _column(name, values) for name, values in data.items()}
+        if len({len(values) for values in columns.values()}) > 1:
+            lengths = ", ".join(f"{len(values):,} in {n!r}" for n, values in columns.items())
+            raise ValueError(f"The columns of `data` must have equal lengths. Received: {lengths}.")
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if isinstance(data, list | tuple) or hasattr(data, "features"):
+        rows = list(cast(Iterable[object], data))
+        texts = [row for row in rows if isinstance(row, str)]
+        objects = [row for row in rows if isinstance(row, Mapping)]
+        if len(rows) in (len(texts), len(objects)):
+            return objects or [{"text": text} for text in texts]
+    raise ValueError(
+        "`data` must be a path, a DataFrame, a Dataset, a list of dictionaries or of texts, or a "
+        f"dictionary of lists, one per column. Received: {shown(data)} ({type(data).__name__})."
+    )
+
+
+def _column(name: str, values: object) -> list[object]:
+    if hasattr(values, "features"):  # a DatasetDict
+        raise ValueError(
+            f"`data` must be one data set. Received: several splits. Choose one: data[{name!r}]."
+        )
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise ValueError(f"Each column of `data` must be a list. Received: {name}={shown(values)}.")
+    return list(values)
+
+
+def _class_names(feature: object) -> Sequence[str] | None:
+    """Return the names of the classes in a column of datasets, or in its lists."""
+    feature = feature[0] if isinstance(feature, list) else feature
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
+def _named(value: object, names: Sequence[str] | None) -> object:
+    """Replace the number of a class with its name; negative numbers mean that it is unknown."""
+    if names is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return names[value] if isinstance(value, int) and value >= 0 else None
+
+
+def _plain(value: object) -> object:
+    """Convert a value that JSON does not have."""
+    if type(value).__name__ in _MISSING:
+        return None
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -1,0 +1,93 @@
+"""Data in memory are read as a file with the same rows would be."""
+
+import datetime
+import json
+import math
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+
+ROWS = [
+    {"text": "A joy.", "label": "good", "score": 1.0, "id": "a"},
+    {"text": "", "label": "good", "score": 1.0, "id": "b"},
+    {"text": "A bore.", "label": None, "score": math.nan, "id": "c"},
+    {"text": "Fine\u2028again", "label": "bad", "score": 0.25, "id": "d"},
+]
+COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+
+
+@pytest.fixture(params=["list", "dict", "DataFrame", "Dataset"])
+def data(request):
+    """The same table in each form, and the name of the form."""
+    if request.param == "DataFrame":
+        pandas = pytest.importorskip("pandas")
+        return pandas.DataFrame(ROWS).assign(at=pandas.Timestamp("2026-01-01"), none=pandas.NA)
+    if request.param == "Dataset":
+        return pytest.importorskip("datasets").Dataset.from_list(ROWS)
+    return ROWS if request.param == "list" else COLUMNS
+
+
+@pytest.mark.parametrize("task", ["classify", "regress"])
+def test_each_form_gives_the_examples_of_the_same_file(data, task, write):
+    path = write("a.jsonl", "\n".join(map(json.dumps, ROWS)))
+    ours, expected = read_examples(task, data), read_examples(task, path)
+    assert ours.fingerprint() == expected.fingerprint()
+    assert ours.dropped == expected.dropped != {}
+    assert ours.columns == expected.columns
+    assert ours.source == f"the {type(data).__name__}"
+    assert read_examples(task, data, text="label").dropped
+
+
+def test_texts_alone_are_unlabeled():
+    examples = read_examples("classify", ["A joy.", "A bore."])
+    assert examples.texts == ("A joy.", "A bore.")
+    assert examples.labels is None
+    with pytest.raises(ValueError, match="`label` must name a column of 'the list'"):
+        read_examples("classify", ["A joy."], labeled=True)
+
+
+def test_the_numbers_of_classes_become_their_names():
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["bad", "good"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    rows = {"text": ["A joy.", "A bore.", "?"], "label": [1, 0, -1]}
+    examples = read_examples("classify", datasets.Dataset.from_dict(rows, features))
+    assert examples.labels == ("good", "bad")
+    assert examples.dropped == {"empty label": 1}
+    tags = datasets.List(datasets.ClassLabel(names=["O", "PER"]))
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": tags})
+    rows = {"tokens": [["Ada", "left"]], "tags": [[1, 0]]}
+    examples = read_examples("tag", datasets.Dataset.from_dict(rows, features))
+    assert examples.labels == (("PER", "O"),)
+    with pytest.raises(ValueError, match=r"several splits. Choose one: data\['train'\]"):
+        read_examples("tag", datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows)}))
+
+
+def test_cells_may_be_of_numpy_and_of_other_types():
+    rows = [
+        {"text": np.str_("a"), "label": np.int64(1), "at": datetime.date(2026, 1, 1)},
+        {"text": "b", "label": np.float32("nan"), "at": b"x"},
+    ]
+    examples = read_examples("classify", rows)
+    assert examples.labels == ("1",)
+    assert examples.dropped == {"empty label": 1}
+    multi = {"text": np.array(["a", "b"]), "labels": [["x", "y"], np.array([])]}
+    assert read_examples("classify", multi, multi_label=True).labels == (("x", "y"), ())
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "must be a path, a DataFrame"),
+        ([3], "must be a path, a DataFrame"),
+        ({"text": ["a"], "label": []}, "equal lengths. Received: 1 in 'text', 0 in 'label'"),
+        ({"text": "a"}, "must be a list. Received: text='a'"),
+        ([], "'the list' is empty"),
+        ([{"xyz": "a", "label": ""}], "Its columns are 'xyz', 'label'"),
+    ],
+)
+def test_other_data_are_rejected(data, message):
+    with pytest.raises(ValueError, match=message):
+        read_examples("classify", data)
