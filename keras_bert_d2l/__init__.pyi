@@ -5,6 +5,10 @@ This stub is the one list of public names. Type checkers and editors read it, an
 imports each name from the module given here when it is first used.
 """
 
+from .checkpoints.adapters import (
+    load_adapter as load_adapter,
+    save_adapter as save_adapter,
+)
 from .checkpoints.loading import (
     Pretrained as Pretrained,
     load_pretrained as load_pretrained,

@@ -190,6 +190,15 @@ class BERTModel(BatchModel):
         mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
         return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
 
+    def _parts_for_lora(self) -> list[keras.layers.Layer]:
+        if self.missing_heads:
+            raise ValueError(
+                "`enable_lora` freezes the heads, but the checkpoint of this model lacked "
+                f"{sorted(self.missing_heads)}, which are random. Train them first, or start from "
+                "a checkpoint that has them."
+            )
+        return [part for part in (self.encoder, self.hidden, self.mlm, self.nsp) if part]
+
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         return {"mlm": self.bert_config.vocab_size, "nsp": 2}
 

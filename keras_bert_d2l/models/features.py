@@ -8,11 +8,12 @@ from typing import Any, TypeAlias, Unpack
 
 import keras
 
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_integer, check_list, check_positive, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.data_checks import CheckedModel
 from keras_bert_d2l.models.keras_options import ExportOptions, KerasCompileOptions, Loss, Optimizer
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
+from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, merge_lora
 from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
 
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
@@ -125,6 +126,72 @@ class BatchModel(CheckedModel):
             if layer.path in policies:
                 layer.dtype_policy = policies[layer.path]
 
+    def enable_lora(
+        self,
+        rank: int,
+        lora_alpha: float | None = None,
+        layers: Sequence[str] = LORA_LAYERS,
+    ) -> None:
+        """Freeze the model and train LoRA weights for some of its dense layers.
+
+        A task model only freezes its encoder: the head and the pooler remain trainable. Call it
+        once, before `compile`. `save_adapter` saves what is trained, and `merge_lora` ends it.
+
+        Saving the model merges the LoRA weights into the kernels. The model loaded from a
+        `save_pretrained` folder or a `.keras` file has the same outputs, has no LoRA and is not
+        compiled.
+
+        Source: Hu et al. 2021 (LoRA).
+
+        Args:
+            rank: Rank of the LoRA weights.
+            lora_alpha: The LoRA term is scaled by `lora_alpha / rank`. `None`: by 1.
+            layers: Names of the layers, or ends of their paths. In every block: `"W_q"`, `"W_k"`,
+                `"W_v"`, `"W_o"`, `"dense1"` and `"dense2"`. A `BERTModel` also has `"hidden"`
+                (the pooler), `"mlm/mlp/dense"`, `"logits"` (unless it is tied) and `"nsp/dense"`.
+
+        Raises:
+            ValueError: `rank` or `lora_alpha` is out of range, a layer does not exist, the model
+                already has LoRA, or it has heads that its checkpoint lacked, which LoRA would
+                freeze.
+        """
+        check_integer("rank", rank, 1)
+        if lora_alpha is not None:
+            check_positive("lora_alpha", lora_alpha)
+        check_list("layers", layers, "layer names")
+        add_lora(self._parts_for_lora(), rank, lora_alpha, layers)
+        self._discard_graphs()
+
+    def merge_lora(self) -> None:
+        """Add the LoRA updates to the kernels, remove LoRA, and make all weights trainable.
+
+        The outputs stay the same. Compile the model again before training it.
+        """
+        for layer in self.lora_layers:
+            merge_lora(layer)
+        for weight in self.weights:
+            weight.trainable = True
+        self._discard_graphs()
+
+    def _discard_graphs(self) -> None:
+        """Make Keras trace the model again, because a graph keeps its products as they were."""
+        self.train_function = self.test_function = self.predict_function = None
+
+    def _parts_for_lora(self) -> list[keras.layers.Layer]:
+        """Return the layers that LoRA freezes and adapts."""
+        return [self.encoder]
+
+    @property
+    def lora_layers(self) -> list[keras.layers.Dense]:
+        """The dense layers that have LoRA."""
+        dense = [layer for layer in self._flatten_layers() if isinstance(layer, keras.layers.Dense)]
+        return [layer for layer in dense if layer.lora_enabled]
+
+    @property
+    def has_lora(self) -> bool:
+        """Whether the model has LoRA."""
+        return bool(self.lora_layers)
+
     def compile(
         self,
         optimizer: Optimizer = "rmsprop",
@@ -216,6 +283,8 @@ class BatchModel(CheckedModel):
         return tensorflow_step(self, *arguments)
 
     def get_compile_config(self) -> ConfigDict | None:
+        if self.has_lora:  # a saved model has no LoRA, so its trainable variables differ
+            return None
         config = super().get_compile_config()
         if config and self.micro_batches > 1:
             config["loss"] = keras.saving.serialize_keras_object(self.loss)

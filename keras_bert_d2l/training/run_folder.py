@@ -3,6 +3,7 @@
 - `run.yaml`: the options;
 - `best/`: the checkpoint with the best evaluation, for `load_pretrained`;
 - `last/`: the complete training state, from which an interrupted run resumes;
+- `adapter/`: with LoRA, the adapter of `best/`, for `load_adapter`;
 - `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation.
 
 A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint.
@@ -51,6 +52,7 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.best, self.last = self.path / BEST, self.path / LAST
+        self.adapter = self.path / "adapter"
         self.state_file = self.last / STATE_FILE
 
     def __fspath__(self) -> str:

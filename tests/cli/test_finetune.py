@@ -226,7 +226,8 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
     assert "in epoch 1 of 2 after step 3 of 4; the state is saved." in result.stderr
     assert "Resume with: keras-bert-d2l finetune --resume runs/stopped" in result.stderr
     run("finetune", "--resume", "runs/stopped")
-    for file in ("last/variables.safetensors", "metrics.jsonl", "best/model.safetensors"):
+    adapter = "adapter/adapter_model.safetensors"
+    for file in ("last/variables.safetensors", "metrics.jsonl", "best/model.safetensors", adapter):
         runs = [(files / "runs" / name / file).read_bytes() for name in ("whole", "stopped")]
         assert runs[0] == runs[1]
 

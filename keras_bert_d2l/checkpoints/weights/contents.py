@@ -73,7 +73,7 @@ def check_contents(
     wrong = []
     for row in table:
         if row.ours in shapes and part_of(row.ours) not in missing:
-            expected, found = _their_shape(row, shapes[row.ours]), arrays.shapes[row.theirs]
+            expected, found = their_shape(row, shapes[row.ours]), arrays.shapes[row.theirs]
             if found != expected:
                 wrong.append(f"{row.theirs} is {found} instead of {expected}")
     if wrong:
@@ -98,7 +98,8 @@ def _missing_parts(
     return missing
 
 
-def _their_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
+def their_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that a weight has in the other program's layout."""
     # The axes of a small array have the lengths 1, 2 and so on, which show where each axis ends up.
     numbers = row.layout.to_theirs(np.empty(range(1, len(shape) + 1))).shape
     return tuple(shape[number - 1] for number in numbers)

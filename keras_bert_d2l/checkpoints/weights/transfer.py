@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.weights.contents import check_contents
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, PARTS, Row, first_few, part_of
 from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.partial_training import lora_update
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 
@@ -74,7 +75,7 @@ def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: Nam
                 "training run diverged, or the file is damaged. Use an earlier checkpoint."
             )
         weights[row.ours].assign(row.layout.to_ours(value))
-    for layer in _lora_layers(model).values():  # stored kernels include the LoRA update
+    for layer in model.lora_layers:  # stored kernels include the LoRA update
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
         initialize(getattr(model, part))
@@ -92,28 +93,17 @@ def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[s
     """
     weights = named_weights(model)
     _check_names(weights, table)
-    lora_layers, stored = _lora_layers(model), {}
+    lora_layers = {id(layer._kernel): layer for layer in model.lora_layers}
+    stored = {}
     for row in table:
         if HEAD_NAMES.get(part_of(row.ours)) in model.missing_heads:
             continue
         weight = weights[row.ours]
         value = keras.ops.convert_to_numpy(weight)
         if id(weight) in lora_layers:
-            value = value + _lora_addition(lora_layers[id(weight)])
+            value = value + lora_update(lora_layers[id(weight)])
         stored[row.theirs] = np.ascontiguousarray(row.layout.to_theirs(value), dtype=np.float32)
     return stored
-
-
-def _lora_layers(model: BERTModel | TaskModel) -> dict[int, keras.layers.Dense]:
-    """Return the dense layers with LoRA by the `id` of their kernel variable."""
-    dense = [part for part in model._flatten_layers() if isinstance(part, keras.layers.Dense)]
-    return {id(layer._kernel): layer for layer in dense if layer.lora_enabled}
-
-
-def _lora_addition(layer: keras.layers.Dense) -> np.ndarray:
-    """Return the LoRA update of a kernel in float32 (`layer.kernel` has the policy's dtype)."""
-    a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
-    return (layer.lora_alpha / layer.lora_rank) * (a @ b)
 
 
 def _check_names(weights: Mapping[str, keras.Variable], table: Sequence[Row]) -> None:

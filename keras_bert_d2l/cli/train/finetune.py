@@ -20,7 +20,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
         "multi_label separator max_len",
         "Training": "epochs batch_size micro_batches learning_rate warmup_ratio weight_decay "
         "temperature monitor patience seed",
-        "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora",
+        "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora lora_alpha lora_layers",
         "Devices": "precision jit",
     },
 )

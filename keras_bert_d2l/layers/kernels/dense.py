@@ -30,8 +30,17 @@ class Dense(Quantizable, keras.layers.Dense):
         if is_int8():
             return self.activation(int8_dense(inputs, self)[0])
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        outputs = self._outputs(ops.matmul(rows, self.kernel), training)
+        outputs = self._outputs(self._product(rows, training), training)
         return ops.reshape(outputs, (*ops.shape(inputs)[:-1], self.units))
+
+    def _product(self, rows: Tensor, training: bool | None) -> Tensor:
+        """Return the product of rows `(M, in)` and the kernel, `(M, units)`."""
+        if not (training and self.lora_enabled):
+            return ops.matmul(rows, self.kernel)
+        # A separate product, because the gradient of a merged kernel is as large as the kernel.
+        update = ops.matmul(ops.matmul(rows, self.lora_kernel_a), self.lora_kernel_b)
+        scale = ops.cast(self.lora_alpha / self.lora_rank, update.dtype)
+        return ops.matmul(rows, self._kernel) + scale * update
 
     def _outputs(self, product: Tensor, training: bool | None) -> Tensor:
         """Add the bias and apply the activation to a product `(M, units)`.

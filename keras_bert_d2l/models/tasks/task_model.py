@@ -9,10 +9,11 @@ from typing import NamedTuple, Self, TypedDict, Unpack
 
 import keras
 
-from keras_bert_d2l.checks import check_choice, check_integer, check_positive, shown
+from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
+from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import (
     BatchModel,
@@ -31,7 +32,7 @@ from keras_bert_d2l.models.keras_options import (
     Results,
     with_default_metrics,
 )
-from keras_bert_d2l.models.tasks import partial_training, string_inputs
+from keras_bert_d2l.models.tasks import string_inputs
 from keras_bert_d2l.models.tasks.string_inputs import Batch
 from keras_bert_d2l.types import ConfigDict, Tensor
 
@@ -106,7 +107,6 @@ class TaskModel(BatchModel, abc.ABC):
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
         self.dropout_rate = dropout
-        self.has_lora = False
         self.encoder = bert.encoder
         self.hidden = bert.hidden if self.has_pooler else None
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -324,35 +324,6 @@ class TaskModel(BatchModel, abc.ABC):
         frozen = total if num_blks is None else num_blks
         check_choice("num_blks", frozen, range(total + 1))
         partial_training.freeze_lower_part(self.encoder, frozen)
-
-    def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
-        """Freeze the encoder and train LoRA weights for its query and value projections.
-
-        It calls `freeze_encoder()`, then `keras.layers.Dense.enable_lora` on `W_q` and `W_v` of
-        every block; the head and the pooler remain trainable. Call it once, before `compile`.
-
-        Saving merges the LoRA weights into the kernels. The model loaded from a `save_pretrained`
-        folder or a `.keras` file has the same outputs, has no LoRA and is not compiled.
-
-        Source: Hu et al. 2021 (LoRA).
-
-        Args:
-            rank: Rank of the LoRA weights.
-            lora_alpha: The LoRA term is scaled by `lora_alpha / rank`. `None`: by 1.
-
-        Raises:
-            ValueError: `rank` or `lora_alpha` is out of range, or the encoder already has LoRA.
-        """
-        check_integer("rank", rank, 1)
-        if lora_alpha is not None:
-            check_positive("lora_alpha", lora_alpha)
-        self.freeze_encoder()
-        partial_training.add_lora(self.encoder, rank, lora_alpha)
-        self.has_lora = True
-
-    def get_compile_config(self) -> ConfigDict | None:
-        # A saved model has no LoRA, so its trainable variables differ from the optimizer's.
-        return None if self.has_lora else super().get_compile_config()
 
     def task_config(self) -> ConfigDict:
         """Return the arguments, besides `bert`, that define the model, as plain JSON values."""

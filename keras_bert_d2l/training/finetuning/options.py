@@ -20,6 +20,7 @@ from keras_bert_d2l.training.option_records import (
     out_of_range,
     required,
 )
+from keras_bert_d2l.training.shared_options import LoraArguments, LoraOptions
 from keras_bert_d2l.types import PathLike
 
 Task = Literal["classify", "regress", "tag", "answer", "embed"]
@@ -89,7 +90,7 @@ class FinetuningOptions(OptionRecord):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskRunOptions(FinetuningOptions):
+class TaskRunOptions(LoraOptions, FinetuningOptions):
     """Options of a fine-tuning run on files.
 
     Args:
@@ -117,10 +118,9 @@ class TaskRunOptions(FinetuningOptions):
         separator: Separator between the labels of a text.
         freeze_encoder: Train only the head and the pooler.
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
-        lora: Freeze the encoder and train low-rank updates (LoRA) of this rank.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
-        **options: The fields of `FinetuningOptions`.
+        **options: The fields of `FinetuningOptions` and `LoraOptions`.
 
     Raises:
         ValueError: An option is missing, has an invalid value or contradicts another option.
@@ -142,7 +142,6 @@ class TaskRunOptions(FinetuningOptions):
     separator: Text = ","
     freeze_encoder: Switch = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None
-    lora: Annotated[int, at_least(1)] | None = None
     precision: Precision = "auto"
 
     def __post_init__(self) -> None:
@@ -179,7 +178,7 @@ class FinetuningArguments(TypedDict, total=False):
     jit: bool
 
 
-class TaskRunArguments(FinetuningArguments, total=False):
+class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     """The keyword options of `finetune_files`, which are the fields of `TaskRunOptions`."""
 
     task: Task
@@ -198,5 +197,4 @@ class TaskRunArguments(FinetuningArguments, total=False):
     separator: str
     freeze_encoder: bool
     freeze_blocks: int | None
-    lora: int | None
     precision: Precision

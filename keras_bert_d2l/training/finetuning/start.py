@@ -99,9 +99,8 @@ def load_model(
                 fields["multi_label"] = options.multi_label
             model = kind(model, **fields)
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
-        if options.lora is not None:
-            model.enable_lora(options.lora)  # within `seeded`, because it draws random numbers
-        elif options.freeze_encoder or options.freeze_blocks is not None:
+        options.add_lora(model)  # within `seeded`, because it draws random numbers
+        if options.freeze_encoder or options.freeze_blocks is not None:
             model.freeze_encoder(options.freeze_blocks)
     return model
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import keras
 
+from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
@@ -136,6 +137,8 @@ class Trainer:
         if self.progress.best_epoch != len(self.progress.history):
             best = native.describe(self.run.best)
             load_weights(self.model, best.table, best.arrays)
+        if self.model.has_lora:
+            self.model.merge_lora()
         self._say_result()
         return self._write_metrics()
 
@@ -161,6 +164,8 @@ class Trainer:
         if is_best:
             progress.warning = found.warning
             save_pretrained(self.model, self.run.best)
+            if self.model.has_lora:
+                save_adapter(self.model, self.run.adapter)
         self._write_metrics()
         self._draw_curves()
         self.save()  # last, so that a run that was killed before repeats the epoch

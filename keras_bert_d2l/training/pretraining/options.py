@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.corpus.corpus import IN_MEMORY
@@ -10,7 +10,6 @@ from keras_bert_d2l.training.option_records import (
     CheckpointName,
     FilePath,
     NotNegative,
-    OptionRecord,
     Positive,
     Precision,
     ShareOfData,
@@ -22,6 +21,7 @@ from keras_bert_d2l.training.option_records import (
     out_of_range,
     required,
 )
+from keras_bert_d2l.training.shared_options import LoraArguments, LoraOptions
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Phase(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(OptionRecord):
+class PretrainingOptions(LoraOptions):
     """Options of a pretraining run.
 
     Args:
@@ -127,6 +127,7 @@ class PretrainingOptions(OptionRecord):
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500.
         cache_dir: Folder for the tokenized text. Defaults to the user's cache folder.
+        **options: The fields of `LoraOptions`. `lora` requires `init`.
 
     Raises:
         ValueError: An option has an invalid value, or two options contradict each other.
@@ -170,6 +171,11 @@ class PretrainingOptions(OptionRecord):
             self._check_exclusive("init", name)
         self._check_exclusive("vocab", "vocab_size")
         self._check_exclusive("bert_config", "preset")
+        if self.lora is not None and self.init is None:
+            raise ValueError(
+                "`lora` freezes the weights that the run starts from, so it requires `init`. "
+                f"Received: lora={self.lora} without `init`; add the checkpoint to adapt."
+            )
         self._check_steps()
         self._check_devices()
         self._set_defaults()
@@ -242,7 +248,7 @@ class PretrainingOptions(OptionRecord):
         return [Phase(0, self.short_steps, rows, self.short_len), whole]
 
 
-class PretrainingArguments(TypedDict, total=False):
+class PretrainingArguments(LoraArguments, total=False):
     """The keyword options of `pretrain`, which accepts objects as well as files."""
 
     layout: Layout

@@ -63,6 +63,13 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             "the text. Add it as vocab.txt, or save the checkpoint with its tokenizer."
         )
     trained = _checked(config, options)
+    lost = model.missing_heads - (set() if trained.next_sentence else {"pooler", "nsp"})
+    if options.lora is not None and lost:
+        raise ValueError(
+            f"`lora` freezes the heads, but the checkpoint {os.fspath(path)!r} lacks {sorted(lost)}"
+            ", which would stay random. Pretrain without `lora`, use objective='none' if only the "
+            "next-sentence head is missing, or start from a checkpoint that has them."
+        )
     if trained != config:
         model = _without_heads(model, trained)
     return Start(tokenizer, trained, model.get_weights())
@@ -108,9 +115,10 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
     """Create and compile the model to train, with its tokenizer attached."""
     with seeded(options.seed):
         model = BERTModel.from_bert_config(start.config, dtype=options.precision)
+        if start.weights is not None:
+            model.set_weights(start.weights)
+        options.add_lora(model)
     model.tokenizer = start.tokenizer
-    if start.weights is not None:
-        model.set_weights(start.weights)
     schedule = WarmupLinearDecay(
         options.learning_rate, options.warmup_steps or 0, total_steps=options.steps
     )

@@ -11,6 +11,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import TokenStore
@@ -107,7 +108,7 @@ class Trainer:
                 "token store was built with different options, so the run cannot be resumed. "
                 f"Restore the text, or start a new run with init={os.fspath(self.run.last)!r}."
             )
-        restore_variables(self.run, self.model, self.model.non_trainable_variables)
+        restore_variables(self.run, self.model, self._variables())
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train the remaining steps.
@@ -204,17 +205,28 @@ class Trainer:
         save_state(
             self.run,
             self.model,
-            self.model.non_trainable_variables,  # the dropout seeds
+            self._variables(),
             self.progress,
             self._settings(),
             save_model=lambda folder: save_pretrained(self.model, folder),
             metrics=metrics,
         )
 
+    def _variables(self) -> list[keras.Variable]:
+        """Return what the checkpoint in `last/` lacks: the dropout seeds.
+
+        With LoRA, they are all variables, because a checkpoint has the updates merged in.
+        """
+        if self.model.has_lora:
+            return self.model.variables
+        return self.model.non_trainable_variables
+
     def save_best(self) -> None:
-        """Save the model as the best checkpoint."""
+        """Save the model as the best checkpoint, and its adapter if it has LoRA."""
         sync(self.model)
         save_pretrained(self.model, self.run.best)
+        if self.model.has_lora:
+            save_adapter(self.model, self.run.adapter)
 
     def interrupted(self) -> str:
         """Return the message for a run that was stopped after saving its state."""

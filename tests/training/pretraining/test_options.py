@@ -120,6 +120,8 @@ def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value)
         {"init": "run", "lowercase": True},
         {"init": "run", "preset": "mini"},
         {"init": "run", "bert_config": "config.json"},
+        {"lora": 4},
+        {"lora_alpha": 4.0},
     ],
 )
 def test_contradictory_options_are_rejected_by_name(options):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bert_d2l.checkpoints.adapters import load_adapter
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
@@ -326,6 +327,30 @@ def test_init_from_a_run_starts_from_its_best_checkpoint(finished, text, options
     best = min(m["val_mlm_cross_entropy"] + m["val_nsp_cross_entropy"] for m in result.metrics[1:])
     first = again.metrics[0]
     assert first["val_mlm_cross_entropy"] + first["val_nsp_cross_entropy"] == pytest.approx(best)
+
+
+@pytest.mark.slow
+def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
+    finished, text, options, tmp_path
+):
+    ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
+    ours |= {"init": finished[0], "lora": 2, "lora_layers": "W_q,dense1"}
+    model = pretrain(text, tmp_path / "whole", **ours).model
+    base = load_pretrained(finished[0]).model
+    np.testing.assert_array_equal(
+        model.encoder.blks[0].attention.W_q._kernel, base.encoder.blks[0].attention.W_q.kernel
+    )
+    load_adapter(base, tmp_path / "whole" / "adapter")
+    base.merge_lora()
+    best = load_pretrained(tmp_path / "whole").model
+    for weight, merged in zip(base.weights, best.weights, strict=True):
+        np.testing.assert_allclose(weight, merged, atol=1e-6)
+    with pytest.raises(TrainingInterrupted):
+        pretrain(text, tmp_path / "stopped", callbacks=[AfterSteps(4, press_ctrl_c)], **ours)
+    pretrain(None, tmp_path / "stopped", resume=True, verbose=0)
+    for file in (*[f"last/{name}" for name in STATE], "adapter/adapter_model.safetensors"):
+        runs = [(tmp_path / name / file).read_bytes() for name in ("whole", "stopped")]
+        assert runs[0] == runs[1], file
 
 
 @pytest.mark.slow

@@ -1,0 +1,301 @@
+"""Save LoRA adapters without the model that they adapt, and load them onto it.
+
+The folder has the format of PEFT, so that both programs read the same files: the LoRA weights and
+everything else that is trained with them, which is the head and the pooler of a task model.
+
+Source: github.com/huggingface/peft, `utils/save_and_load.py` and `tuners/lora`.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import keras
+import numpy as np
+
+from keras_bert_d2l.checkpoints.formats.huggingface.weights import Weights, table
+from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
+from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.contents import their_shape
+from keras_bert_d2l.checkpoints.weights.safetensors_files import (
+    open_safetensors,
+    write_safetensors,
+)
+from keras_bert_d2l.checkpoints.weights.tables import Row, first_few
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
+from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, replacing_folder, verify_checksums
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.embedder import TextEmbedder
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.types import ConfigDict, PathLike
+
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+Model: TypeAlias = BERTModel | TaskModel
+
+_PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+_METADATA = "keras_bert_d2l"  # entry of the safetensors file that describes the base model
+# Entries of PEFT's configuration that do not change the outputs, or that the weights repeat.
+_DESCRIPTIVE = frozenset(
+    """
+    auto_mapping base_model_name_or_path ensure_weight_tying exclude_modules inference_mode
+    layers_pattern layers_to_transform lora_alpha lora_dropout megatron_core modules_to_save
+    peft_type peft_version qalora_group_size r revision target_modules task_type
+    """.split()
+)
+_NEUTRAL = [("bias", "none"), ("init_lora_weights", True), ("init_lora_weights", "gaussian")]
+
+
+def save_adapter(model: Model, path: PathLike) -> None:
+    """Save what LoRA trains, without the frozen weights, in PEFT's format.
+
+    The LoRA weights, and the head and pooler of a task model, take a few megabytes. An existing
+    adapter in the folder is replaced in one step. PEFT loads it with
+    `PeftModel.from_pretrained(base_model, path)`.
+
+    Args:
+        model: The model, after `enable_lora`.
+        path: The folder to write. It must be new or empty, or contain an adapter.
+
+    Raises:
+        ValueError: The model has no LoRA.
+        FileExistsError: `path` contains anything other than an adapter.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
+    kb.save_pretrained(model, "checkpoints/tiny")
+    model.enable_lora(4, layers=["W_q", "W_v", "dense1"])
+    model.compile(kb.BERTAdamW(1e-3))  # then train it with `fit`
+    kb.save_adapter(model, "adapters/mine")
+    ```
+    """
+    layers = {id(layer._kernel): layer for layer in model.lora_layers}
+    if not layers:
+        raise ValueError("`model` must have LoRA. Received: a model without it; see `enable_lora`.")
+    _check_replaceable(pathlib.Path(path))
+    arrays: dict[str, np.ndarray] = {}
+    kernels, modules, others = [], [], []
+    for row, weight in _rows(model):
+        name, layer = _name(model, row), layers.get(id(weight))
+        module = name.rpartition(".")[0]
+        if layer is not None:
+            a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
+            arrays |= {module + _A: a.T, module + _B: row.layout.to_theirs(b)}
+            kernels.append(weight)
+            modules.append(module)
+        elif weight.trainable:
+            arrays[name] = row.layout.to_theirs(keras.ops.convert_to_numpy(weight))
+            others.append(module)
+    layer = model.lora_layers[0]
+    fields = {
+        "peft_type": "LORA",
+        "r": layer.lora_rank,
+        "lora_alpha": layer.lora_alpha,
+        "target_modules": modules,
+        "modules_to_save": sorted(set(others)) or None,
+        "inference_mode": True,
+    }
+    with replacing_folder(pathlib.Path(path).resolve()) as folder:
+        text = json.dumps(fields, indent=2) + "\n"
+        (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+        stored = {_PREFIX + k: np.ascontiguousarray(x, np.float32) for k, x in arrays.items()}
+        metadata = {_METADATA: json.dumps(_origin(model, kernels))}
+        write_safetensors(folder / WEIGHTS_FILE, stored, metadata)
+
+
+def load_adapter(model: Model, path: PathLike) -> None:
+    """Load an adapter of `save_adapter` or of PEFT onto the model that it was trained on.
+
+    The model then has LoRA, as after `enable_lora`: train it further, or add the updates to its
+    kernels with `model.merge_lora()`. The head and the pooler of a task model are loaded as well,
+    if the adapter has them.
+
+    Args:
+        model: The model, without LoRA, with the weights that the adapter was trained on.
+        path: The folder of the adapter.
+
+    Raises:
+        FileNotFoundError: The folder contains no adapter.
+        ValueError: A file is damaged, the adapter belongs to a model of other sizes, with other
+            weights or for another task, it uses an option of PEFT that is not supported, or the
+            model already has LoRA.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
+    kb.save_pretrained(model, "checkpoints/tiny")
+    model.enable_lora(4)
+    kb.save_adapter(model, "adapters/mine")
+    base = kb.load_pretrained("checkpoints/tiny").model
+    kb.load_adapter(base, "adapters/mine")
+    base.merge_lora()
+    ```
+    """
+    check_path("path", path)
+    if model.has_lora:
+        raise ValueError(
+            "`model` must not have LoRA. Received: a model with LoRA; call `merge_lora` first."
+        )
+    folder = pathlib.Path(path)
+    fields, stored = _read_config(folder / CONFIG_FILE), open_safetensors([folder / WEIGHTS_FILE])
+    verify_checksums(folder)
+    weights = {row.ours: weight for row, weight in _rows(model)}
+    updates, others = _values(model, stored, fields["r"])
+    _check_origin(model, stored, [weights[name] for name in updates])
+    model.enable_lora(
+        fields["r"], fields["lora_alpha"], [name.rpartition("/")[0] for name in updates]
+    )
+    layers = {id(layer._kernel): layer for layer in model.lora_layers}
+    for name, (a, b) in updates.items():
+        layers[id(weights[name])].lora_kernel_a.assign(a)
+        layers[id(weights[name])].lora_kernel_b.assign(b)
+    for name, value in others.items():
+        weights[name].assign(value)
+
+
+class _Values(NamedTuple):
+    """The arrays of an adapter in our layout, by our names of the kernels and other weights."""
+
+    updates: dict[str, tuple[np.ndarray, np.ndarray]]
+    others: dict[str, np.ndarray]
+
+
+def _values(model: Model, stored: NamedArrays, rank: int) -> _Values:
+    """Read the arrays of an adapter; raise `ValueError` if they do not fit the model."""
+    alien = [name for name in stored.shapes if not name.startswith(_PREFIX)]
+    arrays = stored.select({name.removeprefix(_PREFIX): name for name in stored.shapes})
+    spelled = Weights(arrays).spelled  # a file for a bare `BertModel` omits the prefix "bert."
+    adapted, plain = {}, {}
+    expected: dict[str, tuple[int, ...]] = {}
+    for row, weight in _rows(model):
+        name, shape = spelled(row.theirs), tuple(weight.shape)
+        module = name.rpartition(".")[0]
+        if row.ours.endswith("/kernel") and module + _A in arrays.shapes:
+            adapted[row] = module
+            expected |= {module + _A: (rank, shape[0]), module + _B: (shape[1], rank)}
+        elif name in arrays.shapes:
+            plain[row] = name
+            expected[name] = their_shape(row, shape)
+    wrong = [
+        f"{name} has the shape {arrays.shapes.get(name)} instead of {expected.get(name)}"
+        for name in sorted(expected.keys() | arrays.shapes.keys())
+        if arrays.shapes.get(name) != expected.get(name)
+    ]
+    wrong += [f"{name} is unknown" for name in alien]
+    wrong += [f"{row.theirs} has no LoRA weights" for row in _without_update(model, adapted)]
+    if wrong or not adapted:
+        raise ValueError(
+            f"{stored.source!r} is an adapter for a different model: "
+            f"{first_few(wrong) or 'it has no LoRA weights'}. Load it onto the model that it was "
+            "trained on, with the same task."
+        )
+    return _Values(
+        {
+            row.ours: (_read(arrays, name + _A).T, row.layout.to_ours(_read(arrays, name + _B)))
+            for row, name in adapted.items()
+        },
+        {row.ours: row.layout.to_ours(_read(arrays, name)) for row, name in plain.items()},
+    )
+
+
+def _without_update(model: Model, adapted: Iterable[Row]) -> list[Row]:
+    """Return the kernels that lack an update although the same kernel of another block has one."""
+
+    def kind(row: Row) -> str:
+        return re.sub(r"blk_\d+", "blk", row.ours)
+
+    names, kinds = {row.ours for row in adapted}, set(map(kind, adapted))
+    return [row for row, _ in _rows(model) if row.ours not in names and kind(row) in kinds]
+
+
+def _read(arrays: NamedArrays, name: str) -> np.ndarray:
+    value = arrays.read(name)
+    if not np.isfinite(value).all():
+        raise ValueError(f"{arrays.source!r} contains values that are not finite in {name!r}.")
+    return value
+
+
+def _rows(model: Model) -> list[tuple[Row, keras.Variable]]:
+    """Return the weights of a model with their names in transformers."""
+    weights = named_weights(model)
+    task = None if isinstance(model, TextEmbedder) else task_fields(model)  # it has no head
+    rows = table(model.bert_config, task)
+    return [(row, weights[row.ours]) for row in rows if row.ours in weights]
+
+
+def _name(model: Model, row: Row) -> str:
+    # The counterpart of a TextEmbedder is a bare `BertModel`.
+    return row.theirs.removeprefix("bert.") if isinstance(model, TextEmbedder) else row.theirs
+
+
+def _read_config(file: pathlib.Path) -> ConfigDict:
+    """Read PEFT's configuration, with the keys `r` and `lora_alpha`."""
+    fields = read_json_object(file)
+    try:
+        if fields.get("peft_type") != "LORA":
+            raise ValueError(
+                f"`peft_type` must be 'LORA'. Received: {shown(fields.get('peft_type'))}."
+            )
+        check_integer("r", fields.get("r"), 1)
+        check_positive("lora_alpha", fields.get("lora_alpha"))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(file)!r}: {error}") from error
+    further = [
+        f"{name}={shown(value)}"
+        for name, value in fields.items()
+        if name not in _DESCRIPTIVE and value and (name, value) not in _NEUTRAL
+    ]
+    if further:
+        raise ValueError(
+            f"{os.fspath(file)!r} uses options of PEFT that are not supported: "
+            f"{first_few(further)}. Merge the adapter with PEFT, and load the merged model."
+        )
+    return fields
+
+
+def _origin(model: Model, kernels: Sequence[keras.Variable]) -> ConfigDict:
+    """Describe the task and the weights that the updates of these kernels belong to."""
+    digest = hashlib.sha256()
+    for kernel in kernels:
+        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(kernel), np.float32).data)
+    task = {k: v for k, v in (task_fields(model) or {}).items() if k != "dropout"}
+    return {"kernels_sha256": digest.hexdigest(), "task": task}
+
+
+def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Variable]) -> None:
+    """Raise `ValueError` if an adapter records another task or other weights than the model's."""
+    if _METADATA not in stored.metadata:  # written by PEFT
+        return
+    try:
+        found = dict(json.loads(stored.metadata[_METADATA]))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{stored.source!r} is damaged: {error}.") from error
+    for name, expected in _origin(model, kernels).items():
+        if found.get(name) != expected:
+            raise ValueError(
+                f"{stored.source!r} is an adapter for a different model: its {name} is "
+                f"{shown(found.get(name))} instead of {shown(expected)}. Load the checkpoint that "
+                "it was trained on, with the same labels in the same order."
+            )
+
+
+def _check_replaceable(folder: pathlib.Path) -> None:
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    foreign = sorted(names - {CONFIG_FILE, WEIGHTS_FILE, CHECKSUMS, CARD_FILE})
+    if foreign or (names and CONFIG_FILE not in names) or folder.is_file():
+        raise FileExistsError(
+            f"`path` must be a new or empty folder, or contain an adapter. Received: "
+            f"{os.fspath(folder)!r}, which is a file or contains other files."
+        )

@@ -1,0 +1,66 @@
+"""Options that pretraining and fine-tuning share."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from keras_bert_d2l.training.option_records import (
+    OptionRecord,
+    Positive,
+    at_least,
+    out_of_range,
+)
+
+if TYPE_CHECKING:  # importing it takes seconds
+    from keras_bert_d2l.models.features import BatchModel
+
+_LORA_LAYERS = "W_q,W_v"  # models.partial_training.LORA_LAYERS
+
+
+def _names(name: str, value: object) -> str:
+    names = value if isinstance(value, list | tuple) else str(value).split(",")
+    if not all(isinstance(one, str) and one.strip() for one in names):
+        raise out_of_range(name, value, "names, separated by commas")
+    return ",".join(one.strip() for one in names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoraOptions(OptionRecord):
+    """Options of training with LoRA.
+
+    Args:
+        lora: Train low-rank updates (LoRA) of this rank instead of the weights of the encoder. The
+            run folder then also has `adapter/`, a few megabytes that PEFT reads too.
+        lora_alpha: Scale the updates by this number divided by the rank. Defaults to the rank.
+        lora_layers: Layers to update, separated by commas: W_q, W_k, W_v and W_o of the attention,
+            dense1 and dense2 of the feed-forward network. Pretraining also has hidden (the pooler)
+            and mlm/mlp/dense.
+
+    Raises:
+        ValueError: An option has an invalid value, or is given without `lora`.
+    """
+
+    lora: Annotated[int, at_least(1)] | None = None
+    lora_alpha: Positive | None = None
+    lora_layers: Annotated[str, _names] = _LORA_LAYERS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lora is None and (self.lora_alpha or self.lora_layers != _LORA_LAYERS):
+            raise ValueError(
+                "`lora_alpha` and `lora_layers` require `lora`, the rank. Received: "
+                f"lora_alpha={self.lora_alpha}, lora_layers={self.lora_layers!r}."
+            )
+
+    def add_lora(self, model: "BatchModel") -> None:
+        """Call `model.enable_lora`, if the options say so."""
+        if self.lora is not None:
+            model.enable_lora(self.lora, self.lora_alpha, self.lora_layers.split(","))
+
+
+class LoraArguments(TypedDict, total=False):
+    """The fields of `LoraOptions` as keyword arguments."""
+
+    lora: int | None
+    lora_alpha: float | None
+    lora_layers: str | Sequence[str]

@@ -1,0 +1,210 @@
+"""LoRA adapters are saved alone, and loaded only onto the model that they belong to."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    SequenceClassifier,
+    TextEmbedder,
+    load_adapter,
+    load_pretrained,
+    save_adapter,
+    save_pretrained,
+)
+
+SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 12, "num_heads": 2, "num_blks": 2, "max_len": 12}
+CONFIG = BERTConfig.preset("huggingface", vocab_size=20, **SIZES)
+BATCH = {
+    "tokens": np.array([[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]], "int32"),
+    "segments": np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], "int32"),
+    "valid_lens": np.array([5, 3], "int32"),
+    "pred_positions": np.array([[1, 2], [1, 0]], "int32"),
+}
+ALL = ("W_q", "W_k", "W_v", "W_o", "dense1", "dense2", "hidden", "mlm/mlp/dense", "nsp/dense")
+KINDS = {
+    "pretraining": lambda bert: bert,
+    "classifier": lambda bert: SequenceClassifier(bert, ["bad", "good"]),
+    "embedder": TextEmbedder,
+}
+
+
+def make(kind="pretraining", config=CONFIG):
+    """Return the same model for the same arguments, with weights that are far from 0."""
+    model = KINDS[kind](BERTModel.from_bert_config(config))
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    return model
+
+
+def with_update(model, layers=("W_q", "W_v")):
+    model.enable_lora(2, lora_alpha=6, layers=layers)
+    rng = np.random.default_rng(1)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    return model
+
+
+def outputs(model):
+    batch = BATCH if isinstance(model, BERTModel) else {k: BATCH[k] for k in list(BATCH)[:3]}
+    found = model(batch)
+    parts = found.values() if isinstance(found, dict) else [found]
+    return np.concatenate([np.ravel(x) for x in parts])
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    """The folder of an adapter for `make()`."""
+    save_adapter(with_update(make()), tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adapter_restores_the_model_and_can_be_merged(kind, tmp_path):
+    model = with_update(make(kind), ALL if kind == "pretraining" else ("W_q", "ffn/dense1"))
+    expected = outputs(model)
+    save_adapter(model, tmp_path / "adapter")
+    loaded = make(kind)
+    assert np.abs(outputs(loaded) - expected).max() > 0.01
+    load_adapter(loaded, tmp_path / "adapter")
+    np.testing.assert_array_equal(outputs(loaded), expected)
+    paths = [[w.path for w in one.trainable_variables] for one in (model, loaded)]
+    assert paths[0] == paths[1]
+    loaded.merge_lora()
+    np.testing.assert_allclose(outputs(loaded), expected, atol=1e-5)
+    assert not loaded.has_lora
+    assert len(loaded.trainable_variables) == len(make(kind).trainable_variables)
+
+
+def test_only_the_lora_weights_of_the_pretraining_model_are_trained():
+    model = with_update(make())
+    assert len(model.trainable_variables) == 2 * 2 * 2  # blocks, layers, matrices
+    assert model.get_compile_config() is None
+    with pytest.raises(ValueError, match="call `merge_lora` first"):
+        model.enable_lora(2)
+
+
+def test_predictions_use_the_adapter_although_the_model_was_traced_without_it(adapter):
+    model = make()
+    model.predict_on_batch(BATCH)
+    load_adapter(model, adapter)
+    for _ in range(2):
+        logits = model.predict_on_batch(BATCH)["mlm"]
+        np.testing.assert_allclose(logits, model(BATCH)["mlm"], atol=1e-5)
+        model.merge_lora()
+
+
+def test_lora_needs_the_heads_that_it_freezes():
+    model = make()
+    model.missing_heads = frozenset({"nsp"})
+    with pytest.raises(ValueError, match=r"lacked \['nsp'\]"):
+        model.enable_lora(2)
+
+
+def test_saving_merges_lora_and_quantizing_comes_after_merging(tmp_path):
+    model = with_update(make(), ALL)
+    save_pretrained(model, tmp_path / "model")
+    loaded = load_pretrained(tmp_path / "model").model
+    np.testing.assert_allclose(outputs(loaded), outputs(model), atol=1e-5)
+
+
+def test_unknown_layers_are_rejected_with_a_list_of_the_known_ones():
+    with pytest.raises(ValueError, match=r"W_k, W_o, W_q, W_v, dense.*Received: 'query'"):
+        make().enable_lora(2, layers=["W_q", "query"])
+    with pytest.raises(ValueError, match="`layers` must be a list of layer names"):
+        make().enable_lora(2, layers="W_q")
+    assert not make().has_lora
+
+
+WRONG_MODELS = {
+    "width": ({"num_hiddens": 16}, r"shape \(2, 8\) instead of \(2, 16\)"),
+    "fewer blocks": ({"num_blks": 1}, r"layer.1.* instead of None"),
+    "more blocks": ({"num_blks": 3}, "layer.2.attention.self.query.weight has no LoRA weights"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MODELS)
+def test_an_adapter_for_a_model_of_other_sizes_is_rejected(name, adapter):
+    sizes, message = WRONG_MODELS[name]
+    model = make(config=BERTConfig.preset("huggingface", vocab_size=20, **{**SIZES, **sizes}))
+    with pytest.raises(ValueError, match=f"adapter for a different model: .*{message}"):
+        load_adapter(model, adapter)
+    assert not model.has_lora
+
+
+def test_an_adapter_for_other_weights_or_other_labels_is_rejected(adapter, tmp_path):
+    model = make()
+    model.encoder.blks[1].attention.W_v.kernel.assign(np.ones((8, 8)))
+    with pytest.raises(ValueError, match="its kernels_sha256 is"):
+        load_adapter(model, adapter)
+    save_adapter(with_update(make("classifier")), tmp_path / "labels")
+    swapped = SequenceClassifier(make(), ["good", "bad"])
+    with pytest.raises(ValueError, match="different model: its task is"):
+        load_adapter(swapped, tmp_path / "labels")
+    with pytest.raises(ValueError, match="classifier.bias has the shape"):
+        load_adapter(make(), tmp_path / "labels")
+    with pytest.raises(ValueError, match="must not have LoRA"):
+        load_adapter(with_update(make()), adapter)
+
+
+DAMAGES = {
+    "method": (lambda fields, _: fields.update(peft_type="IA3"), "`peft_type` must be 'LORA'"),
+    "rank": (lambda fields, _: fields.update(r=10**9), "instead of (1000000000, 8)"),
+    "no rank": (lambda fields, _: fields.update(r=True), "`r` must be an integer"),
+    "alpha": (lambda fields, _: fields.update(lora_alpha="6"), "`lora_alpha` must be"),
+    "dora": (lambda fields, _: fields.update(use_dora=True), "not supported: use_dora=True"),
+    "unknown": (lambda fields, _: fields.update(new={"x": 1}), "not supported: new={'x': 1}"),
+    "alien": (lambda _, arrays: arrays.update(x=np.zeros(2, "f4")), "x is unknown"),
+    "half": (lambda _, arrays: arrays.pop(next(iter(arrays))), "instead of None"),
+    "empty": (lambda _, arrays: arrays.clear(), "it has no LoRA weights"),
+    "NaN": (lambda _, arrays: [x.fill(np.nan) for x in arrays.values()], "not finite"),
+    "axes": (lambda _, arrays: arrays.update({A: np.zeros((), "f4")}), "has the shape ()"),
+}
+A = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_or_unsupported_adapter_is_rejected(name, adapter):
+    damage, message = DAMAGES[name]
+    config, weights = adapter / "adapter_config.json", adapter / "adapter_model.safetensors"
+    fields, arrays = json.loads(config.read_text()), safetensors.numpy.load_file(weights)
+    damage(fields, arrays)
+    config.write_text(json.dumps(fields))
+    safetensors.numpy.save_file(arrays, weights)
+    (adapter / "SHA256SUMS").unlink()
+    model = make()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_adapter(model, adapter)
+    assert not model.has_lora
+
+
+def test_damaged_metadata_changed_files_and_missing_folders_are_rejected(adapter, tmp_path):
+    weights = adapter / "adapter_model.safetensors"
+    arrays = safetensors.numpy.load_file(weights)
+    safetensors.numpy.save_file(arrays, weights, {"keras_bert_d2l": "[1]"})
+    with pytest.raises(ValueError, match="does not match 'SHA256SUMS'"):
+        load_adapter(make(), adapter)
+    (adapter / "SHA256SUMS").unlink()
+    with pytest.raises(ValueError, match="is damaged"):
+        load_adapter(make(), adapter)
+    with pytest.raises(FileNotFoundError, match=r"adapter_config\.json"):
+        load_adapter(make(), tmp_path / "nowhere")
+
+
+def test_saving_needs_lora_and_replaces_nothing_but_adapters(adapter, tmp_path):
+    with pytest.raises(ValueError, match="`model` must have LoRA"):
+        save_adapter(make(), tmp_path / "none")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    model = with_update(make())
+    with pytest.raises(FileExistsError, match="contain an adapter"):
+        save_adapter(model, tmp_path / "other")
+    save_adapter(model, adapter)
+    names = {file.name for file in adapter.iterdir()}
+    assert names == {"adapter_config.json", "adapter_model.safetensors", "SHA256SUMS"}

@@ -1,0 +1,128 @@
+"""LoRA equals PEFT's: outputs, gradients and files, in both directions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    SequenceClassifier,
+    load_adapter,
+    load_pretrained,
+    save_adapter,
+    save_pretrained,
+)
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
+peft = pytest.importorskip("peft", reason="needs PEFT: make test-peers")
+transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
+
+CONFIG = BERTConfig.preset(
+    "huggingface",
+    vocab_size=30,
+    num_hiddens=16,
+    ffn_num_hiddens=24,
+    num_heads=2,
+    num_blks=2,
+    max_len=12,
+    dropout=0.0,
+    embedding_dropout=0.0,
+)
+RNG = np.random.default_rng(0)
+TOKENS, SEGMENTS = RNG.integers(0, 30, (4, 7)), RNG.integers(0, 2, (4, 7))
+BATCH = {"tokens": TOKENS, "segments": SEGMENTS}
+KINDS = {  # our model, their class, layers, and further weights that are trained
+    "pretraining": (
+        lambda bert: bert,
+        "BertForPreTraining",
+        {
+            "W_q": "query",
+            "W_o": "attention.output.dense",
+            "dense1": "intermediate.dense",
+            "hidden": "pooler.dense",
+            "mlm/mlp/dense": "transform.dense",
+            "nsp/dense": "seq_relationship",
+        },
+        None,
+    ),
+    "classifier": (
+        lambda bert: SequenceClassifier(bert, ["x", "y", "z"]),
+        "BertForSequenceClassification",
+        {"W_k": "key", "W_v": "value", "dense2": "[0-9].output.dense"},
+        ["classifier", "pooler"],
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def models(request, tmp_path):
+    """The same model here and there, without LoRA, and their layers."""
+    make, theirs, layers, trained = KINDS[request.param]
+    model = make(BERTModel.from_bert_config(CONFIG))
+    for weight in named_weights(model).values():
+        weight.assign(RNG.normal(size=weight.shape, scale=0.3))
+    save_pretrained(model, tmp_path / "base", format="huggingface")
+    other = getattr(transformers, theirs).from_pretrained(tmp_path / "base").eval()
+    return model, other, layers, trained
+
+
+def logits_here(model):
+    if isinstance(model, SequenceClassifier):
+        return [model(BATCH)]
+    _, mlm, nsp = model(TOKENS, SEGMENTS, pred_positions=np.tile(np.arange(7), (4, 1)))
+    return [mlm, nsp[:, ::-1]]
+
+
+def logits_there(other):
+    tokens, segments = torch.tensor(TOKENS), torch.tensor(SEGMENTS)
+    outputs = other(tokens, token_type_ids=segments)
+    return [outputs.logits] if "logits" in outputs else list(outputs.values())
+
+
+def test_an_adapter_of_peft_has_the_same_outputs_and_gradients_here(models, tmp_path):
+    model, other, layers, trained = models
+    config = peft.LoraConfig(
+        r=2, lora_alpha=6, target_modules=list(layers.values()), modules_to_save=trained
+    )
+    if trained:
+        config.target_modules = r".*(key|value|layer\.\d+\.output\.dense)"
+    other = peft.get_peft_model(other, config).eval()
+    with torch.no_grad():
+        for weight in other.parameters():
+            if weight.requires_grad:
+                weight.copy_(torch.tensor(RNG.normal(size=weight.shape, scale=0.3)))
+    other.save_pretrained(tmp_path / "adapter")
+    load_adapter(model, tmp_path / "adapter")
+    with tf.GradientTape() as tape:
+        ours = logits_here(model)
+        loss = sum(tf.reduce_sum(x**2) for x in ours)
+    theirs = logits_there(other)
+    sum((x**2).sum() for x in theirs).backward()
+    for x, y in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(x, y.detach(), atol=1e-5)
+    weights = model.trainable_variables
+    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    found = sorted(float(tf.norm(gradient)) for gradient in gradients)
+    expected = sorted(float(x.grad.norm()) for x in other.parameters() if x.requires_grad)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    model.merge_lora()
+    for x, y in zip(logits_here(model), theirs, strict=True):
+        np.testing.assert_allclose(x, y.detach(), atol=1e-5)
+
+
+def test_peft_reads_our_adapter(models, tmp_path):
+    model, other, layers, _ = models
+    model.enable_lora(2, lora_alpha=6, layers=list(layers))
+    for weight in model.trainable_variables:
+        weight.assign(RNG.normal(size=weight.shape, scale=0.3))
+    save_adapter(model, tmp_path / "adapter")
+    other = peft.PeftModel.from_pretrained(other, tmp_path / "adapter").eval()
+    for x, y in zip(logits_here(model), logits_there(other), strict=True):
+        np.testing.assert_allclose(x, y.detach(), atol=1e-5)
+    merged = other.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    loaded = load_pretrained(tmp_path / "merged").model
+    for x, y in zip(logits_here(loaded), logits_here(model), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
