@@ -85,12 +85,15 @@ from .inference.tasks.embeddings import (
     similar as similar,
 )
 from .inference.tasks.retrieval import mine_negatives as mine_negatives
-from .inference.tasks.classify_and_tag import (
+from .inference.tasks.classification import (
     Classification as Classification,
     Regression as Regression,
-    Tag as Tag,
     classify as classify,
     regress as regress,
+)
+from .inference.tasks.tagging import (
+    Entity as Entity,
+    Tag as Tag,
     tag as tag,
 )
 from .layers.attention import MultiHeadAttention as MultiHeadAttention

@@ -11,8 +11,9 @@ from keras_bert_d2l.inference.features.extraction import extract_features
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classify_and_tag import classify, tag
+from keras_bert_d2l.inference.tasks.classification import classify
 from keras_bert_d2l.inference.tasks.embeddings import embed, similar
+from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
@@ -31,8 +32,11 @@ _load = functools.cache(loading.load)
 def models_are_loaded_once(monkeypatch):
     """Load each model once, because loading and tracing take far longer than predicting."""
     monkeypatch.setattr(loading, "load", _load)
-    for command in ("classify", "tag", "answer"):
-        monkeypatch.setattr(f"keras_bert_d2l.cli.predict.{command}.load", _load)
+    for command in (
+        *("ask.fill_mask", "ask.next_sentence", "ask.perplexity", "ask.features"),
+        *("predict.classify", "predict.tag", "predict.answer"),
+    ):
+        monkeypatch.setattr(f"keras_bert_d2l.cli.{command}.load", _load)
 
 
 @pytest.fixture(scope="session")
@@ -157,6 +161,14 @@ def test_tag_labels_each_word(run, texts, tasks):
     out = run("tag", "--file", texts, "--model", tasks / "tag").stdout.splitlines()
     assert out[0] == LINES[0]
     assert [line.split()[:2] for line in out[1:7]] == [[t.word, t.label] for t in expected[0]]
+    joined = tag(model, LINES, aggregate="first")
+    options = ("--aggregate", "first", "--json", "--model", tasks / "tag")
+    rows = objects(run("tag", *LINES, *options).stdout)
+    assert [[(x["text"], x["label"]) for x in row["entities"]] for row in rows] == [
+        [(x.text, x.label) for x in found] for found in joined
+    ]
+    out = run("tag", LINES[0], "--aggregate", "first", "--model", tasks / "tag").stdout
+    assert out.startswith(f"{LINES[0]}\n    {joined[0][0].text}  ")
     rows = objects(run("tag", *LINES, "--json", "--model", tasks / "tag").stdout)
     assert [[t["label"] for t in row["tags"]] for row in rows] == [
         [t.label for t in words] for words in expected

@@ -8,7 +8,8 @@ import pytest
 
 from keras_bert_d2l import QuestionAnswerer, SequenceClassifier, TokenClassifier, save_pretrained
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classify_and_tag import classify, tag
+from keras_bert_d2l.inference.tasks.classification import classify
+from keras_bert_d2l.inference.tasks.tagging import tag
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,7 +23,8 @@ ASK = """
 import dataclasses, json, sys
 from keras_bert_d2l import load_pretrained
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classify_and_tag import classify, tag
+from keras_bert_d2l.inference.tasks.classification import classify
+from keras_bert_d2l.inference.tasks.tagging import tag
 
 texts = json.loads(sys.argv[1])
 models = [load_pretrained(path, verbose=False).model for path in sys.argv[2:]]

@@ -1,5 +1,7 @@
 """`keras-bert-d2l tag`."""
 
+from typing import Literal
+
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, TaskModel, Texts
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
@@ -10,26 +12,39 @@ def tag(
     *texts: Texts,
     model: TaskModel,
     file: File = None,
+    aggregate: Literal["none", "simple", "first", "average", "max"] = "none",
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Predict the label of each word of a text, such as its part of speech.
+    """Predict the label of each word of a text, such as its part of speech, or the entities.
 
-    For example: `keras-bert-d2l tag "Ada Lovelace lived in London." --model runs/names`
+    For example:
+
+    - `keras-bert-d2l tag "a man sleeps" --model runs/pos`
+    - `keras-bert-d2l tag "Ada Lovelace lived in London." --model runs/names --aggregate first`
+
+    Args:
+        aggregate: Join labels such as B-PER and I-PER to entities. The label of a word is that of
+            its first token, that with the highest mean over its tokens, or that of the token with
+            the highest probability; "simple" joins tokens instead of words.
     """
     found = read_texts(texts, file)
     task = load(model, heads=False).model
     print_answers(
         {"text": found},
-        lambda part: kb.tag(task, found[part], batch_size=batch_size),
+        lambda part: kb.tag(task, found[part], aggregate=aggregate, batch_size=batch_size),
         _lines,
-        "tags",
+        "tags" if aggregate == "none" else "entities",
         json=json,
     )
 
 
-def _lines(text: str, words: list["kb.Tag"]) -> str:
-    width = max((len(one.word) for one in words), default=0)
-    width_of_label = max((len(one.label) for one in words), default=0)
-    rows = (f"{one.word:{width}}  {one.label:{width_of_label}}  {one.score:.3f}" for one in words)
+def _lines(text: str, found: "list[kb.Tag] | list[kb.Entity]") -> str:
+    parts = [one.word if isinstance(one, kb.Tag) else one.text for one in found]
+    labels, scores = [one.label for one in found], [one.score for one in found]
+    width, width_of_label = (max(map(len, texts), default=0) for texts in (parts, labels))
+    rows = (
+        f"{part:{width}}  {label:{width_of_label}}  {score:.3f}"
+        for part, label, score in zip(parts, labels, scores, strict=True)
+    )
     return "\n    ".join([text, *rows])

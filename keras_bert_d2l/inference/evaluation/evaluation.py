@@ -25,16 +25,15 @@ from keras_bert_d2l.inference.tasks.answers import (
     answer,
     fitting_questions,
 )
-from keras_bert_d2l.inference.tasks.classify_and_tag import (
+from keras_bert_d2l.inference.tasks.classification import (
     Classification,
     Regression,
     RowOptions,
-    Tag,
     classify,
     regress,
-    tag,
 )
 from keras_bert_d2l.inference.tasks.retrieval import compare, pair_cosines
+from keras_bert_d2l.inference.tasks.tagging import Tag, tag
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

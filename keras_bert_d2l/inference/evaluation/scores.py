@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_bert_d2l.inference.evaluation.entities import has_scheme, span_scores
+from keras_bert_d2l.inference.tasks.entities import has_scheme, span_scores
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -18,7 +18,7 @@ from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_rows, text_list
 from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.inference.tasks.best_spans import best_spans
-from keras_bert_d2l.inference.tasks.classify_and_tag import (
+from keras_bert_d2l.inference.tasks.classification import (
     Texts,
     checked_max_len,
     softmax,

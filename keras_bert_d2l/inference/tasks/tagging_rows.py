@@ -1,4 +1,4 @@
-"""Split texts into rows for a tagger, and convert its outputs per token to outputs per word.
+"""Split texts into words and into rows for a tagger, and put the outputs of the rows together.
 
 T: tokens per row, C: number of labels. A long text has several rows.
 """
@@ -45,8 +45,13 @@ class SplitWords:
     firsts: list[np.ndarray]
 
 
-def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
-    """Split texts into words as the tokenizer does, with the character range of each word."""
+def split_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, *, into_tokens: bool = False
+) -> SplitWords:
+    """Split texts into words as the tokenizer does, with the character range of each word.
+
+    With `into_tokens`, every token counts as a word.
+    """
     pieces = tokenizer.with_offsets(list(texts))
     splits = pieces["tokens"].row_splits.numpy()
     tokens, starts, ends = (
@@ -55,7 +60,7 @@ def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> SplitWords:
     continues = np.array(
         [token.startswith(_CONTINUED) and token != _CONTINUED for token in tokenizer.vocab.tokens]
     )
-    is_first = ~continues[tokens]
+    is_first = ~continues[tokens] | into_tokens
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
         first = np.flatnonzero(is_first[begin:end])
@@ -101,7 +106,6 @@ class TaggingRows:
     """
 
     def __init__(self, split: SplitWords, vocab: Vocab, max_len: int) -> None:
-        self._split = split
         self._vocab = vocab
         room = max_len - ADDED_TO_ONE
         self._windows = [windows(len(tokens), room) for tokens in split.tokens]
@@ -120,19 +124,19 @@ class TaggingRows:
         tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
         return frame(tokens, vocab=self._vocab)
 
-    def word_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the outputs for the words of each text, `(words, C)`.
+    def token_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the outputs for the tokens of each text, `(tokens, C)`.
 
         Args:
             outputs: The outputs for the tokens of each row, `(T, C)`, in the order of the rows.
         """
         of_rows = iter(outputs)
-        for of_text, firsts in zip(self._windows, self._split.firsts, strict=True):
+        for of_text in self._windows:
             kept = [
                 next(of_rows)[begin - start + 1 : stop - start + 1]  # + 1: rows start with [CLS]
                 for start, _, begin, stop in of_text
             ]
-            yield np.concatenate(kept)[firsts]
+            yield np.concatenate(kept)
 
 
 def _word(text: str, start: int, end: int) -> Word:

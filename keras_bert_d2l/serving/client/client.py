@@ -4,13 +4,14 @@ B: rows in a request, D: hidden width, k: predictions per mask.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_integer, shown
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
-from keras_bert_d2l.inference.tasks.classify_and_tag import Classification, Regression, Tag
+from keras_bert_d2l.inference.tasks.classification import Classification, Regression
+from keras_bert_d2l.inference.tasks.tagging import Entity, Tag, entities
 from keras_bert_d2l.serving.client.readers import (
     ANSWERS,
     CLASSIFICATIONS,
@@ -218,18 +219,33 @@ class ServingClient:
         return self._objects(REGRESSIONS, _pairs(texts, texts_b))
 
     @overload
-    def tag(self, texts: str) -> list[Tag]: ...
+    def tag(self, texts: str, *, aggregate: Literal["none"] = "none") -> list[Tag]: ...
     @overload
-    def tag(self, texts: list[str]) -> list[list[Tag]]: ...
-    def tag(self, texts: str | list[str]) -> list[Tag] | list[list[Tag]]:
+    def tag(self, texts: list[str], *, aggregate: Literal["none"] = "none") -> list[list[Tag]]: ...
+    @overload
+    def tag(self, texts: str, *, aggregate: Literal["first"]) -> list[Entity]: ...
+    @overload
+    def tag(self, texts: list[str], *, aggregate: Literal["first"]) -> list[list[Entity]]: ...
+    def tag(
+        self, texts: str | list[str], *, aggregate: Literal["none", "first"] = "none"
+    ) -> list[Tag] | list[Entity] | list[list[Tag]] | list[list[Entity]]:
         """Label each word with a served `TokenClassifier`.
 
         Args:
             texts: A text, or a list of texts.
+            aggregate: `"none"`, or `"first"` to join the labels to entities. The other values of
+                `keras_bert_d2l.tag` need the labels of all tokens; the server has those of words.
 
-        Returns: one `Tag` per word. For a list of texts, a list of such lists.
+        Returns: one `Tag` per word, or one `Entity` per entity. For a list of texts, a list of such
+            lists.
         """
-        return self._objects(TAGS, {"text": texts})
+        check_choice("aggregate", aggregate, ("none", "first"))
+        found: Any = self._objects(TAGS, {"text": texts})
+        if aggregate == "none":
+            return found
+        if isinstance(texts, str):
+            return entities(found, texts)
+        return [entities(tags, text) for tags, text in zip(found, texts, strict=True)]
 
     @overload
     def answer(self, questions: str, contexts: str) -> ServedAnswer: ...

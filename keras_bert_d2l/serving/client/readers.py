@@ -11,7 +11,8 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
-from keras_bert_d2l.inference.tasks.classify_and_tag import Classification, Regression, Tag
+from keras_bert_d2l.inference.tasks.classification import Classification, Regression
+from keras_bert_d2l.inference.tasks.tagging import Tag
 from keras_bert_d2l.serving.protocol.interface import Arrays
 
 Row = TypeVar("Row")

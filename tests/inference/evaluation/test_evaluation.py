@@ -21,7 +21,7 @@ from keras_bert_d2l.inference.evaluation.evaluation import (
 )
 from keras_bert_d2l.inference.evaluation.tables import print_evaluation
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classify_and_tag import classify
+from keras_bert_d2l.inference.tasks.classification import classify
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.evaluation.entities import has_scheme, span_scores, spans
 from keras_bert_d2l.inference.evaluation.scores import (
     answer_f1,
     answer_scores,
@@ -18,6 +17,7 @@ from keras_bert_d2l.inference.evaluation.scores import (
     regression_scores,
     tagging_scores,
 )
+from keras_bert_d2l.inference.tasks.entities import has_scheme, span_scores, spans
 
 
 def test_metrics_for_two_labels_match_hand_calculation():

@@ -18,7 +18,8 @@ from tensorflow_serving.apis import (
 )
 
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classify_and_tag import classify, regress, tag
+from keras_bert_d2l.inference.tasks.classification import classify, regress
+from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
@@ -179,7 +180,10 @@ def test_every_task_matches_the_functions_in_inference(task_models, task_version
             classify(bert, TEXTS, TEXTS[::-1]),
         ),
         "regressor": lambda client, bert: (client.regress(TEXTS), regress(bert, TEXTS)),
-        "tagger": lambda client, bert: (client.tag(TEXTS[:2]), tag(bert, TEXTS[:2])),
+        "tagger": lambda client, bert: (
+            [*client.tag(TEXTS[:2]), client.tag(TEXTS[1], aggregate="first")],
+            [*tag(bert, TEXTS[:2]), tag(bert, TEXTS[1], aggregate="first")],
+        ),
         "answerer": lambda client, bert: (
             client.answer(["red", "blue"], TEXTS[2:4]),
             [best[0] for best in answer(bert, ["red", "blue"], TEXTS[2:4])],

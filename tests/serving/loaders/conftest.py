@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.inference.tasks.answers import answer as find_answers
-from keras_bert_d2l.inference.tasks.classify_and_tag import classify, regress, tag
+from keras_bert_d2l.inference.tasks.classification import classify, regress
+from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classify_and_tag import tag
+from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.tasks.classify_and_tag import (
+from keras_bert_d2l.inference.tasks.classification import (
     Classification,
-    Tag,
     classify,
     regress,
-    tag,
 )
+from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
@@ -93,97 +92,6 @@ def test_long_texts_are_truncated_at_the_end(classifier):
     assert classify(classifier, text, max_len=5).label == "good"
 
 
-def test_words_are_returned_with_their_labels_and_character_ranges(tagger):
-    text = "The  cat's dogs,\tcatly\nrug"
-    found = tag(tagger, text)
-    assert [(one.word, one.label) for one in found] == [
-        ("The", "thing"),
-        ("cat", "cat"),
-        ("'", "thing"),
-        ("s", "thing"),
-        ("dogs", "dog"),  # dog ##s
-        (",", "thing"),
-        ("catly", "cat"),
-        ("rug", "thing"),
-    ]
-    assert all(text[one.start : one.end] == one.word for one in found)
-    assert all(1 / 3 < one.score < 1 for one in found)
-
-
-def test_combining_accents_belong_to_their_word(tagger):
-    text = "cat\u0301 do\u0301g dog\u0308."
-    found = tag(tagger, text)
-    assert [one.word for one in found] == ["cat\u0301", "do\u0301g", "dog\u0308", "."]
-    assert [one.label for one in found] == ["cat", "dog", "dog", "thing"]
-
-
-def test_words_passed_as_lists_are_not_split_further(tagger):
-    words = [["the", "cat,dog", "mat"], [], ["dogs", "\u200b", "cat"], ["\u0301"]]
-    found = tag(tagger, words)
-    assert [[one.word for one in row] for row in found] == words
-    assert [[one.label for one in row] for row in found] == [
-        ["thing", "cat", "thing"],  # the label of the first token
-        [],
-        ["dog", "thing", "cat"],
-        ["thing"],
-    ]
-    assert found[0][0] == Tag("the", "thing", found[0][0].score, None, None)
-
-
-def test_an_empty_text_has_no_tags(tagger):
-    assert tag(tagger, "") == tag(tagger, " \n") == tag(tagger, []) == []
-    assert tag(tagger, ["", "cat"])[0] == tag(tagger, [[]])[0] == []
-
-
-def test_tagging_a_text_equals_tagging_its_words(words_bert, words_tokenizer):
-    model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
-    model.run_eagerly = True
-    words = ["the", "dogs", "sat", "badly", "on", ".", "mat"]
-    [of_words] = tag(model, [words])
-    of_text = tag(model, " ".join(words))
-    assert [(x.word, x.label, x.score) for x in of_text] == [
-        (x.word, x.label, pytest.approx(x.score)) for x in of_words
-    ]
-    rows = words_tokenizer.from_words([words])
-    word_ids = rows.pop("word_ids").numpy()[0].tolist()
-    logits = np.asarray(model(rows))[0]
-    expected = [logits[word_ids.index(number)].argmax() for number in range(len(words))]
-    assert [x.label for x in of_words] == [model.labels[number] for number in expected]
-
-
-def test_every_word_of_a_long_text_gets_a_label(tagger):
-    rng = np.random.default_rng(0)
-    words = [
-        rng.choice(["cat", "dogs", "rugs", "mat"], size).tolist() for size in (0, 1, 14, 15, 50)
-    ]
-    wanted = {"cat": "cat", "dogs": "dog", "rugs": "thing", "mat": "thing"}
-    for max_len in (3, 4, 9, None):
-        found = tag(tagger, words, max_len=max_len)
-        assert [[one.label for one in row] for row in found] == [
-            [wanted[word] for word in row] for row in words
-        ]
-
-
-def test_a_word_of_a_long_text_is_labeled_from_the_row_with_more_context(
-    words_bert, words_tokenizer
-):
-    model = TokenClassifier(words_bert, ["a", "b", "c"], tokenizer=words_tokenizer)
-    model.run_eagerly = True
-    words = "the cat sat on mat good dog ran".split()  # in rows of 4: 0-3, 2-5, 4-7
-    [found] = tag(model, [words], max_len=6)
-    for first, places in ((0, range(3)), (2, range(3, 5)), (4, range(5, 8))):
-        [alone] = tag(model, [words[first : first + 4]])
-        for place in places:
-            assert found[place].score == pytest.approx(alone[place - first].score, rel=1e-5)
-
-
-def test_tagged_texts_keep_their_order_across_chunks(tagger):
-    texts = ["cat", "dog rug", ""] * 800
-    found = tag(tagger, texts, batch_size=1024)
-    labels = [[one.label for one in row] for row in found]
-    assert labels == [["cat"], ["dog", "thing"], []] * 800
-
-
 def test_models_for_other_tasks_are_rejected(classifier, tagger, open_bert, words_tokenizer):
     with pytest.raises(ValueError, match="must be a SequenceClassifier.*with `tag`"):
         classify(tagger, "cat")
@@ -216,8 +124,3 @@ def test_lists_of_texts_of_unequal_length_are_rejected(classifier):
         classify(classifier, ["cat", "dog"], ["rug"])
     with pytest.raises(ValueError, match="Received: a list of 2 and one text"):
         classify(classifier, ["cat", "dog"], "rug")
-
-
-def test_a_mixture_of_texts_and_lists_of_words_is_rejected(tagger):
-    with pytest.raises(ValueError, match="all be strings, or all be lists of.*'dog' as text 1"):
-        tag(tagger, [["cat"], "dog"])

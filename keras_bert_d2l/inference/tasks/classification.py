@@ -1,28 +1,20 @@
-"""`classify`, `regress` and `tag`: predict labels of texts, scores of texts, and labels of words.
+"""`classify` and `regress`: predict labels and scores of texts.
 
 B: number of texts, T: tokens per row, C: number of labels.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Unpack, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.inference.results import Result, ResultList
-from keras_bert_d2l.inference.tasks.tagging_rows import (
-    SplitWords,
-    TaggingRows,
-    split_texts,
-    split_words,
-)
 from keras_bert_d2l.models.tasks import (
     SequenceClassifier,
     SequenceRegressor,
-    TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -30,9 +22,6 @@ from keras_bert_d2l.types import PathLike, Tensor
 
 # Not `Sequence[str]`, because a single string would also match.
 Texts = list[str] | tuple[str, ...]
-ListsOfWords = Sequence[list[str] | tuple[str, ...]]
-
-_TEXTS_AT_ONCE = 2048  # texts whose words are in memory at the same time
 
 
 class RowOptions(AskOptions, total=False):
@@ -87,33 +76,6 @@ class Regression(Result):
 
     score: float
     scores: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Tag(Result):
-    """A word and its predicted label.
-
-    Attributes:
-        word: The word.
-        label: The most likely label.
-        score: The probability of this label.
-        start: Index of the word's first character in the text. `None` if words were passed.
-        end: Index after the word's last character. `None` if words were passed.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    kb.Tag(word="London", label="B-LOC", score=0.98, start=13, end=19)
-    ```
-    """
-
-    word: str
-    label: str
-    score: float
-    start: int | None
-    end: int | None
 
 
 @overload
@@ -245,77 +207,6 @@ def regress(
     return found[0] if isinstance(texts, str) else found
 
 
-@overload
-def tag(
-    model: TokenClassifier | PathLike, texts: str, **options: Unpack[RowOptions]
-) -> list[Tag]: ...
-@overload
-def tag(
-    model: TokenClassifier | PathLike, texts: Texts | ListsOfWords, **options: Unpack[RowOptions]
-) -> list[list[Tag]]: ...
-def tag(
-    model: TokenClassifier | PathLike,
-    texts: str | Texts | ListsOfWords,
-    *,
-    tokenizer: Tokenizer | None = None,
-    batch_size: int = 32,
-    max_len: int | None = None,
-) -> list[Tag] | list[list[Tag]]:
-    """Predict the label of every word in texts.
-
-    The tokenizer splits a text into words at white space and around punctuation. If your data is
-    split differently ("do n't"), pass lists of words. As in training, the label of a word is
-    predicted at its first token.
-
-    Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
-    and each word gets its label from the part with more of its context. A word without tokens, such
-    as an isolated control character, is replaced by the unknown token.
-
-    Args:
-        model: The tagger, or the path or the name of its checkpoint, which is loaded at each
-            call.
-        texts: A text, a list of texts, or a list with the words of each text.
-        tokenizer: The tokenizer. `None` means `model.tokenizer`.
-        batch_size: Rows per batch.
-        max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
-
-    Returns: for each text, a list with one `Tag` per word; for a single text, only its list.
-
-    Raises:
-        FileNotFoundError: There is no checkpoint.
-        ValueError: The model belongs to a different task or has no tokenizer, or a number is out
-            of range.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada lived in london .".split())
-    tokenizer = kb.Tokenizer(vocab)
-    bert = kb.BERTModel(10, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    tagger = kb.TokenClassifier(bert, ["O", "B-PER", "B-LOC"], tokenizer=tokenizer)
-    for found in kb.tag(tagger, "Ada lived in London."):
-        print(found.word, found.label)
-    ```
-    """
-    model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer)
-    check_integer("batch_size", batch_size, 1)
-    max_len = checked_max_len(model, max_len, at_least=3)
-    rows = [texts] if isinstance(texts, str) else texts
-    if not isinstance(rows, Sequence):
-        raise ValueError(
-            f"`texts` must be a text, or a list of texts or of lists of words. Received: {texts!r}."
-        )
-    are_texts = all(isinstance(row, str) for row in rows)
-    split: Callable[..., SplitWords] = split_texts if are_texts else split_words
-    found: list[list[Tag]] = ResultList()
-    for start in range(0, len(rows), _TEXTS_AT_ONCE):
-        some = split(rows[start : start + _TEXTS_AT_ONCE], tokenizer)
-        found += _tag_some(model, tokenizer, some, batch_size, max_len)
-    return found[0] if isinstance(texts, str) else found
-
-
 def checked_max_len(model: TaskModel, max_len: int | None, at_least: int) -> int:
     """Return the maximum number of tokens in a row.
 
@@ -363,21 +254,3 @@ def _text_outputs(
         return tokenizer(first[start:stop], some_b, max_len=limit)
 
     return predict_texts(model, tokenize, len(first), batch_size)
-
-
-def _tag_some(
-    model: TokenClassifier, tokenizer: Tokenizer, split: SplitWords, batch_size: int, max_len: int
-) -> list[list[Tag]]:
-    rows = TaggingRows(split, tokenizer.vocab, max_len)
-    outputs = predict_texts(model, rows.batch, len(rows), batch_size)
-    found: list[list[Tag]] = []
-    for words, logits in zip(split.words, rows.word_outputs(outputs), strict=True):
-        probabilities = softmax(logits)  # (words, C)
-        labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
-        found.append(
-            ResultList(
-                Tag(word.text, model.labels[label], score, word.start, word.end)
-                for word, label, score in zip(words, labels.tolist(), scores.tolist(), strict=True)
-            )
-        )
-    return found
