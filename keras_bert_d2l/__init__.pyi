@@ -128,6 +128,7 @@ from .text.tokenizer.windows import answer_spans as answer_spans
 from .text.vocab.learning import extend_vocab as extend_vocab
 from .text.vocab.learning import learn_vocab as learn_vocab
 from .text.vocab.vocab import Vocab as Vocab
+from .training.distillation import distill_static as distill_static
 from .training.finetuning.finetune_files import finetune_files as finetune_files
 from .training.finetuning.finetune import (
     FinetuningResult as FinetuningResult,

@@ -24,7 +24,7 @@ Initializer: TypeAlias = Literal["book", "truncated_normal"]
 LayerNorm: TypeAlias = Literal["biased", "unbiased"]
 MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
 MLMHead: TypeAlias = Literal["mlp", "linear"]
-Positions: TypeAlias = Literal["learned", "sinusoidal"]
+Positions: TypeAlias = Literal["learned", "sinusoidal", "none"]
 _Value = TypeVar("_Value", str, int, float)
 
 
@@ -173,7 +173,7 @@ def _check_value(name: str, kind: object, value: object) -> None:
     elif kind is bool:
         check_bool(name, value)
     elif kind is int:
-        check_integer(name, value, 0 if name == "first_segment_id" else 1)
+        check_integer(name, value, 0 if name in ("first_segment_id", "num_blks") else 1)
     elif name == "layer_norm_epsilon":
         check_positive(name, value)
     elif value is not None or kind is float:
@@ -248,7 +248,7 @@ class BERTConfig(_BlockFields):
         num_hiddens: Width of the encoder, D; a multiple of `num_heads`.
         ffn_num_hiddens: Width of the position-wise feed-forward layers.
         num_heads: Attention heads per block, N.
-        num_blks: Number of Transformer blocks, L.
+        num_blks: Number of Transformer blocks, L. With 0, the encoded tokens are the embeddings.
         dropout: Dropout rate after each sublayer, in [0, 1).
         max_len: Longest sequence that the position embedding covers, in tokens.
         attention_dropout: Dropout rate of the attention weights; `None`: same as `dropout`.
@@ -260,7 +260,7 @@ class BERTConfig(_BlockFields):
         first_segment_id: Row of the segment embedding for the first text (1 in the blog and the
             notebook, whose row 0 is for padding). In every batch, segments count from 0; the
             encoder adds this number, except to tokens that `mask_from="tokens"` counts as padding.
-        positions: `"learned"`, or `"sinusoidal"`, which is not trained (the notebook).
+        positions: `"learned"`, `"sinusoidal"`, which is not trained (the notebook), or `"none"`.
         embedding_norm: Whether to layer-normalize the summed embeddings (google, Hugging Face).
         norm_first: Whether each sublayer normalizes its input (the notebook) instead of the sum
             of its input and output (all others).

@@ -29,7 +29,7 @@ _NAME = "keras-bert-d2l"
 # Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
-    "Train": ("quickstart", "pretrain", "finetune"),
+    "Train": ("quickstart", "pretrain", "finetune", "distill"),
     "Ask": ("fill-mask", "next-sentence", "perplexity", "embed", "similar", "features"),
     "Predict": ("classify", "tag", "answer", "predict", "evaluate"),
     "Checkpoints": ("convert", "inspect"),

@@ -123,7 +123,8 @@ class BERTEncoder(keras.layers.Layer):
             segments = segments + self.config.first_segment_id
             segments = segments if is_token is None else ops.where(is_token, segments, 0)
         X = self.token_embedding(tokens) + self.segment_embedding(segments)  # (B, T, D)
-        X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
+        if self.pos_embedding is not None:
+            X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
         X = X if self.embedding_ln is None else self.embedding_ln(X)
         X = self.embedding_dropout(X, training=training)
         lens_mask = valid_lens_mask(valid_lens, ops.shape(tokens)[1])
@@ -171,8 +172,10 @@ class BERTEncoder(keras.layers.Layer):
                 shape=(1, max_len, width),
                 initializer=position_initializer(self.config.initializer),
             )
-        else:
+        elif self.config.positions == "sinusoidal":
             self.pos_embedding = sinusoidal_positions(max_len, width)
+        else:
+            self.pos_embedding = None
         for layer in (self.embedding_ln, *self.blks, self.final_ln):
             if layer is not None:
                 layer.build((*tokens_shape, width))

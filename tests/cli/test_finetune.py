@@ -319,6 +319,11 @@ def test_an_embedder_learns_from_pairs_with_mined_negatives_and_finds_texts(run,
     assert "mean_reciprocal_rank" in out
     found = run("similar", "a dog is good", "the cat", "the dog", "--model", "runs/search").stdout
     assert found.splitlines()[0].endswith("the dog")
+    (files / "lines.txt").write_text("\n".join(pair.split("\t")[0] for pair in pairs) + "\n")
+    teacher = ("--model", "runs/search", "--file", "lines.txt")
+    run("distill", *teacher, "--num-hiddens", 8, "--out", "static")
+    found = run("similar", "a dog is good", "the cat", "the dog", "--model", "static").stdout
+    assert found.splitlines()[0].endswith("the dog")
     assert "Use `keras-bert-d2l embed`" in error("predict", "pairs.tsv", "--model", "runs/search")
     message = error("finetune", "tag", *data, "--run-dir", "runs/no", "--mine-negatives")
     assert "--mine-negatives requires the task 'embed'" in message

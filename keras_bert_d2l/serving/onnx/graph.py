@@ -108,7 +108,9 @@ def encode(graph: Graph, encoder: BERTEncoder) -> str:
     ):
         table = graph.weight(f"encoder/{name}_embedding/embeddings", layer.embeddings)
         embedded.append(graph.add("Gather", table, ids))
-    X = graph.add("Add", graph.add("Add", *embedded), _positions(graph, encoder))
+    X = graph.add("Add", *embedded)
+    if encoder.pos_embedding is not None:
+        X = graph.add("Add", X, _positions(graph, encoder))
     if encoder.embedding_ln is not None:
         X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
     penalty = _penalty(graph, is_token(graph, config.mask_from))

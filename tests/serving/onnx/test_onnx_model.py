@@ -49,8 +49,8 @@ CONFIGS = {
 def make_model():
     """A function that builds a model with nonzero weights from config fields."""
 
-    def make_model(dtype="float32", **fields):
-        config = BERTConfig(VOCAB_SIZE, 8, 16, 2, 2, 0.5, MAX_LEN, **fields)
+    def make_model(dtype="float32", num_blks=2, **fields):
+        config = BERTConfig(VOCAB_SIZE, 8, 16, 2, num_blks, 0.5, MAX_LEN, **fields)
         model = BERTModel.from_bert_config(config, dtype=dtype)
         for seed, weight in enumerate(model.weights):
             weight.assign(keras.random.normal(weight.shape, 0.2, 0.5, seed=seed))
@@ -153,11 +153,16 @@ def test_question_answerers_match_keras(make_model, ask):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "normalize", "mask_from"),
-    [("cls", True, "tokens"), ("mean", True, "tokens"), ("max", False, "valid_lens")],
+    ("pooling", "normalize", "fields"),
+    [
+        ("cls", True, {"mask_from": "tokens"}),
+        ("mean", True, {"mask_from": "tokens"}),
+        ("max", False, {}),
+        ("mean", True, {"num_blks": 0, "positions": "none"}),
+    ],
 )
-def test_text_embedders_match_keras(pooling, normalize, mask_from, make_model, ask):
-    model = TextEmbedder(make_model(mask_from=mask_from), pooling, normalize=normalize)
+def test_text_embedders_match_keras(pooling, normalize, fields, make_model, ask):
+    model = TextEmbedder(make_model(**fields), pooling, normalize=normalize)
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
         batch = make_batch(size, length)

@@ -1,0 +1,183 @@
+"""Distill a text embedder into a table with one vector per token, without an encoder.
+
+N: texts, V: vocabulary size, W: width of the teacher, D: width of the student.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.inference.batching import predict_batch, text_list
+from keras_bert_d2l.inference.tasks.embeddings import embed
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks import TextEmbedder
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+_SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
+_SMOOTHING = 1e-4  # of the frequencies, as in model2vec
+_PENALTY = 0.03  # for changing the vectors of tokens: 0.01 is about equally good
+_STEPS = 100  # of the conjugate gradient method
+_ROWS = 1024  # tokens that the teacher embeds at once
+
+Product: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
+
+
+def distill_static(
+    model: TextEmbedder,
+    texts: Sequence[str] | None = None,
+    *,
+    num_hiddens: int = 256,
+    batch_size: int = 32,
+) -> TextEmbedder:
+    """Distill a text embedder into a static one, which is hundreds of times faster.
+
+    The vector of a text is the mean of the vectors of its tokens, scaled to length 1, so the order
+    of the words does not count. The result is a `TextEmbedder` of a BERT without blocks and
+    positions. It can be used, trained, saved and exported like any other.
+
+    The teacher embeds each token of the vocabulary on its own. These vectors are reduced to their
+    principal components and weighted by the rank of the token in the vocabulary, because frequent
+    tokens mean little. With `texts`, they are then changed so that the vectors of these texts are
+    as close to those of the teacher as possible (ridge regression). A few thousand texts like
+    those that the student is for make it much better.
+
+    Source: model2vec (github.com/MinishLab/model2vec); the weights are those of Arora et al. 2017
+    (SIF) for frequencies that follow Zipf's law. Fitting to texts is the idea of its Tokenlearn.
+
+    Args:
+        model: The teacher, with its tokenizer.
+        texts: Texts to learn from, without labels. `None`: only the vocabulary.
+        num_hiddens: Width of the vectors, D; at most that of the teacher.
+        batch_size: Texts per batch of the teacher.
+
+    Returns: the student, with the tokenizer of the teacher.
+
+    Raises:
+        ValueError: The model is not a `TextEmbedder` with a tokenizer, or an argument is out of
+            range.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat dog sat".split()))
+    bert = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    teacher = kb.TextEmbedder(bert, tokenizer=tokenizer)
+    student = kb.distill_static(teacher, ["the cat sat", "the dog sat"], num_hiddens=8)
+    kb.embed(student, "the cat")
+    ```
+    """
+    check_kind(model, TextEmbedder, remedy="load it with `load_task(TextEmbedder, path)`")
+    check_vocabulary(model, model.tokenizer)
+    width = model.bert_config.num_hiddens
+    check_integer("num_hiddens", num_hiddens, 1)
+    if num_hiddens > width:
+        raise ValueError(
+            f"`num_hiddens` must be at most {width}, the width of the teacher. Received: "
+            f"num_hiddens={num_hiddens}."
+        )
+    table = _token_vectors(model)
+    if texts is None:
+        table = table @ _principal_axes(table, num_hiddens)
+    else:
+        found = text_list("texts", texts)
+        targets = embed(model, found, batch_size=batch_size, truncate=True)
+        axes = _principal_axes(targets, num_hiddens)
+        table = _fitted(table @ axes, targets @ axes, found, model.tokenizer)
+    return _static_embedder(table, model)
+
+
+def _token_vectors(model: TextEmbedder) -> np.ndarray:
+    """Return the weighted vectors of all tokens, float32 `(V, W)`; 0 for special tokens."""
+    vocab = model.tokenizer.vocab
+    vectors = np.zeros((len(vocab), model.bert_config.num_hiddens), np.float32)
+    ids = np.flatnonzero([not _SPECIAL.fullmatch(token) for token in vocab.tokens])
+    for start in range(0, len(ids), _ROWS):
+        some = ids[start : start + _ROWS].astype(np.int32)
+        ends = np.full_like(some, vocab.cls_id), np.full_like(some, vocab.sep_id)
+        tokens = np.stack([ends[0], some, ends[1]], axis=1)
+        lens = np.full(len(some), 3, np.int32)
+        batch = {"tokens": tokens, "segments": np.zeros_like(tokens), "valid_lens": lens}
+        vectors[some] = predict_batch(model, batch)
+    frequencies = 1 / np.arange(2, len(ids) + 2)
+    frequencies /= frequencies.sum()
+    weights = _SMOOTHING / (_SMOOTHING + frequencies)
+    vectors[ids] = (vectors[ids] - vectors[ids].mean(axis=0)) * weights[:, np.newaxis]
+    return vectors
+
+
+def _principal_axes(vectors: np.ndarray, number: int) -> np.ndarray:
+    """Return the axes along which vectors `(N, W)` are longest, `(W, number)`."""
+    return np.linalg.eigh(vectors.T @ vectors)[1][:, ::-1][:, :number]
+
+
+def _fitted(
+    table: np.ndarray, targets: np.ndarray, texts: Sequence[str], tokenizer: Tokenizer
+) -> np.ndarray:
+    """Change token vectors `(V, D)` so that their means over texts approach `targets` `(N, D)`."""
+    tokens = tokenizer.tokenize(tf.constant(texts))
+    shares = tf.gather(1 / tokens.row_lengths(), tokens.value_rowids())
+    indices = tf.stack([tokens.value_rowids(), tf.cast(tokens.values, tf.int64)], axis=1)
+    means = tf.sparse.reorder(
+        tf.SparseTensor(indices, tf.cast(shares, tf.float32), (len(texts), len(table)))
+    )
+
+    def of_texts(vectors: tf.Tensor) -> tf.Tensor:
+        return tf.sparse.sparse_dense_matmul(means, vectors)
+
+    def of_tokens(vectors: tf.Tensor) -> tf.Tensor:
+        return tf.sparse.sparse_dense_matmul(means, vectors, adjoint_a=True)
+
+    before = of_texts(table)
+    scale = tf.math.divide_no_nan(tf.reduce_sum(before * targets), tf.reduce_sum(tf.square(before)))
+    change = _solve(
+        lambda x: of_tokens(of_texts(x)) + _PENALTY * x, of_tokens(targets - scale * before)
+    )
+    return scale.numpy() * table + change.numpy()
+
+
+def _solve(product: Product, right: tf.Tensor) -> tf.Tensor:
+    """Solve `product(x) = right` for each column by the conjugate gradient method."""
+    x = tf.zeros_like(right)
+    rest = direction = right
+    size = tf.reduce_sum(tf.square(rest), axis=0)
+    for _ in range(_STEPS):
+        along = product(direction)
+        step = tf.math.divide_no_nan(size, tf.reduce_sum(direction * along, axis=0))
+        x, rest = x + step * direction, rest - step * along
+        before, size = size, tf.reduce_sum(tf.square(rest), axis=0)
+        direction = rest + tf.math.divide_no_nan(size, before) * direction
+    return x
+
+
+def _static_embedder(table: np.ndarray, teacher: TextEmbedder) -> TextEmbedder:
+    """Return an embedder of the mean token vector; special tokens count, but their vector is 0."""
+    size, width = table.shape
+    config = BERTConfig(
+        size,
+        width,
+        ffn_num_hiddens=1,
+        num_heads=1,
+        num_blks=0,
+        dropout=0.0,
+        max_len=teacher.bert_config.max_len,
+        num_segments=1,
+        positions="none",
+        pooler=False,
+        next_sentence=False,
+        mlm_head="linear",
+        tie_embeddings=True,
+    )
+    student = TextEmbedder(BERTModel.from_bert_config(config), tokenizer=teacher.tokenizer)
+    student.encoder.token_embedding.embeddings.assign(table)
+    segments = student.encoder.segment_embedding.embeddings
+    segments.assign(keras.ops.zeros_like(segments))
+    return student
