@@ -24,6 +24,7 @@ _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
 _SMOOTHING = 1e-4  # of the frequencies, as in model2vec
 _PENALTY = 0.03  # for changing the vectors of tokens: 0.01 is about equally good
 _STEPS = 100  # of the conjugate gradient method
+_WIDTH = 256
 _ROWS = 1024  # tokens that the teacher embeds at once
 
 Product: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
@@ -33,7 +34,7 @@ def distill_static(
     model: TextEmbedder,
     texts: Sequence[str] | None = None,
     *,
-    num_hiddens: int = 256,
+    num_hiddens: int | None = None,
     batch_size: int = 32,
 ) -> TextEmbedder:
     """Distill a text embedder into a static one, which is hundreds of times faster.
@@ -54,7 +55,8 @@ def distill_static(
     Args:
         model: The teacher, with its tokenizer.
         texts: Texts to learn from, without labels. `None`: only the vocabulary.
-        num_hiddens: Width of the vectors, D; at most that of the teacher.
+        num_hiddens: Width of the vectors, D; at most that of the teacher. `None`: 256, or that of
+            the teacher if it is smaller.
         batch_size: Texts per batch of the teacher.
 
     Returns: the student, with the tokenizer of the teacher.
@@ -78,6 +80,7 @@ def distill_static(
     check_kind(model, TextEmbedder, remedy="load it with `load_task(TextEmbedder, path)`")
     check_vocabulary(model, model.tokenizer)
     width = model.bert_config.num_hiddens
+    num_hiddens = min(_WIDTH, width) if num_hiddens is None else num_hiddens
     check_integer("num_hiddens", num_hiddens, 1)
     if num_hiddens > width:
         raise ValueError(

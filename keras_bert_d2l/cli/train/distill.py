@@ -11,7 +11,7 @@ def distill(
     out: OutFolder,
     model: Model = None,
     file: File = None,
-    num_hiddens: int = 256,
+    num_hiddens: int | None = None,
     batch_size: BatchSize = 32,
 ) -> None:
     """Distill a text embedder into a table with one vector per token, which is much faster.
@@ -23,7 +23,7 @@ def distill(
     For example: `keras-bert-d2l distill --model minilm --file lines.txt --out static`
 
     Args:
-        num_hiddens: Width of the vectors.
+        num_hiddens: Width of the vectors. [default: 256, or that of the model if it is smaller]
     """
     texts = None if file is None else read_texts((), file)
     teacher = load_embedder(model)
