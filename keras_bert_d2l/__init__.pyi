@@ -96,6 +96,7 @@ from .inference.tasks.tagging import (
     Tag as Tag,
     tag as tag,
 )
+from .inference.tasks.zero_shot import zero_shot as zero_shot
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import (

@@ -14,6 +14,7 @@ from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.classification import classify
 from keras_bert_d2l.inference.tasks.embeddings import embed, similar
 from keras_bert_d2l.inference.tasks.tagging import tag
+from keras_bert_d2l.inference.tasks.zero_shot import zero_shot
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
@@ -33,6 +34,7 @@ def models_are_loaded_once(monkeypatch):
     """Load each model once, because loading and tracing take far longer than predicting."""
     monkeypatch.setattr(loading, "load", _load)
     for command in (
+        "predict.zero_shot",
         *("ask.fill_mask", "ask.next_sentence", "ask.perplexity", "ask.features"),
         *("predict.classify", "predict.tag", "predict.answer"),
     ):
@@ -58,10 +60,10 @@ def tasks(bert, folder):
         "both": SequenceClassifier(bert.model, ["bad", "good"], multi_label=True),
         "regress": SequenceRegressor(bert.model),
         "tag": TokenClassifier(bert.model, ["NOUN", "X"]),
+        "nli": SequenceClassifier(bert.model, ["entailment", "contradiction"]),
         "answer": QuestionAnswerer(bert.model),
     }
     for name, model in models.items():
-        model.tokenizer = bert.tokenizer
         save_pretrained(model, folder / "tasks" / name)
     return folder / "tasks"
 
@@ -154,6 +156,21 @@ def test_classify_accepts_pairs(run, tasks):
     assert row["score"] == pytest.approx(expected.score, abs=1e-6)
 
 
+def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, tasks, error):
+    model = ("--model", tasks / "nli")
+    labels = ("--label", "the dog", "--label", "the owl")
+    expected = zero_shot(_load(tasks / "nli").model, LINES, ["the dog", "the owl"])
+    rows = objects(run("zero-shot", *LINES, *labels, *model, "--json").stdout)
+    for row, one in zip(rows, expected, strict=True):
+        assert row["scores"] == pytest.approx(one.scores, abs=1e-5)
+    out = run("zero-shot", "--file", texts, *labels, *model).stdout.splitlines()
+    assert out[0].endswith(f"  {LINES[0]}")
+    assert out[0].startswith(f"{expected[0].label} {expected[0].score:.3f}, ")
+    assert "--template must contain {}" in error(
+        "zero-shot", "a", *labels, *model, "--template", "a"
+    )
+
+
 @pytest.mark.slow
 def test_tag_labels_each_word(run, texts, tasks):
     model = _load(tasks / "tag").model
@@ -203,12 +220,18 @@ def test_a_dash_means_standard_input(run, trained, monkeypatch):
     assert (first["text"], second["text"]) == ("the dog", "the caf\u00e9")
 
 
-def test_fill_mask_reads_files_and_writes_json(run, trained, folder):
+def test_fill_mask_reads_files_and_writes_json(run, trained, folder, error):
     (folder / "masks.txt").write_text("the [MASK] sees\nthe [MASK] [MASK]\n")
     command = ("fill-mask", "--file", "masks.txt", "--top-k", 2, "--json", "--model", trained)
     rows = objects(run(*command).stdout)
     assert [[len(mask) for mask in row["masks"]] for row in rows] == [[2], [2, 2]]
     assert set(rows[0]["masks"][0][0]) == {"token", "id", "score"}
+    targets = ("--target", "dog", "--target", "owl", "--target", "fox")
+    [row] = objects(run("fill-mask", "the [MASK]", *targets, "--json", "--model", trained).stdout)
+    assert {one["token"] for one in row["masks"][0]} == {"dog", "owl", "fox"}
+    assert error("fill-mask", "a [MASK]", "--target", "the dog", "--model", trained).startswith(
+        "error: Each of --target must be one token of the vocabulary."
+    )
 
 
 def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):

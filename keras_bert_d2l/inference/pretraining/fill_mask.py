@@ -5,6 +5,7 @@ k: predictions per mask.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Unpack, overload
 
 import numpy as np
@@ -43,6 +44,8 @@ class Prediction(Result):
     score: float
 
 
+DEFAULT_TOP_K = 5
+
 Predictions = list[list[Prediction]]
 """The predictions for one text: a list of k predictions for each mask."""
 
@@ -50,7 +53,8 @@ Predictions = list[list[Prediction]]
 class FillMaskOptions(AskOptions, total=False):
     """Keyword arguments of `fill_mask`."""
 
-    top_k: int
+    top_k: int | None
+    targets: Sequence[str] | None
 
 
 @overload
@@ -65,7 +69,8 @@ def fill_mask(
     model: BERTModel | PathLike,
     texts: str | list[str],
     *,
-    top_k: int = 5,
+    top_k: int | None = None,
+    targets: Sequence[str] | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> Predictions | list[Predictions]:
@@ -77,7 +82,9 @@ def fill_mask(
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
         texts: A text, or a list of texts.
-        top_k: Number of predictions per mask, k.
+        top_k: Number of predictions per mask, k. `None` means 5 or, with `targets`, all of them.
+        targets: Score only these words. Each must be one token of the vocabulary. The scores are
+            still probabilities among all tokens, so they do not add up to 1.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
 
@@ -87,8 +94,8 @@ def fill_mask(
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model's checkpoint lacked the MLM head, a text has no mask or is longer than
-            the model's `max_len`, the vocabulary does not have the model's size, or `top_k` or
-            `batch_size` is out of range.
+            the model's `max_len`, the vocabulary does not have the model's size, a target is not
+            one token, or `top_k` or `batch_size` is out of range.
 
     Example:
 
@@ -103,26 +110,38 @@ def fill_mask(
     """
     model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "mlm")
+    target_ids = None if targets is None else _target_ids(targets, tokenizer)
+    if top_k is None:
+        top_k = DEFAULT_TOP_K if target_ids is None else len(target_ids)
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
     found = text_list("texts", texts)
     answers: list[Predictions] = ResultList()
     for start in range(0, len(found), batch_size):
-        answers += _fill_batch(model, tokenizer, found[start : start + batch_size], top_k)
+        answers += _fill_batch(
+            model, tokenizer, found[start : start + batch_size], top_k, target_ids
+        )
     return answers[0] if isinstance(texts, str) else answers
 
 
-def top_predictions(mlm_logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+def top_predictions(
+    mlm_logits: Tensor, top_k: int, target_ids: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the most likely tokens at each position.
 
     Args:
         mlm_logits: `(B, P, V)`, of any float dtype.
         top_k: Number of tokens, k.
+        target_ids: The ids of the tokens to choose from. `None` means all.
 
     Returns: probabilities, float32 `(B, P, k)`, in descending order, and the token ids, int32.
     """
-    scores, ids = ops.top_k(ops.softmax(ops.cast(mlm_logits, "float32")), top_k)
-    return scores, ops.cast(ids, "int32")
+    scores = ops.softmax(ops.cast(mlm_logits, "float32"))
+    if target_ids is None:
+        scores, ids = ops.top_k(scores, top_k)
+        return scores, ops.cast(ids, "int32")
+    scores, places = ops.top_k(ops.take(scores, target_ids, axis=-1), min(top_k, len(target_ids)))
+    return scores, ops.take(np.array(target_ids, "int32"), places)
 
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
@@ -134,8 +153,31 @@ def check_top_k(top_k: int, vocab_size: int) -> None:
         )
 
 
+def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+    """Return the id of each target, without repetitions."""
+    words, vocab = text_list("targets", targets), tokenizer.vocab
+    if not words:
+        raise ValueError("`targets` must have at least one word. Received: none.")
+    ids: list[int] = []
+    for word, pieces in zip(words, tokenizer.tokenize(words).to_list(), strict=True):
+        found = [vocab[word]] if word in vocab else pieces  # such as "##s", which would be split
+        if len(found) != 1 or (found == [vocab.unk_id] and word not in vocab):
+            spelled = " ".join(vocab.to_tokens(found)) or "no token"
+            raise ValueError(
+                f"Each of `targets` must be one token of the vocabulary. Received: {shown(word)}, "
+                f"which is {spelled}. Choose another word, or compare whole texts with "
+                "`pseudo_perplexity`."
+            )
+        ids += found
+    return list(dict.fromkeys(ids))
+
+
 def _fill_batch(
-    model: BERTModel, tokenizer: Tokenizer, texts: list[str], top_k: int
+    model: BERTModel,
+    tokenizer: Tokenizer,
+    texts: list[str],
+    top_k: int,
+    target_ids: Sequence[int] | None,
 ) -> list[Predictions]:
     batch = {name: tensor.numpy() for name, tensor in tokenizer(texts).items()}
     check_lengths(batch["valid_lens"], texts, model.bert_config.max_len)
@@ -148,7 +190,7 @@ def _fill_batch(
     # A stable sort by "is not a mask" puts the positions of the masks first, in ascending order.
     positions = np.argsort(~is_mask, axis=1, kind="stable")[:, : num_masks.max()]
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)
-    all_scores, all_ids = map(ops.convert_to_numpy, top_predictions(mlm_logits, top_k))
+    all_scores, all_ids = map(ops.convert_to_numpy, top_predictions(mlm_logits, top_k, target_ids))
     return [
         ResultList(
             ResultList(

@@ -129,3 +129,32 @@ def test_a_model_without_a_tokenizer_is_rejected(model):
     model.tokenizer = None
     with pytest.raises(ValueError, match="Strings need a tokenizer. Received: a model without one"):
         fill_mask(model, "[MASK]")
+
+
+def test_only_the_targets_are_scored(model, tokenizer, guesses):
+    [predictions] = fill_mask(model, "[MASK]", targets=["red", "##ish", "Green", "red"])
+    assert predictions == [
+        Prediction("##ish", 8, pytest.approx(9 / 45)),
+        Prediction("green", 6, pytest.approx(7 / 45)),
+        Prediction("red", 5, pytest.approx(6 / 45)),
+    ]
+    [best] = fill_mask(model, "[MASK]", targets=["red", "green"], top_k=1)
+    assert best == predictions[1:2]
+    [[one]] = fill_mask(model, "[MASK]", targets="red", top_k=9)
+    assert one.token == "red"
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["red", "redish"], "Received: 'redish', which is red ##ish. Choose"),
+        (["purple"], "Received: 'purple', which is .UNK."),
+        ([""], "Received: '', which is no token"),
+        (["red green"], "Received: 'red green', which is red green"),
+        ([], "`targets` must have at least one word"),
+        (5, "`targets` must be a text or a list of texts"),
+    ],
+)
+def test_a_target_must_be_one_token(targets, message, model):
+    with pytest.raises(ValueError, match=message):
+        fill_mask(model, "[MASK]", targets=targets)
