@@ -47,6 +47,7 @@ from .data.store.building import (
 )
 from .data.tasks.examples import (
     Answer as Answer,
+    ChoiceExamples as ChoiceExamples,
     QuestionExamples as QuestionExamples,
     PairExamples as PairExamples,
     TextExamples as TextExamples,
@@ -85,6 +86,10 @@ from .inference.tasks.embeddings import (
     similar as similar,
 )
 from .inference.tasks.retrieval import mine_negatives as mine_negatives
+from .inference.tasks.choices import (
+    Choice as Choice,
+    choose as choose,
+)
 from .inference.tasks.classification import (
     Classification as Classification,
     Regression as Regression,
@@ -108,6 +113,7 @@ from .models.bert import BERTModel as BERTModel
 from .models.contrastive import ContrastiveLoss as ContrastiveLoss, CosineLoss as CosineLoss
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
 from .models.tasks import (
+    MultipleChoice as MultipleChoice,
     QuestionAnswerer as QuestionAnswerer,
     SequenceClassifier as SequenceClassifier,
     SequenceRegressor as SequenceRegressor,

@@ -31,7 +31,7 @@ GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
     "Train": ("quickstart", "pretrain", "finetune", "distill"),
     "Ask": ("fill-mask", "next-sentence", "perplexity", "embed", "similar", "features"),
-    "Predict": ("classify", "zero-shot", "tag", "answer", "predict", "evaluate"),
+    "Predict": ("classify", "zero-shot", "tag", "answer", "choose", "predict", "evaluate"),
     "Checkpoints": ("convert", "inspect"),
     "Serve": ("export", "export-onnx", "audit", "serve"),
 }

@@ -7,6 +7,7 @@ from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_pretrained, load_task
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -25,6 +26,7 @@ _FUNCTIONS: dict[type[TaskModel], str] = {
     SequenceRegressor: "regress",
     TokenClassifier: "tag",
     QuestionAnswerer: "answer",
+    MultipleChoice: "choose",
     TextEmbedder: "embed",
 }
 

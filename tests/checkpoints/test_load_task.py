@@ -230,7 +230,8 @@ def test_the_default_problem_type_depends_on_the_number_of_labels(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"architectures": ["BertForMultipleChoice"]}, r"classifier.*BertForMultipleChoice"),
+        ({"architectures": ["BertForRanking"]}, r"classifier.*BertForRanking"),
+        ({"architectures": ["BertForMultipleChoice"]}, r"classifier.weight"),
         ({"architectures": ["BertForQuestionAnswering"]}, "classifier"),
         ({"architectures": None}, "classifier"),
         ({"architectures": float("nan")}, "classifier.*architectures=nan"),

@@ -95,6 +95,35 @@ def test_finetune_reports_its_data_and_writes_model_metrics_and_curves(reviews):
     assert f"Best epoch: {metrics['best_epoch']}, accuracy 1.0000" in out
 
 
+def test_multiple_choice_on_the_command_line(run, error, files):
+    lines = [
+        "sent1,sent2,ending0,ending1,label",
+        *["a film,is,good,bad,0", "a dog,is,bad,good,1"] * 8,
+    ]
+    (files / "choices.csv").write_text("\n".join(lines) + "\n")
+    data = ("--train", "choices.csv", "--model", "bert")
+    peek = run("finetune", "choose", *data, "--peek").stdout
+    assert "ending0, ending1" in peek
+    assert "position 0" in peek
+    run("finetune", "choose", *data, "--dev", "choices.csv", "--run-dir", "runs/choose", *SMALL)
+    metrics = json.loads((files / "runs/choose/metrics.json").read_text())
+    assert (metrics["monitor"], metrics["data"]["train"]["rows"]) == ("val_accuracy", 32)
+    model = ("--model", "runs/choose")
+    found = run("evaluate", *model, "--data", "choices.csv", "--json").stdout
+    accuracy = metrics["best"]["val_accuracy"]
+    assert json.loads(found)["metrics"] == {"accuracy": pytest.approx(accuracy)}
+    out = run("predict", "choices.csv", *model, "--choices", "ending0,ending1").stdout
+    row = json.loads(out.splitlines()[0])
+    assert row["choice"] == ["is good", "is bad"][row["index"]]
+    assert row["score"] == max(row["scores"])
+    asked = run("choose", "a film", "is good", "is bad", *model, "--json").stdout
+    assert json.loads(asked)["scores"] == pytest.approx(row["scores"], abs=1e-5)
+    assert run("choose", "a film", "is good", "is bad", *model).stdout.count(row["choice"]) == 1
+    (files / "lines.txt").write_text("a film\n")
+    assert "Multiple choice needs a text and its choices" in error("predict", "lines.txt", *model)
+    assert "at least two choices" in error("choose", "a film", "is", *model)
+
+
 def test_evaluate_prints_metrics_and_writes_them(run, error, reviews, files):
     out = run(
         "evaluate", "--model", "runs/reviews", "--data", "reviews.tsv", "--out", "e.json"

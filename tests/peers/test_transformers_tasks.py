@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, save_pretrained
+from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, load_task, save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -135,3 +136,42 @@ def test_we_load_task_models_of_transformers(name, tmp_path):
         assert ours.labels == tuple(NAMES)
         assert ours.task_config()["dropout"] == 0.3
     assert_equal_outputs_and_losses(ours, theirs, labels)
+
+
+CHOICES = {name: x.reshape(2, 2, *x.shape[1:]) for name, x in BATCH.items()}
+
+
+@pytest.mark.parametrize("direction", ["ours", "theirs"])
+def test_multiple_choice_equals_that_of_transformers(direction, tmp_path):
+    if direction == "ours":
+        ours = MultipleChoice(BERTModel.from_bert_config(CONFIG), dropout=0.3)
+        rng = np.random.default_rng(0)
+        for weight in named_weights(ours).values():
+            weight.assign(rng.normal(0.1, 0.2, weight.shape))
+        save_pretrained(ours, tmp_path, format="huggingface")
+        theirs, info = transformers.AutoModelForMultipleChoice.from_pretrained(
+            tmp_path, output_loading_info=True
+        )
+        assert not info["missing_keys"]
+        assert not info["unexpected_keys"]
+        assert theirs.config.classifier_dropout == 0.3
+    else:
+        torch.manual_seed(0)
+        config = transformers.BertConfig(
+            *(30, 16, 2, 2, 24), max_position_embeddings=12, initializer_range=0.2
+        )
+        theirs = transformers.BertForMultipleChoice(config)
+        theirs.save_pretrained(tmp_path)
+        ours = load_task(MultipleChoice, tmp_path).model
+    mask = np.arange(LENGTH) < CHOICES["valid_lens"][..., None]
+    with torch.no_grad():
+        expected = theirs.eval()(
+            input_ids=torch.tensor(CHOICES["tokens"]).long(),
+            token_type_ids=torch.tensor(CHOICES["segments"]).long(),
+            attention_mask=torch.tensor(mask),
+            labels=torch.tensor([1, 0]),
+        )
+    np.testing.assert_allclose(ours(CHOICES), expected["logits"].numpy(), rtol=0, atol=1e-5)
+    ours.compile(run_eagerly=True)
+    loss = ours.evaluate(CHOICES, np.array([1, 0]), verbose=0, return_dict=True)["loss"]
+    assert loss == pytest.approx(float(expected["loss"]), abs=1e-5)

@@ -14,7 +14,9 @@ from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 
-@takes_options(TaskRunOptions, {"Data": "text text_b negative label id separator header max_len"})
+@takes_options(
+    TaskRunOptions, {"Data": "text text_b choices negative label id separator header max_len"}
+)
 def evaluate(
     *,
     data: Path,

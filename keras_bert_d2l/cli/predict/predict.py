@@ -17,7 +17,7 @@ from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 _AT_ONCE = 1024  # number of examples after which results are written
 
 
-@takes_options(TaskRunOptions, {"Data": "text text_b id header max_len"})
+@takes_options(TaskRunOptions, {"Data": "text text_b choices id header max_len"})
 def predict(
     source: Annotated[str, Parameter(name="INPUT")],
     /,
@@ -33,7 +33,8 @@ def predict(
     """Run a fine-tuned model on every text of a file and write one JSON object per line.
 
     Each object contains the `id` and the text of its example and, depending on the task, `label`,
-    `score` and `scores`; `labels`; `score`; `tags`; or `answer` with its position in the text.
+    `score` and `scores`; `labels`; `score`; `tags`; `choice` with its `index`, `score` and
+    `scores`; or `answer` with its position in the text.
 
     For example:
 

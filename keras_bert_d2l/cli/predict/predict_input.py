@@ -131,6 +131,11 @@ def _line_examples(task: str, file: TextFile, context: Path | None) -> TaskExamp
             )
         about = read_file(context).text
         return QuestionExamples(questions=texts, contexts=(about,) * len(texts), **fields)
+    if task == "choose":
+        raise ValueError(
+            "Multiple choice needs a text and its choices in each row. Received: one text per "
+            "line. Provide them as JSONL, CSV or TSV."
+        )
     return TextExamples(task=task, texts=texts, **fields)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.predict.predict_input import Lines
 from keras_bert_d2l.data.tasks.examples import (
+    ChoiceExamples,
     QuestionExamples,
     TaskExamples,
     TextExamples,
@@ -24,7 +25,7 @@ def results(
     Args:
         model: Task model with its tokenizer.
         examples: The examples.
-        options: Options of `classify`, `regress`, `tag` or `answer`.
+        options: Options of `classify`, `regress`, `tag`, `choose` or `answer`.
     """
     if isinstance(examples, Lines | WordExamples):
         name = "text" if isinstance(examples, Lines) else "words"
@@ -34,6 +35,10 @@ def results(
             yield {"id": one, name: text, "tags": [_without_none(tag) for tag in tags]}
     elif isinstance(examples, QuestionExamples):
         yield from _answers(model, examples, options)
+    elif isinstance(examples, ChoiceExamples):
+        chosen = kb.choose(model, examples.texts, examples.choices, **options)
+        for one, text, choice in zip(examples.ids, examples.texts, chosen, strict=True):
+            yield {"id": one, "text": text, **dataclasses.asdict(choice)}
     elif isinstance(examples, TextExamples):
         sides = {"text": examples.texts}
         if examples.texts_b is not None:

@@ -16,7 +16,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
     TaskRunOptions,
     {
         "Run": "model",
-        "Data": "train dev held_out text text_b negative mine_negatives label id header "
+        "Data": "train dev held_out text text_b choices negative mine_negatives label id header "
         "multi_label separator max_len",
         "Training": "epochs batch_size micro_batches learning_rate warmup_ratio weight_decay "
         "temperature monitor patience seed",
@@ -50,6 +50,7 @@ def finetune(
     - `keras-bert-d2l finetune tag --train train.conllu --dev dev.conllu --label UPOS --model minilm
       --run-dir runs/pos`
     - `keras-bert-d2l finetune answer --train train-v1.1.json --model runs/mine --run-dir runs/qa`
+    - `keras-bert-d2l finetune choose --train swag.csv --model minilm --run-dir runs/swag`
     - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
       --run-dir runs/search`
     - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`

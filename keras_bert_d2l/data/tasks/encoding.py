@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.data.tasks.examples import (
+    ChoiceExamples,
     Label,
     PairExamples,
     QuestionExamples,
@@ -81,6 +82,39 @@ def encoded_pairs(examples: PairExamples, tokenizer: Tokenizer, max_len: int) ->
         "full_lengths": full_lengths.max(axis=1),
         "num_truncated": int((full_lengths > max_len).any(axis=1).sum()),
         "rows_together": number,
+    }
+
+
+def encoded_choices(examples: ChoiceExamples, tokenizer: Tokenizer, max_len: int) -> Fields:
+    """Encode each text with each of its choices, one row after the other.
+
+    A batch needs the same number of choices for all texts, so examples with another number than
+    most have are dropped.
+    """
+    counts = np.array(list(map(len, examples.choices)))
+    number = int(np.bincount(counts).argmax())
+    kept = np.flatnonzero(counts == number)
+    fields = encoded_texts(
+        TextExamples(
+            texts=tuple(examples.texts[n] for n in kept for _ in range(number)),
+            texts_b=tuple(choice for n in kept for choice in examples.choices[n]),
+        ),
+        *(tokenizer, None, max_len),
+    )
+    lengths = fields["full_lengths"].reshape(-1, number).max(axis=1)
+    full_lengths = np.zeros(len(examples), np.int32)
+    full_lengths[kept] = lengths
+    labels = examples.labels and np.repeat(np.array(examples.labels, np.int32)[kept], number)
+    num_dropped = len(examples) - len(kept)
+    reason = f"not {number} choices, as most examples have"
+    return {
+        **fields,
+        "labels": labels,
+        "examples": np.repeat(kept.astype(np.int32), number),
+        "full_lengths": full_lengths,
+        "num_truncated": int((lengths > max_len).sum()),
+        "rows_together": number,
+        "dropped": {reason: num_dropped} if num_dropped else {},
     }
 
 

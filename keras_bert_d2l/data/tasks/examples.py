@@ -8,11 +8,11 @@ import hashlib
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from keras_bert_d2l.checks import check_choice, shown
 
-TASKS = ("classify", "regress", "tag", "answer", "embed")
+TASKS = ("classify", "regress", "tag", "answer", "choose", "embed")
 
 _OPTIONAL = ("texts_b", "negatives", "titles", "labels", "answers")
 
@@ -25,7 +25,7 @@ class TaskExamples:
     """Base class of task examples, with the fields that all tasks share.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
         ids: An id for each example. By default, the examples are numbered from 0.
         source: Path of the file or folder that was read.
         sha256: Checksum of that file, or of the files of the folder.
@@ -356,6 +356,49 @@ def are_scored(examples: TaskExamples) -> bool:
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class ChoiceExamples(TaskExamples):
+    """Texts, each with several choices of which one is right.
+
+    Args:
+        texts: N texts, for example the beginning of a story.
+        choices: The choices for each text, at least two.
+        labels: The position of the right choice of each text, from 0. None if it is unknown.
+        **kwargs: The fields of `TaskExamples`.
+
+    Raises:
+        ValueError: A text has fewer than two choices, or a label is not the position of one.
+
+    Example:
+
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.ChoiceExamples(
+        ...     texts=["She opens"], choices=[["the door.", "the sky."]], labels=[0]
+        ... )
+        >>> examples.choices[0][examples.labels[0]]
+        'the door.'
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("texts", "choices", "labels")
+    tasks: ClassVar[tuple[str, ...]] = ("choose",)
+
+    texts: tuple[str, ...]
+    choices: tuple[tuple[str, ...], ...]
+    labels: tuple[int, ...] | None = None
+    task: str = "choose"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_each(self, "texts", _is_string, "a string")
+        _check_each(self, "choices", _are_several, "a tuple of at least two strings")
+        for name, choices, label in zip(self.ids, self.choices, self.labels or (), strict=False):
+            if not _is_number(label) or label not in range(len(choices)):
+                raise ValueError(
+                    f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
+                    f"Received: {shown(label)} in example {name!r}."
+                )
+
+
 def names_of(label: Label) -> tuple[str, ...]:
     """Return the names in a label; empty for a score."""
     if isinstance(label, str):
@@ -369,6 +412,10 @@ def _is_string(item: object) -> bool:
 
 def _are_strings(items: object) -> bool:
     return isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
+
+
+def _are_several(items: object) -> bool:
+    return _are_strings(items) and len(cast(tuple[str, ...], items)) > 1
 
 
 def _are_answers(items: object) -> bool:

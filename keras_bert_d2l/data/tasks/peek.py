@@ -1,6 +1,7 @@
 """Preview of task examples as the model sees them, as text for a terminal."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.tasks.examples import (
+    ChoiceExamples,
     PairExamples,
     QuestionExamples,
     TaskExamples,
@@ -122,6 +124,9 @@ def _labels(examples: TaskExamples) -> _Lines:
             ("with several answers", _share((counts > 1).sum(), len(counts))),
             ("without an answer", _share((counts == 0).sum(), len(counts))),
         ]
+    if isinstance(examples, ChoiceExamples):
+        positions = sorted(Counter(examples.labels or ()).items())
+        return [(f"position {n}", _share(count, len(examples))) for n, count in positions]
     if isinstance(examples, PairExamples) and examples.labels is None:
         kind = "pairs" if examples.negatives is None else "triplets"
         return [(f"none, {kind} of similar texts", "")]
@@ -170,9 +175,9 @@ def _lengths(
         ("maximum", f"{lengths.max():,}"),
     ]
     truncated = f"examples truncated to {max_len} tokens"
-    if not isinstance(examples, TextExamples):
+    if isinstance(examples, WordExamples | QuestionExamples):
         truncated = f"longer than {max_len} tokens, split into rows"
-    elif examples.texts_b is not None and examples.task != "embed":
+    elif examples.task != "embed" and getattr(examples, "texts_b", True) is not None:
         truncated += ", longer text first"
     lines.append((truncated, _share(rows.num_truncated, len(examples))))
     if not isinstance(examples, TextExamples):
@@ -204,7 +209,7 @@ def _shown_examples(
         if rows.task == "answer" and rows.labels is not None:  # the first row with the answer
             row = int(own[np.argmax(rows.labels[own, 0] > 0)])
         chosen = slice(rows.splits[row], rows.splits[row + 1])
-        if isinstance(examples, PairExamples):  # one row per text
+        if isinstance(examples, PairExamples | ChoiceExamples):  # one row per text or choice
             chosen = slice(rows.splits[row], rows.splits[row + len(own)])
         tokens = [tokenizer.vocab.tokens[token] for token in rows.tokens[chosen]]
         label = ""
@@ -217,6 +222,9 @@ def _shown_examples(
             if examples.answers is not None:
                 answers = examples.answers[number]
                 label = f"answer: {answers[0].text}" if answers else "no answer"
+        elif isinstance(examples, ChoiceExamples):
+            if examples.labels is not None:
+                label = examples.choices[number][examples.labels[number]]
         elif isinstance(examples, TextExamples) and examples.labels is not None:
             found = examples.labels[number]
             label = str(found) if are_scored(examples) else ", ".join(names_of(found)) or "no label"

@@ -5,6 +5,7 @@ import pathlib
 
 from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.data.tasks.examples import TASKS, TaskExamples, how_many
+from keras_bert_d2l.data.tasks.readers.choices import choice_examples
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
 from keras_bert_d2l.data.tasks.readers.questions import question_examples
@@ -13,7 +14,7 @@ from keras_bert_d2l.data.tasks.readers.texts import folder_examples, text_exampl
 from keras_bert_d2l.data.tasks.readers.words import word_examples
 from keras_bert_d2l.types import PathLike
 
-_LABELS = {"classify": "labels", "regress": "scores", "tag": "labels", "answer": "answers"}
+_LABELS = {"regress": "scores", "answer": "answers"}  # of the other tasks: labels
 
 
 def read_examples(
@@ -23,6 +24,7 @@ def read_examples(
     text: Column | None = None,
     text_b: Column | None = None,
     negative: Column | None = None,
+    choices: Column | None = None,
     label: Column | None = None,
     id: Column | None = None,
     multi_label: bool = False,
@@ -43,6 +45,9 @@ def read_examples(
     - `"tag"` reads CoNLL-U, CoNLL (one word with its labels per line and a blank line after each
       sentence), and tables with lists of words and tags.
     - `"answer"` reads SQuAD 1.1 and 2.0, and tables with a question, a context and answers.
+    - `"choose"` reads tables with a text, several choices, and the number (from 0 or 1), letter or
+      text of the right one, such as SWAG, RACE and ARC. A `text_b`, such as the question about an
+      article, becomes the beginning of every choice.
     - `"embed"` reads tables of pairs of similar texts, of pairs with a score, or of triplets: a
       text, a similar one and a different one, the negative.
 
@@ -55,12 +60,14 @@ def read_examples(
     field `dropped` of the result.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
         data: Path of the file or folder, or the data themselves. The number of a class in a
             `Dataset` becomes its name.
         text: Column of the texts, the words or the questions.
         text_b: Column of the second text of each pair, or of the contexts.
         negative: For `"embed"`, the column of the texts that do not belong to those of `text`.
+        choices: For `"choose"`, the column with a list of choices, or one column per choice,
+            separated by commas, such as `"ending0,ending1"`.
         label: Column of the labels, scores, tags (for CoNLL-U a name such as `"UPOS"`) or answers.
             With `multi_label`, also several columns separated by commas, such as `"toxic,obscene"`,
             each with 1 or 0 for the label that it is named after.
@@ -73,7 +80,7 @@ def read_examples(
             Pairs for `"embed"` may always lack scores.
 
     Returns:
-        `TextExamples`, `WordExamples`, `QuestionExamples` or `PairExamples`.
+        `TextExamples`, `WordExamples`, `QuestionExamples`, `ChoiceExamples` or `PairExamples`.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -101,7 +108,16 @@ def read_examples(
         )
     if negative is not None and task != "embed":
         raise ValueError(f"`negative` needs the task 'embed'. Received: task={task!r}.")
-    columns = {"text": text, "text_b": text_b, "negative": negative, "label": label, "id": id}
+    if choices is not None and task != "choose":
+        raise ValueError(f"`choices` needs the task 'choose'. Received: task={task!r}.")
+    columns = {
+        "text": text,
+        "text_b": text_b,
+        "negative": negative,
+        "choices": choices,
+        "label": label,
+        "id": id,
+    }
     for role, column in columns.items():
         if not isinstance(column, str | int | None):
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
@@ -122,8 +138,9 @@ def read_examples(
         raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:
         column = examples.columns.get("label")
+        kind = _LABELS.get(task, "labels")
         raise ValueError(
-            f"{name!r} must have {_LABELS[task]}. Received: {how_many(len(examples), 'example')} "
+            f"{name!r} must have {kind}. Received: {how_many(len(examples), 'example')} "
             "without any" + (f"; the column {column!r} is empty." if column else ".")
         )
     return examples
@@ -142,4 +159,6 @@ def _read(data: PathLike | InMemory, options: ReadingOptions) -> TaskExamples:
         return word_examples(file, options)
     if options.task == "answer":
         return question_examples(file, options)
+    if options.task == "choose":
+        return choice_examples(file, options)
     return text_examples(file, options)

@@ -15,12 +15,14 @@ import tensorflow as tf
 from keras_bert_d2l.checks import check_integer, check_type, shown
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.encoding import (
+    encoded_choices,
     encoded_pairs,
     encoded_questions,
     encoded_texts,
     encoded_words,
 )
 from keras_bert_d2l.data.tasks.examples import (
+    ChoiceExamples,
     PairExamples,
     QuestionExamples,
     TaskExamples,
@@ -39,7 +41,7 @@ class TaskRows:
     Per-token values of all rows are concatenated: row r is the slice `[splits[r] : splits[r + 1]]`.
 
     Attributes:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
         label_names: Names of the C labels in the order of their ids; empty for scores and answers.
         tokens: Token ids, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, int32 `(splits[-1],)`.
         splits: int64 `(R + 1,)`.
@@ -125,6 +127,8 @@ class TaskRows:
             fields = encoded_words(examples, tokenizer, labels, max_len)
         elif isinstance(examples, QuestionExamples):
             fields = encoded_questions(examples, tokenizer, max_len, overlap)
+        elif isinstance(examples, ChoiceExamples):
+            fields = encoded_choices(examples, tokenizer, max_len)
         elif isinstance(examples, PairExamples):
             fields = encoded_pairs(examples, tokenizer, max_len)
         elif isinstance(examples, TextExamples):
@@ -164,8 +168,8 @@ class TaskRows:
         """Return batches for the model of the task, each padded to its longest row.
 
         Args:
-            batch_size: B; for `"embed"`, the number of pairs or triplets. The last batch may be
-                smaller.
+            batch_size: B; for `"embed"`, the number of pairs or triplets. For `"choose"`, the
+                number of texts, with N rows each. The last batch may be smaller.
             epoch: None keeps the order of the rows. A number shuffles them, in an order that
                 depends only on `seed` and `epoch`, so that each batch has rows of similar length.
             seed: Random seed of the order, at least 0.
@@ -173,8 +177,8 @@ class TaskRows:
         Returns:
             A dataset of `(features, labels)` with known cardinality, or of `features` if the labels
             are unknown. Features are `tokens` and `segments` `(B, T)` and `valid_lens` `(B,)`,
-            int32. Labels are int32 `(B,)`, `(B, C)` or `(B, T)`, float32 `(B,)`, or
-            `{"start": (B,), "end": (B,)}`, int32.
+            int32; for `"choose"`, `(B, N, T)` and `(B, N)`. Labels are int32 `(B,)`, `(B, C)` or
+            `(B, T)`, float32 `(B,)`, or `{"start": (B,), "end": (B,)}`, int32.
 
         Raises:
             ValueError: An argument is not an integer or is too small.
@@ -220,11 +224,18 @@ class TaskRows:
             is_text = position < valid_lens[:, tf.newaxis]
             segments = tf.cast(is_second & is_text, tf.int32)
             features = {"tokens": dense, "segments": segments, "valid_lens": valid_lens}
+            if self.task == "choose":
+                features = {
+                    name: tf.reshape(x, tf.concat([[-1, self.rows_together], tf.shape(x)[1:]], 0))
+                    for name, x in features.items()
+                }
             if labels is None:
                 return features
             of_rows = tf.gather(labels, rows)
             if self.task == "tag":
                 of_rows = of_rows.to_tensor(IGNORED)
+            elif self.task == "choose":
+                of_rows = of_rows[:: self.rows_together]
             elif self.task == "answer":
                 of_rows = {"start": of_rows[:, 0], "end": of_rows[:, 1]}
             return features, of_rows

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.data.tasks.examples import (
+    ChoiceExamples,
     QuestionExamples,
     TaskExamples,
     TextExamples,
@@ -17,6 +18,7 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.inference.evaluation.scores import check_libraries
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -30,6 +32,7 @@ TASK_MODELS: dict[str, type[TaskModel]] = {
     "regress": SequenceRegressor,
     "tag": TokenClassifier,
     "answer": QuestionAnswerer,
+    "choose": MultipleChoice,
     "embed": TextEmbedder,
 }
 
@@ -57,10 +60,10 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
         ImportError: A library that the task's metrics need is not installed.
         ValueError: The model and the examples are not compatible.
     """
-    if not isinstance(examples, TextExamples | WordExamples | QuestionExamples):
+    if not isinstance(examples, TextExamples | WordExamples | QuestionExamples | ChoiceExamples):
         raise ValueError(
-            "`examples` must be TextExamples, WordExamples, QuestionExamples or PairExamples, for "
-            f"example from `read_examples`. Received: {type(examples).__name__}."
+            "`examples` must be TextExamples, WordExamples, QuestionExamples, ChoiceExamples or "
+            f"PairExamples, for example from `read_examples`. Received: {type(examples).__name__}."
         )
     where = examples.source or "The examples"
     remedy = f"use a model for the task of the examples, {examples.task!r}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bert_d2l.data.tasks.encoding import as_cosines
 from keras_bert_d2l.data.tasks.examples import (
+    ChoiceExamples,
     PairExamples,
     QuestionExamples,
     TaskExamples,
@@ -25,6 +26,7 @@ from keras_bert_d2l.inference.tasks.answers import (
     answer,
     fitting_questions,
 )
+from keras_bert_d2l.inference.tasks.choices import Choice, choose
 from keras_bert_d2l.inference.tasks.classification import (
     Classification,
     Regression,
@@ -35,6 +37,7 @@ from keras_bert_d2l.inference.tasks.classification import (
 from keras_bert_d2l.inference.tasks.retrieval import compare, pair_cosines
 from keras_bert_d2l.inference.tasks.tagging import Tag, tag
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -45,7 +48,12 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import PathLike
 
 Predictions: TypeAlias = (
-    list[Classification] | list[Regression] | list[list[Tag]] | list[FoundAnswer] | list[float]
+    list[Classification]
+    | list[Regression]
+    | list[list[Tag]]
+    | list[FoundAnswer]
+    | list[Choice]
+    | list[float]
 )
 
 NUM_MISTAKES = 20
@@ -111,7 +119,7 @@ class Evaluation:
     """The results of an evaluation.
 
     Attributes:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
         metrics: The metrics of the task, by name. If some questions have no answer, this includes
             `null_threshold`. If some questions are too long for the model, this includes their
             number, `unread_questions`; they count as unanswered.
@@ -179,7 +187,7 @@ def evaluate(
             `Dataset` or lists that it reads.
         batch_size: Rows per batch.
         max_len: Maximum number of tokens in a row. `None` has the same meaning as for `classify`,
-            `regress`, `tag` or `answer`.
+            `regress`, `tag`, `answer` or `choose`.
         overlap: Overlap of the windows of long contexts, as for `answer`.
         max_answer_len: As for `answer`.
         null_threshold: As for `answer`, if some questions have no answer. `None` means the best
@@ -215,6 +223,8 @@ def evaluate(
     if isinstance(examples, PairExamples):
         evaluate_pairs = _evaluate_retrieval if examples.labels is None else _evaluate_cosines
         return evaluate_pairs(cast(TextEmbedder, model), examples, batch_size)
+    if isinstance(examples, ChoiceExamples):
+        return _evaluate_choices(cast(MultipleChoice, model), examples, rows)
     examples = cast(TextExamples, examples)
     if isinstance(model, SequenceRegressor):
         return _evaluate_scores(model, examples, rows)
@@ -257,6 +267,22 @@ def _evaluate_scores(
     ]
     metrics = scores.regression_scores(gold, [one.score for one in found])
     return _evaluation(examples, metrics, found, mistakes)
+
+
+def _evaluate_choices(
+    model: MultipleChoice, examples: ChoiceExamples, options: RowOptions
+) -> Evaluation:
+    found = choose(model, examples.texts, examples.choices, **options)
+    gold = examples.labels or ()
+    mistakes = [
+        Mistake(name, text, choices[label], one.choice, one.score)
+        for name, text, choices, label, one in zip(
+            examples.ids, examples.texts, examples.choices, gold, found, strict=True
+        )
+        if one.index != label
+    ]
+    accuracy = 1 - len(mistakes) / len(found)
+    return _evaluation(examples, {"accuracy": accuracy}, found, mistakes)
 
 
 def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:

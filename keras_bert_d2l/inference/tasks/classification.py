@@ -138,7 +138,7 @@ def classify(
     model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer)
     activate = sigmoid if model.multi_label else softmax
     found: list[Classification] = ResultList()
-    for logits in _text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
+    for logits in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, activate(logits).tolist(), strict=True))
         label = model.labels[int(np.argmax(logits))]
         labels: tuple[str, ...] = (label,)
@@ -201,7 +201,7 @@ def regress(
     """
     model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
     found: list[Regression] = ResultList()
-    for outputs in _text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
+    for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
     return found[0] if isinstance(texts, str) else found
@@ -236,7 +236,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return 0.5 + 0.5 * np.tanh(0.5 * logits.astype("float64"))
 
 
-def _text_outputs(
+def text_outputs(
     model: TaskModel,
     tokenizer: Tokenizer,
     texts: str | Texts,

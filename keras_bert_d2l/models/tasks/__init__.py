@@ -1,8 +1,9 @@
-"""Task models: classification, regression, tagging, question answering and embedding."""
+"""Task models: classification, regression, tagging, answers, multiple choice, embedding."""
 
 from keras_bert_d2l.models.tasks.answerer import QuestionAnswerer
 from keras_bert_d2l.models.tasks.classifier import SequenceClassifier
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
+from keras_bert_d2l.models.tasks.multiple_choice import MultipleChoice
 from keras_bert_d2l.models.tasks.regressor import SequenceRegressor
 from keras_bert_d2l.models.tasks.tagger import TokenClassifier
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -14,6 +15,7 @@ TASKS: dict[str, type[TaskModel]] = {
         SequenceRegressor,
         TokenClassifier,
         QuestionAnswerer,
+        MultipleChoice,
         TextEmbedder,
     )
 }

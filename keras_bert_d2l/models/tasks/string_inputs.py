@@ -94,9 +94,12 @@ def traced(text_batch: Callable[[Texts], Batch]) -> Callable[[Texts], Batch]:
     """Return a graph function for trimmed batches, traced only once because that takes a second."""
     import tensorflow as tf
 
-    return tf.function(
-        lambda texts: trimmed(text_batch(texts)), reduce_retracing=True, autograph=False
-    )
+    def batch_of(texts: Texts) -> Batch:
+        batch = text_batch(texts)
+        # The rows of choices, (B, N, T), are already trimmed.
+        return batch if batch["tokens"].shape.rank == 3 else trimmed(batch)
+
+    return tf.function(batch_of, reduce_retracing=True, autograph=False)
 
 
 def tokenized(

@@ -4,16 +4,18 @@ B: rows in a request, D: hidden width, k: predictions per mask.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, cast, overload
 
 import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_integer, shown
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
+from keras_bert_d2l.inference.tasks.choices import Choice
 from keras_bert_d2l.inference.tasks.classification import Classification, Regression
 from keras_bert_d2l.inference.tasks.tagging import Entity, Tag, entities
 from keras_bert_d2l.serving.client.readers import (
     ANSWERS,
+    CHOICES,
     CLASSIFICATIONS,
     MASKS,
     NEXT_SENTENCE_SCORES,
@@ -263,6 +265,27 @@ class ServingClient:
         Returns: the best `ServedAnswer`. For lists, a list of them.
         """
         return self._objects(ANSWERS, {"question": questions, "context": contexts})
+
+    @overload
+    def choose(self, texts: str, choices: Sequence[str]) -> Choice: ...
+    @overload
+    def choose(self, texts: list[str], choices: Sequence[Sequence[str]]) -> list[Choice]: ...
+    def choose(
+        self, texts: str | list[str], choices: Sequence[str] | Sequence[Sequence[str]]
+    ) -> Choice | list[Choice]:
+        """Find the choice that fits each text best with a served `MultipleChoice` model.
+
+        Args:
+            texts: A text, or a list of texts.
+            choices: The choices for the text, or a list of equally many choices for each text.
+                Missing choices may be empty strings, which score 0.
+
+        Returns: a `Choice`. For lists, a list of them.
+        """
+        is_single = isinstance(texts, str)
+        rows = {"text": [texts], "choices": [choices]} if is_single else {"text": texts}
+        found = cast(list[Choice], self._objects(CHOICES, {"choices": choices, **rows}))
+        return found[0] if is_single else found
 
     def _objects(
         self, reader: Reader[Row], inputs: Mapping[str, object], signature: str = DEFAULT_SIGNATURE

@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
+from keras_bert_d2l.inference.tasks.choices import Choice
 from keras_bert_d2l.inference.tasks.classification import Classification, Regression
 from keras_bert_d2l.inference.tasks.tagging import Tag
 from keras_bert_d2l.serving.protocol.interface import Arrays
@@ -124,6 +125,11 @@ def _tags(answer: Arrays) -> list[list[Tag]]:
     return [[tag for tag in row if tag.end] for row in words]  # rows are padded with zeros
 
 
+def _choices(answer: Arrays) -> list[Choice]:
+    rows = zip(*(answer[name].tolist() for name in CHOICES.needs), strict=True)
+    return [Choice(index, choice, score, tuple(scores)) for index, choice, score, scores in rows]
+
+
 def _answers(answer: Arrays) -> list[ServedAnswer]:
     rows = zip(*(answer[name].tolist() for name in ANSWERS.needs), strict=True)
     return [ServedAnswer(*row) for row in rows]
@@ -136,4 +142,5 @@ MASKS = Reader(("positions", "tokens", "ids", "scores"), _masks)
 CLASSIFICATIONS = Reader(("labels", "scores"), _classifications, one_of=("label", "is_label"))
 REGRESSIONS = Reader(("labels", "scores"), _regressions, none_of=("label", "is_label", "words"))
 TAGS = Reader(("words", "labels", "scores", "starts", "ends"), _tags)
+CHOICES = Reader(("index", "choice", "score", "scores"), _choices)
 ANSWERS = Reader(("answer", "score", "start", "end", "null_score"), _answers)

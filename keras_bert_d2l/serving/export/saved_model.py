@@ -56,14 +56,16 @@ def export_saved_model(
       - `TokenClassifier`: `text` -> `words`, `labels`, `scores`, `ids`, `starts`, `ends`;
       - `QuestionAnswerer`: `question`, `context` -> `answer`, `score`, `start`, `end`,
         `null_score`, and the best `top_k`: `answers`, `scores`, `starts`, `ends`;
+      - `MultipleChoice`: `text`, `choices` -> `choice`, `index`, `score`, `scores`;
       - `TextEmbedder`: `text` -> `embedding`;
 
     - `embed` of a `BERTModel` or a `TextEmbedder`: `text` -> `embedding`, as from
       `keras_bert_d2l.embed`;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
-    - `tf_example`: serialized `tf.train.Example`s with the strings of `serving_default` -> the
-      same outputs, or those that the server's `Classify` and `Regress` methods require;
+    - `tf_example`, except for `MultipleChoice`: serialized `tf.train.Example`s with the strings of
+      `serving_default` -> the same outputs, or those that the server's `Classify` and `Regress`
+      methods require;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits.
 

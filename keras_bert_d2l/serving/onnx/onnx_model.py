@@ -84,6 +84,7 @@ def export_onnx(
       1 means "is next". The outputs of missing heads (`BERTModel.missing_heads`) are omitted;
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`;
     - `TokenClassifier`: `logits` `(B, T, C)`;
+    - `MultipleChoice`: `logits` `(B, 1)`, the score of each text with one choice;
     - `QuestionAnswerer`: `start_logits` and `end_logits` `(B, T)`;
     - `TextEmbedder`: `last_hidden_state` `(B, T, D)` and `sentence_embedding` `(B, D)`.
 
@@ -259,7 +260,8 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
         return graph, inputs, dict.fromkeys(names, places)
     graph.add("Identity", logits, output="logits")
     rows = places if isinstance(model, TokenClassifier) else ("batch",)
-    return graph, inputs, {"logits": (*rows, len(model.labels))}
+    # `MultipleChoice` has no labels, but one score per row.
+    return graph, inputs, {"logits": (*rows, len(getattr(model, "labels", "1")))}
 
 
 def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Shapes:

@@ -9,6 +9,7 @@ import tensorflow as tf
 TEXT = tf.TensorSpec((None,), tf.string, name="text")
 TEXT_B = tf.TensorSpec((None,), tf.string, name="text_b")
 QUESTION = tf.TensorSpec((None,), tf.string, name="question")
+CHOICES = tf.TensorSpec((None, None), tf.string, name="choices")
 CONTEXT = tf.TensorSpec((None,), tf.string, name="context")
 
 PREDICT = tf.saved_model.PREDICT_METHOD_NAME

@@ -5,6 +5,7 @@ from typing import Literal
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -13,6 +14,7 @@ from keras_bert_d2l.models.tasks import (
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.signatures.classification import SequenceSignatures
+from keras_bert_d2l.serving.signatures.multiple_choice import ChoiceSignatures
 from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
 from keras_bert_d2l.serving.signatures.question_answering import AnswererSignatures
 from keras_bert_d2l.serving.signatures.signature import Signature, TextOptions
@@ -27,6 +29,7 @@ _TEXT_SIGNATURES: dict[type[BERTModel | TaskModel], type[TextSignatures]] = {
     SequenceRegressor: SequenceSignatures,
     TokenClassifier: TaggerSignatures,
     QuestionAnswerer: AnswererSignatures,
+    MultipleChoice: ChoiceSignatures,
     TextEmbedder: TextSignatures,
 }
 _PAIR_MODELS = (SequenceClassifier, SequenceRegressor)

@@ -54,6 +54,7 @@ class ServedModel:
         - `SequenceRegressor`: `logits` `(B, C)`, which are its scores;
         - `TokenClassifier`: `logits` `(B, T, C)`;
         - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
+        - `MultipleChoice`: `logits` `(B,)`, the score of each row;
         - `TextEmbedder`: `embedding` `(B, D)`.
     """
 

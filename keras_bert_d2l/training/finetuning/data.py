@@ -15,6 +15,7 @@ from keras_bert_d2l.data.tasks.examples import (
     QuestionExamples,
     TaskExamples,
     TextExamples,
+    WordExamples,
     are_scored,
     how_many,
 )
@@ -48,6 +49,7 @@ _MONITORS = {
     "regress": ("val_pearson",),
     "tag": ("val_f1", "val_accuracy"),
     "answer": ("val_f1",),
+    "choose": ("val_accuracy",),
     "embed": ("val_spearman", "val_recall@1"),
 }
 _MAX_LISTED_LABELS = 6
@@ -161,7 +163,7 @@ def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
 
     Args:
         config: The architecture of the model.
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"` or `"embed"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
         max_len: Requested maximum. `None` means the model's maximum, but at most 384 for questions.
 
     Raises:
@@ -278,7 +280,7 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
     if rows.num_truncated:
         share = rows.num_truncated / len(examples)
         how = f"truncated to {max_len} tokens"
-        if not isinstance(examples, TextExamples):
+        if isinstance(examples, WordExamples | QuestionExamples):
             how = f"longer than {max_len} tokens, split into rows"
         lines.append(f"  {rows.num_truncated:,} ({share:.1%}) {how}")
     lost = (*examples.dropped_in_words(), *rows.lost_in_words())

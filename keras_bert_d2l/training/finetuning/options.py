@@ -23,7 +23,7 @@ from keras_bert_d2l.training.option_records import (
 from keras_bert_d2l.training.shared_options import LoraArguments, LoraOptions
 from keras_bert_d2l.types import PathLike
 
-Task = Literal["classify", "regress", "tag", "answer", "embed"]
+Task = Literal["classify", "regress", "tag", "answer", "choose", "embed"]
 
 
 def _column(name: str, value: object) -> str | int:
@@ -96,7 +96,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     Args:
         task: What to learn: the label of a text or a pair of texts (classify), a number for it
             (regress), the label of every word (tag), the part of a text that answers a question
-            (answer), or vectors that are close for similar texts (embed).
+            (answer), which of several choices fits a text (choose), or vectors that are close for
+            similar texts (embed).
         model: Checkpoint of any format to start from, the folder of a run, or a name on the Hugging
             Face Hub.
         train: Training data: TSV, CSV, JSONL (also .gz, .xz), fastText, or a folder with one
@@ -108,6 +109,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         text: Column of the texts, words or questions: a name, or a number counted from 1. By
             default, common column names are recognized.
         text_b: Column of the second texts of pairs, or of the contexts of the questions.
+        choices: Column of the lists of choices, or one column per choice, separated by commas, for
+            choose.
         negative: Column of texts that do not belong to those of `text`, for embed.
         mine_negatives: Find such a text for each pair: the most similar one of the other pairs.
         label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
@@ -134,6 +137,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     text: _Column | None = None
     text_b: _Column | None = None
     negative: _Column | None = None
+    choices: _Column | None = None
     mine_negatives: Switch = False
     label: _Column | None = None
     id: _Column | None = None
@@ -189,6 +193,7 @@ class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     text: str | int | None
     text_b: str | int | None
     negative: str | int | None
+    choices: str | int | None
     mine_negatives: bool
     label: str | int | None
     id: str | int | None

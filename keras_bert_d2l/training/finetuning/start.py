@@ -57,6 +57,7 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
         text=options.text,
         text_b=options.text_b,
         negative=options.negative,
+        choices=options.choices,
         label=options.label,
         id=options.id,
         multi_label=options.multi_label,

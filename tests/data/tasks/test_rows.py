@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.tasks.examples import (
     Answer,
+    ChoiceExamples,
     PairExamples,
     QuestionExamples,
     TextExamples,
@@ -46,6 +47,29 @@ def ids(tokenizer, text):
 
 def one_batch(rows, **options):
     return next(iter(rows.batches(len(rows), **options)))
+
+
+def test_choices_form_rows_with_their_text(tokenizer):
+    texts = ("a crane", "it", "who", "what is it ?")
+    choices = (("is flying", "a"), ("over", "the lake"), ("is", "it", "?"), ("it", "is"))
+    examples = ChoiceExamples(texts=texts, choices=choices, labels=[1, 0, 2, 1])
+    rows = TaskRows.encode(examples, tokenizer, max_len=6)
+    assert rows.dropped == {"not 2 choices, as most examples have": 1}
+    assert rows.examples.tolist() == [0, 0, 1, 1, 3, 3]
+    assert (rows.num_truncated, rows.full_lengths.tolist()) == (2, [8, 6, 0, 8])
+    features, labels = next(iter(rows.batches(3)))
+    assert labels.numpy().tolist() == [1, 0, 1]
+    kept = [0, 1, 3]
+    flat = tokenizer(
+        [texts[n] for n in kept for _ in range(2)], [c for n in kept for c in choices[n]], 6
+    )
+    for name, values in flat.items():
+        shape = (3, 2, *values.shape[1:])
+        np.testing.assert_array_equal(features[name], tf.reshape(values, shape))
+    shuffled = [labels.numpy().tolist() for _, labels in rows.batches(1, epoch=0)]
+    assert sorted(shuffled) == [[0], [1], [1]]
+    unlabeled = TaskRows.encode(examples.without_labels(), tokenizer, max_len=6)
+    assert next(iter(unlabeled.batches(2)))["tokens"].shape == (2, 2, 6)
 
 
 def test_batches_equal_the_output_of_the_tokenizer(tokenizer):
@@ -219,7 +243,8 @@ def test_every_word_has_its_label_in_the_row_that_predicts_it(tokenizer, max_len
     np.testing.assert_array_equal(one_batch(rows)[0]["tokens"], batch["tokens"])
     # If a model returns the labels of the rows, prediction finds each word's label.
     outputs = np.split(rows.labels, rows.splits[1:-1])
-    found = [[rows.label_names[n] for n in text] for text in predicted.word_outputs(outputs)]
+    of_texts = predicted.token_outputs(outputs)  # -100 for tokens that do not begin a word
+    found = [[rows.label_names[n] for n in tokens if n >= 0] for tokens in of_texts]
     assert found == [list(text) for text in labels]
     assert (rows.labels >= 0).sum() == sum(map(len, words))
 

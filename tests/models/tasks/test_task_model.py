@@ -30,18 +30,21 @@ def make_bert(num_blks=1, **options):
     return BERTModel(len(WORDS), 16, 24, 2, num_blks, 0.0, 12, **options)
 
 
-def make_batch(size=SIZE):
+def make_batch(size=SIZE, kind=None):
     rng = np.random.default_rng(0)
-    return {
+    batch = {
         "tokens": rng.integers(0, len(WORDS), (size, LENGTH), "int32"),
         "segments": rng.integers(0, 2, (size, LENGTH), "int32"),
         "valid_lens": rng.integers(3, LENGTH + 1, size, "int32"),
     }
+    if kind == "MultipleChoice":  # three choices for each text
+        return {name: x.reshape(-1, 3, *x.shape[1:]) for name, x in batch.items()}
+    return batch
 
 
 def make_task(kind, bert=None, **options):
     """Return an eager model, because tracing would take longer than computing."""
-    labels = {} if kind in ("QuestionAnswerer", "TextEmbedder") else {"labels": ["a", "b", "c"]}
+    labels = {"labels": ["a", "b", "c"]} if "labels" in TASKS[kind].fields else {}
     model = TASKS[kind](bert or make_bert(), **{**labels, **options})
     model.run_eagerly = True
     return model
@@ -59,6 +62,7 @@ def make_labels(kind, size=SIZE):
         "TokenClassifier": rng.choice([-100, 0, 1, 2], (size, LENGTH)),
         "QuestionAnswerer": {side: rng.integers(0, 3, size) for side in ("start", "end")},
         "TextEmbedder": np.arange(size) % 3,
+        "MultipleChoice": rng.integers(0, 3, size // 3),
     }[kind]
 
 
@@ -93,6 +97,7 @@ def test_a_task_model_takes_an_attention_mask_and_returns_hidden_states_and_atte
         ("TokenClassifier", (SIZE, LENGTH, 3)),
         ("QuestionAnswerer", (SIZE, LENGTH)),
         ("TextEmbedder", (SIZE, 16)),
+        ("MultipleChoice", (SIZE,)),
     ],
 )
 def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
@@ -111,7 +116,7 @@ def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
-    model, batch, labels = make_task(kind), make_batch(), make_labels(kind)
+    model, batch, labels = make_task(kind), make_batch(kind=kind), make_labels(kind)
     model.compile(BERTAdamW(1e-2))
     before = model.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
     # Use more steps instead of more epochs, because each epoch adds overhead.
@@ -169,7 +174,7 @@ def test_mixed_precision_returns_float32_outputs(kind, policy):
 @pytest.mark.parametrize("kind", TASKS)
 def test_mixed_precision_trains(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
-    model, batch = make_task(kind), make_batch()
+    model, batch = make_task(kind), make_batch(kind=kind)
     compile_eagerly(model)
     assert model.train_on_batch(batch, make_labels(kind), return_dict=True)["loss"] > 0
 

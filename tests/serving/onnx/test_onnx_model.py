@@ -11,6 +11,7 @@ import pytest
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -150,6 +151,12 @@ def test_question_answerers_match_keras(make_model, ask):
         batch = make_batch(size, length)
         logits = {f"{side}_logits": value for side, value in model(batch).items()}
         assert_equal(onnx_model(batch), logits)
+
+
+def test_multiple_choice_matches_keras(make_model, ask):
+    model = MultipleChoice(make_model(**GOOGLE))
+    batch = make_batch(*SHAPES[0][:2])
+    assert_equal(ask(model)(batch), {"logits": np.asarray(model(batch))[:, np.newaxis]})
 
 
 @pytest.mark.parametrize(

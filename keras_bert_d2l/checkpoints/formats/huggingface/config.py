@@ -60,12 +60,14 @@ _HEADS = {  # name of the head in each architecture
     "BertForSequenceClassification": "classifier",
     "BertForTokenClassification": "classifier",
     "BertForQuestionAnswering": "qa_outputs",
+    "BertForMultipleChoice": "classifier",
 }
 _ARCHITECTURES = {
     "SequenceClassifier": "BertForSequenceClassification",
     "SequenceRegressor": "BertForSequenceClassification",
     "TokenClassifier": "BertForTokenClassification",
     "QuestionAnswerer": "BertForQuestionAnswering",
+    "MultipleChoice": "BertForMultipleChoice",
 }
 _SINGLE, _MULTI = "single_label_classification", "multi_label_classification"
 _REGRESSION = "regression"
@@ -190,6 +192,8 @@ def task_of(
     dropout = fields.get("classifier_dropout")
     if dropout is None:
         dropout = fields.get("hidden_dropout_prob", 0.1)
+    if architecture == "BertForMultipleChoice":
+        return {"kind": "MultipleChoice", "dropout": dropout}
     labels = _labels(fields, shapes.get(f"{head}.bias", ()))
     if architecture == "BertForTokenClassification":
         return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
@@ -221,6 +225,7 @@ def config_fields(task: TaskFields) -> ConfigDict:
     if "labels" in task:
         fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
         fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
+    if "dropout" in task:
         fields["classifier_dropout"] = task["dropout"]
     if kind == "SequenceRegressor":
         fields["problem_type"] = _REGRESSION

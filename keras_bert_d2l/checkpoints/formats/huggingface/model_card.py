@@ -16,6 +16,7 @@ _PIPELINES = {
     "BertForSequenceClassification": "text-classification",
     "BertForTokenClassification": "token-classification",
     "BertForQuestionAnswering": "question-answering",
+    "BertForMultipleChoice": "multiple-choice",
 }
 _CARD = """\
 ---

@@ -10,6 +10,7 @@ import functools
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -38,6 +39,11 @@ _USUAL = {
     ("embed", "text_b"): "positive passage answer document context response",
     ("embed", "negative"): "negative hard_negative",
     ("embed", "label"): "score similarity similarity_score relatedness_score label gold",
+    ("choose", "text"): "sent1 article context ctx premise passage text question question_stem "
+    "goal sentence prompt",
+    ("choose", "text_b"): "sent2 question",
+    ("choose", "choices"): "choices options endings candidates answers",
+    ("choose", "label"): "label answer answer_key gold correct target",
     ("answer", "text"): "question",
     ("answer", "text_b"): "context passage paragraph text document",
     ("answer", "label"): "answers answer answer_text text",
@@ -52,6 +58,8 @@ _PAIRS = tuple(
         "question+passage title+description title+content"
     ).split()
 )
+# The names of columns that contain one choice each, such as "ending0" and "answerA".
+_CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]|[a-j])")
 _LONGEST_NAME = 40  # maximum number of characters in a column name
 _NAME = re.compile(r"[\w#.-]*")
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
@@ -75,12 +83,13 @@ class ReadingOptions:
     separator: str = ","
     header: bool | None = None
     labeled: bool | None = None
+    choices: Column | None = None
 
     @property
     def given(self) -> list[Column]:
         """The columns that the caller chose."""
         label = None if self.labeled is False else self.label
-        columns = (self.text, self.text_b, self.negative, label, self.id)
+        columns = (self.text, self.text_b, self.negative, self.choices, label, self.id)
         return [column for column in columns if column is not None]
 
     def is_header(self, cells: Sequence[str]) -> bool:
@@ -102,7 +111,7 @@ class ReadingOptions:
         if not self.given and names & set(_TEXTS.split()) and all(map(_NAME.fullmatch, names)):
             return True
         names_of = functools.partial(_usual, self.task)
-        roles = map(names_of, ("text", "text_b", "negative", "label", "id"))
+        roles = map(names_of, ("text", "text_b", "negative", "choices", "label", "id"))
         known = set(itertools.chain(_TEXTS.split(), *_PAIRS, *roles))
         # A single match may be data: the label "question" before a question.
         return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
@@ -113,6 +122,7 @@ class Columns:
     """Positions of the columns in a table, from 0; None if there is no such column.
 
     `flags` are columns of 1 and 0, one per label, that indicate whether a text has the label.
+    `choices` is one column of lists, or one column per choice.
     """
 
     text: int
@@ -121,6 +131,7 @@ class Columns:
     id: int | None = None
     flags: tuple[int, ...] = ()
     negative: int | None = None
+    choices: tuple[int, ...] = ()
 
     @property
     def texts(self) -> list[int]:
@@ -133,7 +144,9 @@ class Columns:
         roles = ("text", "text_b", "negative", "label", "id")
         single = {role: getattr(self, role) for role in roles}
         names = {role: table.name(place) for role, place in single.items() if place is not None}
-        return names | ({"label": ", ".join(map(table.name, self.flags))} if self.flags else {})
+        several = {"label": self.flags, "choices": self.choices}
+        joined = {role: ", ".join(map(table.name, x)) for role, x in several.items() if x}
+        return names | joined
 
 
 def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
@@ -198,24 +211,42 @@ class _Finder:
 
     def find(self) -> Columns:
         text, text_b = self._texts()
+        choices = self._choices() if self.options.task == "choose" else ()
         label = None
         flags = self._flags() if self.options.labeled is not False else ()
         if self.options.labeled is not False and not flags:
             is_needed = self.options.labeled and self.options.task != "embed"
             find = self._needed if is_needed else self._one
-            label = find("label", besides=(text, text_b))
-        return Columns(text, text_b, label, self._one("id"), flags, self._one("negative"))
+            label = find("label", besides=(text, text_b, *choices))
+        negative = self._one("negative")
+        return Columns(text, text_b, label, self._one("id"), flags, negative, choices)
 
     def _texts(self) -> tuple[int, int | None]:
         options, names = self.options, self._plain_names()
         if options.task == "answer":
             return self._needed("text"), self._needed("text_b")
+        if options.task == "choose":
+            text = self._needed("text")
+            return text, self._one("text_b", besides=(text,))
         if options.task != "tag" and options.text is None and options.text_b is None:
             for first, second in _PAIRS:
                 if first in names and second in names:
                     return self._only("text", names, first), self._only("text_b", names, second)
         find = self._needed if options.task == "embed" else self._one
         return self._needed("text"), find("text_b")
+
+    def _choices(self) -> tuple[int, ...]:
+        """Return the column of lists of choices, or the columns of the choices."""
+        given = self.options.choices
+        if given is not None:
+            parts = [given] if given in (self.table.columns or ()) else _parts(given)
+            return tuple(self._given("choices", part) for part in parts)
+        found = [_CHOICE.fullmatch(name) for name in self._plain_names()]
+        stems = Counter(match[1] for match in found if match)
+        stem, number = max(stems.items(), key=lambda item: item[1], default=("", 0))
+        if number < 2:
+            return (self._needed("choices"),)
+        return tuple(n for n, match in enumerate(found) if match and match[1] == stem)
 
     def _flags(self) -> tuple[int, ...]:
         """Return the label columns if several are given, separated by commas."""

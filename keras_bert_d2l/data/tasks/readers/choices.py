@@ -1,0 +1,100 @@
+"""Read multiple-choice examples from a table: SWAG, RACE, ARC and similar layouts.
+
+The choices are in a column of lists, or in several columns. The right one is given by its number,
+counted from 0 or 1, by its letter, or by its text.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+from typing import NamedTuple
+
+from keras_bert_d2l.data.tasks.examples import ChoiceExamples
+from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
+from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
+from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
+
+
+class _Choices(NamedTuple):
+    """The choices of an example, and their own names, such as the letters of ARC."""
+
+    texts: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
+    """Read the texts and the choices of a table.
+
+    Raises:
+        ValueError: The file has a different format, or a column does not exist.
+    """
+    table = read_table(file, options.is_header)
+    columns = find_columns(file, table, options)
+    of_rows = [_choices(row.cells, columns) for row in table.rows]
+    labels = [cell_string(row.cells, columns.label).strip() for row in table.rows]
+    is_labeled = any(labels)
+    numbers = [int(number) for number in map(without_point, labels) if number.isdecimal()]
+    most = max((len(choices.texts) for choices in of_rows), default=0)
+    first = 1 if numbers and min(numbers) > 0 and max(numbers) >= most else 0
+
+    def example(found: tuple[Row, _Choices, str]) -> dict[str, object]:
+        row, choices, label = found
+        text, text_b = (cell_string(row.cells, x).strip() for x in (columns.text, columns.text_b))
+        if not text:
+            raise Unusable("empty text")
+        if len(choices.texts) < 2:
+            raise Unusable("fewer than two choices")
+        if not all(choices.texts):
+            raise Unusable("empty choice")
+        return {
+            "ids": cell_string(row.cells, columns.id) or str(row.line),
+            "texts": text,
+            "choices": tuple(f"{text_b} {choice}".strip() for choice in choices.texts),
+            "labels": _position(label, choices, first) if is_labeled else None,
+        }
+
+    rows = zip(table.rows, of_rows, labels, strict=True)
+    return collect(
+        ChoiceExamples,
+        ((f"line {found[0].line:,}", found) for found in rows),
+        example,
+        columns=columns.named(table),
+        source=os.fspath(file.path),
+        sha256=file.sha256,
+    )
+
+
+def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
+    found: list[object] = [cells[x] if x < len(cells) else None for x in columns.choices]
+    if len(found) > 1:
+        return _Choices(tuple(as_string(cell).strip() for cell in found))
+    cell = found[0]
+    if isinstance(cell, Mapping):  # ARC: {"text": [...], "label": ["A", "B", ...]}
+        items: list[object] = list(cell.get("text") or ())
+        names = cell.get("label") or ()
+    else:
+        items = listed(cell) or []
+        names = [item.get("label") for item in items if isinstance(item, Mapping)]
+        items = [item.get("text") if isinstance(item, Mapping) else item for item in items]
+    texts = tuple(as_string(item).strip() for item in items)
+    return _Choices(texts, tuple(map(as_string, names)))
+
+
+def _position(label: str, choices: _Choices, first: int) -> int:
+    """Return the position of the right choice, from 0. `first` is the number of the first one."""
+    if not label:
+        raise Unusable("no label")
+    number = without_point(label)
+    if label in choices.names:
+        position = choices.names.index(label)
+    elif number.removeprefix("-").isdecimal():
+        position = int(number) - first
+    elif choices.texts.count(label) == 1:
+        position = choices.texts.index(label)
+    else:
+        position = ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
+    if not 0 <= position < len(choices.texts):
+        raise Unusable("label is not the number, the letter or the text of a choice")
+    return position

@@ -1,0 +1,187 @@
+"""MultipleChoice: the choice that fits a text best.
+
+B batch, N choices, T tokens, R rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+import keras
+import numpy as np
+
+from keras_bert_d2l.config import check_field
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.models.metrics import label_metrics
+from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, trimmed
+from keras_bert_d2l.models.tasks.task_model import (
+    TaskModel,
+    TaskOptions,
+    Training,
+    check_bert,
+    dense_head,
+)
+from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph
+from keras_bert_d2l.types import Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class MultipleChoice(TaskModel):
+    """Multiple choice: which of N texts continues a text or answers a question.
+
+    Each choice forms a row with the text. Dropout and a dense layer compute the score of a row from
+    the pooler's output, and the softmax compares the scores of the N choices. The weights do not
+    depend on N.
+
+    `fit`, `evaluate` and `predict` also take strings: `x` is `{"texts": [...], "choices": [...]}`
+    with N choices per text, or a dataset of such batches, and `y` contains the positions of the
+    right choices. Pairs that are too long are truncated, the longer text first.
+
+    Source: Radford et al. 2018; Zellers et al. 2018 (SWAG); transformers, `BertForMultipleChoice`.
+
+    Args:
+        bert: The pretrained model, with a pooler.
+        dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
+        **options: `tokenizer`, which converts strings to batches, and `name`.
+
+    Call arguments:
+        tokens: Token ids, int `(B, N, T)`; or a dictionary of the call arguments. Single rows
+            `(R, T)` are scored on their own.
+        segments: Segment ids, int, of the same shape: 0 for the text and 1 for the choice.
+        valid_lens: Number of non-padding tokens in each row, `(B, N)`. `None`: all tokens.
+        training: Whether to apply dropout.
+
+    Returns: Scores `(B, N)`, which are logits, or `(R,)`. Labels are int `(B,)`, from 0 to N - 1.
+
+    Raises:
+        ValueError: `bert` has no pooler.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] she opens the door sky".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    model = kb.MultipleChoice(bert, tokenizer=kb.Tokenizer(vocab))
+    model.compile(kb.BERTAdamW(2e-5))
+    x = {"texts": ["she opens", "the"], "choices": [["the door", "sky"], ["opens", "sky"]]}
+    model.fit(x, [0, 1])
+    ```
+    """
+
+    fields = ("dropout",)
+    has_pooler = True
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        *,
+        dropout: float | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> None:
+        check_bert(bert, type(self))
+        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
+        super().__init__(bert, head=dense_head(bert, 1), dropout=rate, **options)
+
+    def call(
+        self,
+        tokens: Tensor | Batch,
+        segments: Tensor | None = None,
+        valid_lens: Tensor | None = None,
+        training: bool | None = None,
+        attention_mask: Tensor | None = None,
+        return_hidden_states: bool = False,
+        return_attention: bool = False,
+    ) -> Tensor | dict[str, Tensor]:
+        features: Batch = {
+            "tokens": tokens,
+            "segments": segments,
+            "valid_lens": valid_lens,
+            "attention_mask": attention_mask,
+        }
+        if isinstance(tokens, Mapping):
+            features = tokens
+        shape = keras.ops.shape(features["tokens"])[:-1]  # (B, N) or (R,)
+        found = super().call(
+            {
+                name: keras.ops.reshape(x, (-1, *keras.ops.shape(x)[len(shape) :]))
+                for name, x in features.items()
+                if x is not None
+            },
+            training=training,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
+        )
+        if isinstance(found, Mapping):
+            return {**found, "output": keras.ops.reshape(found["output"], shape)}
+        return keras.ops.reshape(found, shape)
+
+    def answer(
+        self,
+        encoded_X: Tensor,
+        tokens: Tensor,
+        valid_lens: Tensor | None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        return super().answer(encoded_X, tokens, valid_lens)[:, 0]
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        return Training(WeightedCrossEntropy(), label_metrics())
+
+    def check_batch(self, x: Tensor, y: Tensor = None) -> None:
+        if isinstance(x, Mapping) and len(getattr(x.get("tokens"), "shape", ())) == 3:
+            num_choices = x["tokens"].shape[1]
+            if y is not None and num_choices is not None:
+                check_range("labels", y, 0, num_choices - 1, "They are positions.", ignored=IGNORED)
+            x = {name: _rows(feature, name) for name, feature in x.items()}
+        super().check_batch(x)
+
+    def checked_texts(self, x: object, y: Tensor | None = None) -> Texts:
+        if not isinstance(x, Mapping) or set(x) != {"texts", "choices"}:
+            raise ValueError(
+                'Multiple choice needs {"texts": [...], "choices": [[...], ...]}. Received: '
+                f"{sorted(x) if isinstance(x, Mapping) else type(x).__name__}."
+            )
+        texts = super().checked_texts(x)
+        _dense_choices(texts["choices"])
+        return texts
+
+    def text_batch(self, texts: Texts) -> Batch:
+        import tensorflow as tf
+
+        choices = _dense_choices(texts["choices"])
+        shape = tf.shape(choices)
+        first, second = tf.repeat(texts["texts"], shape[1]), tf.reshape(choices, [-1])
+        rows = trimmed(self.tokenizer(first, second, max_len=self.bert_config.max_len))
+        return {
+            name: tf.reshape(x, tf.concat([shape, tf.shape(x)[1:]], 0)) for name, x in rows.items()
+        }
+
+    def label_ids(self, y: object) -> Tensor:
+        return np.asarray(y, "int32") if isinstance(y, list | tuple) else y
+
+
+def _rows(feature: Tensor, name: str) -> Tensor:
+    """Return a feature of choices, `(B, N, ...)`, as that of rows, `(B * N, ...)`."""
+    rest = () if name == "valid_lens" else tuple(feature.shape[2:])
+    if not is_in_graph(feature):
+        return np.reshape(feature, (-1, *rest))
+    import tensorflow as tf
+
+    return tf.reshape(feature, tf.concat([[-1], tf.shape(feature)[2:]], 0))
+
+
+def _dense_choices(choices: Tensor) -> Tensor:
+    """Return choices as strings `(B, N)`; raise an error if some texts have more than others."""
+    import tensorflow as tf
+
+    if not isinstance(choices, tf.RaggedTensor):
+        return choices
+    message = "Every text must have the same number of choices."
+    sizes = choices.row_lengths()
+    are_equal = tf.reduce_all(sizes == sizes[:1])
+    if tf.executing_eagerly() and not are_equal:
+        raise ValueError(f"{message} Received: {sorted(set(sizes.numpy().tolist()))}.")
+    with tf.control_dependencies([tf.debugging.Assert(are_equal, [message])]):
+        return choices.to_tensor()

@@ -1,0 +1,121 @@
+"""Multiple-choice examples in the layouts of SWAG, RACE, ARC, HellaSwag, SocialIQA and COPA."""
+
+import json
+
+import pytest
+
+from keras_bert_d2l.data.tasks.examples import ChoiceExamples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+
+SWAG = """\
+,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
+0,a,1,She opens. The,She opens.,The,gold,door shuts.,sky falls.,cat sits.,end.,0
+1,b,2,He runs. He,He runs.,He,gold,stops.,flies.,sings.,sinks.,3
+"""
+
+
+def read(rows, **options):
+    return read_examples("choose", rows, **options)
+
+
+def test_swag_is_read(write):
+    found = read(write("swag.csv", SWAG))
+    assert found.texts == ("She opens.", "He runs.")
+    assert found.choices[1] == ("He stops.", "He flies.", "He sings.", "He sinks.")
+    assert found.labels == (0, 3)
+    assert found.columns["choices"] == "ending0, ending1, ending2, ending3"
+    assert (found.columns["text"], found.columns["text_b"]) == ("sent1", "sent2")
+    assert read(write("swag.csv", SWAG), labeled=False).labels is None
+    alone = read(write("swag.csv", SWAG), text="startphrase", text_b=2, choices="ending3,ending0")
+    assert alone.choices[0] == ("a end.", "a door shuts.")
+
+
+def test_race_is_read():
+    row = {"example_id": "h1", "article": "Ada wrote it.", "question": "Who wrote it?"}
+    found = read([{**row, "options": ["Bob", "Ada"], "answer": "B"}])
+    assert found.texts == ("Ada wrote it.",)
+    assert found.choices == (("Who wrote it? Bob", "Who wrote it? Ada"),)
+    assert (found.labels, found.ids) == ((1,), ("h1",))
+
+
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        (
+            {
+                "question": "q",
+                "choices": {"text": ["x", "y"], "label": ["A", "B"]},
+                "answerKey": "B",
+            },
+            1,
+        ),
+        (
+            {
+                "question": "q",
+                "choices": {"text": ["x", "y"], "label": ["1", "2"]},
+                "answerKey": "1",
+            },
+            0,
+        ),
+        ({"question_stem": "q", "choices": [{"text": "x"}, {"text": "y"}], "answer": "y"}, 1),
+        ({"ctx": "q", "endings": ["x", "y"], "label": "1"}, 1),
+        ({"premise": "q", "choice1": "x", "choice2": "y", "label": 1.0}, 1),
+        ({"goal": "q", "sol1": "x", "sol2": "y", "label": 0}, 0),
+        ({"context": "q", "answerA": "x", "answerB": "y", "label": "2"}, 1),
+        ({"text": "q", "options": '["x", "y"]', "label": "b"}, 1),
+    ],
+    ids=["arc", "arc numbers", "text", "hellaswag", "copa", "piqa", "socialiqa", "string"],
+)
+def test_layouts_and_labels(row, label):
+    found = read([row])
+    assert (found.texts, found.choices, found.labels) == (("q",), (("x", "y"),), (label,))
+
+
+def test_numbers_count_from_1_if_none_is_0():
+    row = {"text": "q", "options": ["x", "y", "z"]}
+    assert read([{**row, "label": n} for n in (1, 3, 2)]).labels == (0, 2, 1)
+    assert read([{**row, "label": n} for n in (1, 0, 2)]).labels == (1, 0, 2)
+    assert read([{**row, "label": n} for n in (1, 2)]).labels == (1, 2)
+
+
+def test_unusable_rows_are_counted(write):
+    good = {"text": "q", "options": ["x", "y"], "label": 0}
+    changes = [
+        {"text": " "},
+        {"options": ["x"]},
+        {"options": None},
+        {"options": ["x", ""]},
+        {"label": None},
+        {"label": 7},
+        {"label": "xyz"},
+    ]
+    path = write("a.jsonl", "\n".join(json.dumps({**good, **change}) for change in [*changes, {}]))
+    found = read(path)
+    assert len(found) == 1
+    assert found.dropped == {
+        "empty text": 1,
+        "fewer than two choices": 2,
+        "empty choice": 1,
+        "no label": 1,
+        "label is not the number, the letter or the text of a choice": 2,
+    }
+    with pytest.raises(ValueError, match="`choices` must name a column.*choices, options"):
+        read([{"text": "q", "label": 0}])
+    with pytest.raises(ValueError, match="`choices` needs the task 'choose'"):
+        read_examples("classify", path, choices="options")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"choices": [["x"]]}, "at least two strings"),
+        ({"labels": [2]}, "from 0 to 1. Received: 2"),
+        ({"labels": ["x"]}, "from 0 to 1. Received: 'x'"),
+        ({"texts": ["a", "b"]}, "equal lengths"),
+    ],
+)
+def test_invalid_examples_are_rejected(fields, message):
+    right = {"texts": ["q"], "choices": [["x", "y"]], "labels": [1]}
+    assert ChoiceExamples(**right).has_labels
+    with pytest.raises(ValueError, match=message):
+        ChoiceExamples(**{**right, **fields})

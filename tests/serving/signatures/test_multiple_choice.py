@@ -1,0 +1,58 @@
+"""An exported MultipleChoice model answers as `choose` does, loaded and over REST."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.inference.tasks.choices import choose
+from keras_bert_d2l.models.tasks import MultipleChoice
+from keras_bert_d2l.serving.client.client import ServingClient
+from keras_bert_d2l.serving.export.saved_model import export_saved_model
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.versions import ServedVersions
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ["red green", "blueish, red" * 9]
+CHOICES = [["red", "blueish", "green , red"], ["green " * 20, "red"]]
+PADDED = [CHOICES[0], [*CHOICES[1], ""]]
+
+
+@pytest.fixture(scope="module")
+def chooser(make_model, tokenizer):
+    model = MultipleChoice(make_model(), tokenizer=tokenizer)
+    model.head.kernel.assign(2 * keras.random.normal(model.head.kernel.shape, seed=3))
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(chooser, tmp_path_factory):
+    return export_saved_model(chooser, tmp_path_factory.mktemp("models") / "chooser")
+
+
+def test_the_graph_gives_the_same_choices(chooser, folder):
+    signatures = tf.saved_model.load(str(folder)).signatures
+    assert set(signatures) == {"serving_default", "tokens"}
+    serve = signatures["serving_default"]
+    found = serve(text=tf.constant(TEXTS), choices=tf.constant(PADDED))
+    for row, one in enumerate(choose(chooser, TEXTS, CHOICES)):
+        number = len(one.scores)
+        np.testing.assert_allclose(found["scores"][row, :number], one.scores, rtol=0, atol=1e-5)
+        assert not found["scores"][row, number:].numpy().any()
+        assert found["index"][row] == one.index
+        assert found["choice"][row] == one.choice.encode()
+    assert found["truncated"].numpy().tolist() == [False, True]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one row per text"):
+        serve(text=tf.constant(TEXTS), choices=tf.constant([["a", "b"]]))
+
+
+def test_the_client_gives_the_same_choices(chooser, folder):
+    server = LocalServer(ServedVersions(folder.parent), "demo")
+    with running(server) as url, ServingClient(url, "demo") as client:
+        expected = choose(chooser, TEXTS, CHOICES)
+        assert [one.choice for one in client.choose(TEXTS, PADDED)] == [x.choice for x in expected]
+        single = client.choose(TEXTS[0], CHOICES[0])
+        assert single.scores == pytest.approx(expected[0].scores, abs=1e-5)
+        with pytest.raises(ValueError, match="Query a model for this task"):
+            client.classify(TEXTS)
