@@ -103,6 +103,8 @@ def test_the_last_checkpoint_is_the_returned_model(finished):
     ):
         np.testing.assert_array_equal(stored, returned)
     assert loaded.tokenizer.vocab == result.tokenizer.vocab
+    assert loaded.model.tokenizer is loaded.tokenizer
+    assert result.model.tokenizer is result.tokenizer
 
 
 def test_metrics_are_written_before_the_first_step_and_after_each_interval(finished):
