@@ -132,6 +132,9 @@ def pretraining_dataset(
     """
     check_bool("drop_remainder", drop_remainder)
     masking = Masking.of(masking)
+    # The user's special tokens carry no more information about a word than `[CLS]` does.
+    own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
+    masking = dataclasses.replace(masking, exclude=(*masking.exclude, *own))
     options = ExampleOptions(
         max_len=max_len,
         objective=objective,

@@ -118,6 +118,25 @@ def test_only_predicted_positions_are_corrupted(dataset):
     assert num_masked / num_predicted == pytest.approx(0.8, abs=tolerance)
 
 
+def test_special_tokens_of_the_user_are_neither_predicted_nor_inserted(documents, words, tmp_path):
+    vocab = words(8).vocab
+    tokenizer = Tokenizer(vocab, special_tokens=["w0", "w1"])
+    corpus = documents([[f"w0 w{2 + n % 6} w1 w{2 + n % 5}"] * 6 for n in range(6)])
+    masking = Masking(replace=(0, 1, 0), rate=0.5)
+    batches = pretraining_dataset(
+        corpus, tokenizer, **SETTINGS, masking=masking, epochs=1, cache_dir=tmp_path
+    )
+    own, seen = vocab[["w0", "w1"]], 0
+    for features, labels, weights in batches:
+        seen += int(np.isin(features["tokens"], own).sum())
+        assert not np.isin(labels["mlm"].numpy()[weights["mlm"].numpy() > 0], own).any()
+        corrupted = np.take_along_axis(
+            features["tokens"].numpy(), features["pred_positions"].numpy(), axis=1
+        )
+        assert not np.isin(corrupted[weights["mlm"].numpy() > 0], own).any()
+    assert seen
+
+
 @pytest.mark.parametrize(
     ("max_len", "given", "num_predictions"),
     [(128, None, 19), (50, None, 8), (5, None, 1), (32, 3, 3)],
