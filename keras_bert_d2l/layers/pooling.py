@@ -63,10 +63,13 @@ class Pooling(keras.layers.Layer):
         else:
             shown = ops.where(is_token[:, :, None], X, ops.full_like(X, _LOWEST))
             vectors = ops.max(shown, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
-        if self.normalize:
-            length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
-            vectors = vectors / ops.maximum(length, 1e-12)
-        return vectors
+        return unit(vectors) if self.normalize else vectors
 
     def compute_output_shape(self, X_shape: Shape, is_token_shape: Shape | None = None) -> Shape:
         return (X_shape[0], X_shape[-1])
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Scale vectors, on the last axis, to length 1."""
+    length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
+    return vectors / ops.maximum(length, 1e-12)

@@ -33,6 +33,11 @@ class CheckedModel(keras.Model):
 
     bert_config: BERTConfig
 
+    @property
+    def max_row_len(self) -> int:
+        """Maximum number of tokens in a row."""
+        return self.bert_config.max_len
+
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         """Return the number of classes of each output whose labels are class ids.
 
@@ -48,7 +53,7 @@ class CheckedModel(keras.Model):
         if not isinstance(x, Mapping) or not {"tokens", "segments"} <= x.keys():
             return  # `call` reports what is missing
         shapes = {name: _shape(feature) for name, feature in x.items()}
-        check_shapes(shapes, self.bert_config.max_len)
+        check_shapes(shapes, self.max_row_len)
         length = shapes["tokens"][1]
         check_values(x, length, self.bert_config)
         for head, number in self.num_classes(length).items():

@@ -40,6 +40,7 @@ CONFIG = BERTConfig.preset(
     num_blks=1,
     max_len=12,
 )
+EMBEDDER = {"kind": "TextEmbedder", "pooling": "max", "normalize": True, "long_texts": "cut"}
 BATCH = {
     "tokens": np.array([[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]], "int32"),
     "segments": np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], "int32"),
@@ -259,7 +260,7 @@ def test_a_damaged_hugging_face_task_is_rejected(change, message, tmp_path):
         ({"kind": "Other"}, "'Other'"),
         ({"kind": "TextEmbedder", "pooling": "max"}, "'normalize'"),
         ({"kind": "QuestionAnswerer", "code": "x"}, "'code'"),
-        ({"kind": "TextEmbedder", "pooling": "max", "normalize": "no"}, "`normalize`"),
+        ({**EMBEDDER, "normalize": "no"}, "`normalize`"),
         ({"kind": "TokenClassifier", "labels": "ab", "dropout": 0.1}, "`labels`"),
         ({"kind": "TokenClassifier", "labels": ["a", "a"], "dropout": 0.1}, "`labels`"),
         (
@@ -268,7 +269,7 @@ def test_a_damaged_hugging_face_task_is_rejected(change, message, tmp_path):
         ),
         ({"kind": "TokenClassifier", "labels": ["a", "b"], "dropout": 0.1}, r"head/.*\(8, 3\)"),
         ({"kind": "QuestionAnswerer"}, r"head/"),
-        ({"kind": "TextEmbedder", "pooling": "max", "normalize": True}, r"contains.*head/"),
+        (EMBEDDER, r"contains.*head/"),
     ],
 )
 def test_a_damaged_native_task_is_rejected(task, message, tmp_path):

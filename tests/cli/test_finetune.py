@@ -304,6 +304,8 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     assert "--run-dir" in error(*classify, "few.tsv", "--model", "bert")
     too_long = ("--model", "bert", "--peek", "--max-len", 25)
     assert "--max-len must be at most 24" in error(*classify, "few.tsv", *too_long)
+    windows = ("finetune", "tag", "--train", "words.conll", *given, "--long-texts", "mean")
+    assert "--long-texts is for the tasks 'classify', 'regress' and 'embed'" in error(*windows)
     assert "--model is missing" in error(*classify, "few.tsv", "--run-dir", "x")
     assert "TASK must be" in error("finetune", "--train", "few.tsv", *given)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)

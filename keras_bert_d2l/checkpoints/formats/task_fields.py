@@ -19,6 +19,7 @@ class TaskArguments(TypedDict, total=False):
     dropout: float
     pooling: str
     normalize: bool
+    long_texts: str
 
 
 class TaskFields(TaskArguments, total=False):
@@ -33,6 +34,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "dropout": (float, int),
     "pooling": (str,),
     "normalize": (bool,),
+    "long_texts": (str,),
 }
 
 

@@ -17,7 +17,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
     {
         "Run": "model",
         "Data": "train dev held_out text text_b choices negative mine_negatives label id header "
-        "multi_label separator max_len",
+        "multi_label long_texts separator max_len",
         "Training": "epochs batch_size micro_batches learning_rate warmup_ratio weight_decay "
         "temperature monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora lora_alpha lora_layers",
@@ -96,7 +96,7 @@ def _peek(options: TaskRunOptions) -> None:
     named = dataclasses.replace(options, dev=options.dev or options.train)
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(options.model, heads=False)
-    max_len = row_len(loaded.config, options.task, options.max_len)
+    max_len = row_len(loaded.config, options.task, options.max_len, options.long_texts or "cut")
     print(kb.peek(train, tokenizer_of(loaded.model), max_len, batch_size=options.batch_size))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:

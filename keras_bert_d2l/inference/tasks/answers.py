@@ -244,7 +244,7 @@ def _window_sizes(
 ) -> tuple[int, int]:
     if max_len is None:
         max_len = model.window_sizes[0]
-    max_len = checked_max_len(model, max_len, at_least=6)
+    max_len = checked_max_len(max_len, 6, model.max_row_len)
     return max_len, max_len // 3 if overlap is None else overlap
 
 

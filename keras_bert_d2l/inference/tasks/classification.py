@@ -207,13 +207,12 @@ def regress(
     return found[0] if isinstance(texts, str) else found
 
 
-def checked_max_len(model: TaskModel, max_len: int | None, at_least: int) -> int:
-    """Return the maximum number of tokens in a row.
+def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:
+    """Return the maximum number of tokens in a row, for `None` that of the model, `most`.
 
     Raises:
         ValueError: `max_len` is below `at_least` or exceeds the model's maximum.
     """
-    most = model.bert_config.max_len
     if max_len is None:
         return most
     if not at_least <= max_len <= most:
@@ -247,7 +246,8 @@ def text_outputs(
     """Yield the outputs `(C,)` of each text."""
     first = text_list("texts", texts)
     second = None if texts_b is None else text_pairs(("texts", "texts_b"), texts, texts_b)[1]
-    limit = checked_max_len(model, max_len, at_least=3 if second is None else 5)
+    at_least, most = (3, model.max_row_len) if second is None else (5, model.bert_config.max_len)
+    limit = checked_max_len(max_len, at_least, most)
 
     def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
         some_b = None if second is None else second[start:stop]

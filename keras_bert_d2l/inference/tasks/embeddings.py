@@ -175,7 +175,7 @@ def _embedder(
 def _vectors(
     model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int, truncate: bool
 ) -> np.ndarray:
-    max_len = model.bert_config.max_len
+    max_len = model.max_row_len
 
     def tokenize(start: int, stop: int) -> dict[str, Tensor]:
         rows = tokenizer(texts[start:stop], max_len=max_len if truncate else None)

@@ -190,7 +190,7 @@ def tag(
     model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer)
     check_choice("aggregate", aggregate, ("none", *get_args(Joining)))
     check_integer("batch_size", batch_size, 1)
-    max_len = checked_max_len(model, max_len, at_least=3)
+    max_len = checked_max_len(max_len, 3, model.max_row_len)
     rows = [texts] if isinstance(texts, str) else texts
     if not isinstance(rows, Sequence):
         raise ValueError(

@@ -108,7 +108,7 @@ def zero_shot(
     is_alone = multi_label or len(labels) == 1
     entails, contradicts = _columns(model.labels, is_alone)
     found = text_list("texts", texts)
-    max_len = checked_max_len(model, max_len, at_least=5)
+    max_len = checked_max_len(max_len, 5, model.bert_config.max_len)
 
     def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
         rows = [divmod(row, len(labels)) for row in range(start, stop)]

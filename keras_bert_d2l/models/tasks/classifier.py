@@ -29,9 +29,10 @@ class SequenceClassifier(LabeledTask):
     Dropout and a dense layer compute the logits from the pooler's output.
 
     `fit`, `evaluate` and `predict` also take strings: `x` is a list of texts, or
-    `{"texts": [...], "texts_b": [...]}` for pairs, or a dataset of such batches. Texts that are
-    too long for the model are truncated. `y` may contain label names, or lists of label names with
-    `multi_label`.
+    `{"texts": [...], "texts_b": [...]}` for pairs, or a dataset of such batches. Pairs that are
+    too long for the model are truncated, and so are single texts, unless `long_texts` says
+    otherwise: then the first 8 windows of a text count. `y` may contain label names, or lists of
+    label names with `multi_label`.
 
     Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`.
 
@@ -40,7 +41,8 @@ class SequenceClassifier(LabeledTask):
         labels: Label names, in the order of their ids.
         multi_label: Whether a text can have any number of the labels.
         **options: `dropout`, the dropout rate before the head (`None`: the rate of `bert`);
-            `tokenizer`, which converts strings to batches; and `name`.
+            `long_texts`, `"cut"` to truncate texts that are too long, or `"mean"` or `"max"` to
+            pool the logits of windows; `tokenizer`, which converts strings to batches; and `name`.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
@@ -66,7 +68,7 @@ class SequenceClassifier(LabeledTask):
     ```
     """
 
-    fields = ("labels", "multi_label", "dropout")
+    fields = ("labels", "multi_label", "long_texts", "dropout")
     has_pooler = True
 
     def __init__(

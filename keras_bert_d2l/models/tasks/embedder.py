@@ -4,7 +4,7 @@ B batch, T tokens, D hidden width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
-from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
@@ -43,7 +43,8 @@ class TextEmbedder(TaskModel):
         bert: The pretrained model.
         pooling: `"cls"` (the encoded `[CLS]`), or `"mean"` or `"max"` over all tokens.
         normalize: Whether to scale vectors to length 1, so that their dot product is the cosine.
-        **options: `tokenizer`, which converts strings to batches, and `name`.
+        **options: `long_texts`, as in `SequenceClassifier`, for the vectors of windows;
+            `tokenizer`, which converts strings to batches; and `name`.
 
     Call arguments: As for `SequenceClassifier`.
 
@@ -66,7 +67,7 @@ class TextEmbedder(TaskModel):
     ```
     """
 
-    fields = ("pooling", "normalize")
+    fields = ("pooling", "normalize", "long_texts")
     has_head = False
 
     def __init__(
@@ -101,6 +102,10 @@ class TextEmbedder(TaskModel):
             attention_mask if is_padding_mask else None,
         )
         return self.head(encoded_X, None if mask is None else mask[:, 0])
+
+    def over_windows(self, *arguments: Any) -> Tensor:
+        vectors = super().over_windows(*arguments)
+        return unit(vectors) if self.normalize else vectors
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(ContrastiveLoss(), None)

@@ -50,6 +50,7 @@ class SequenceRegressor(LabeledTask):
     ```
     """
 
+    fields = ("labels", "long_texts", "dropout")
     has_pooler = True
     min_labels = 1
 

@@ -4,7 +4,8 @@ B batch, T tokens, D hidden width, C labels.
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self, TypedDict, Unpack
 
 import keras
@@ -33,6 +34,7 @@ from keras_bert_d2l.models.keras_options import (
     with_default_metrics,
 )
 from keras_bert_d2l.models.tasks import string_inputs
+from keras_bert_d2l.models.tasks.long_texts import LONG_TEXTS, LongTexts, longest_row, over_windows
 from keras_bert_d2l.models.tasks.string_inputs import Batch
 from keras_bert_d2l.types import ConfigDict, Tensor
 
@@ -43,6 +45,7 @@ _HALF_PRECISION = ("float16", "bfloat16")
 class TaskOptions(TypedDict, total=False):
     """Keyword arguments of every task model."""
 
+    long_texts: LongTexts
     tokenizer: TextTokenizer
     name: str | None
 
@@ -67,12 +70,15 @@ class TaskModel(BatchModel, abc.ABC):
 
     `call` also takes an `attention_mask`, `(B, T)` or `(B, T, T)`, and, with
     `return_hidden_states=True` or `return_attention=True`, returns a dictionary: the task's result
-    is its `"output"`, and the rest is as in `BERTEncoder`.
+    is its `"output"`, and the rest is as in `BERTEncoder`. With these arguments, rows are not split
+    into windows, whatever `long_texts` is.
 
     Args:
         bert: The pretrained model.
         head: The layer that computes the outputs.
         dropout: Dropout rate before the head.
+        long_texts: `"cut"` truncates texts that are too long. `"mean"` and `"max"` split them into
+            windows that overlap by a third, and pool the outputs of at most 8 windows.
         tokenizer: Converts strings to batches. `None`: the tokenizer of `bert`, if it has one.
         name: Name of the model.
 
@@ -85,7 +91,8 @@ class TaskModel(BatchModel, abc.ABC):
             `save_pretrained` does.
 
     Raises:
-        ValueError: `bert` is not a `BERTModel`, or it has no pooler but the task needs one.
+        ValueError: `bert` is not a `BERTModel`, it has no pooler but the task needs one, or the
+            task does not support `long_texts`.
     """
 
     features = FEATURES
@@ -100,6 +107,7 @@ class TaskModel(BatchModel, abc.ABC):
         *,
         head: keras.layers.Layer,
         dropout: float = 0.0,
+        long_texts: LongTexts = "cut",
         tokenizer: TextTokenizer = None,
         name: str | None = None,
     ) -> None:
@@ -107,6 +115,9 @@ class TaskModel(BatchModel, abc.ABC):
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
         self.dropout_rate = dropout
+        possible = LONG_TEXTS if "long_texts" in self.fields else LONG_TEXTS[:1]
+        check_choice("long_texts", long_texts, possible)
+        self.long_texts = long_texts
         self.encoder = bert.encoder
         self.hidden = bert.hidden if self.has_pooler else None
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -139,6 +150,10 @@ class TaskModel(BatchModel, abc.ABC):
                 "`segments` is missing: call the model with (tokens, segments, valid_lens), or "
                 "with a dictionary of these arguments."
             )
+        of_windows = self.long_texts != "cut" and attention_mask is None
+        if of_windows and not (return_hidden_states or return_attention):
+            encode = functools.partial(self.encoder.__call__, training=training)
+            return self.over_windows(encode, tokens, segments, valid_lens)
         encoded = self.encoder(
             *(tokens, segments, valid_lens),
             training=training,
@@ -160,6 +175,26 @@ class TaskModel(BatchModel, abc.ABC):
         """Return the outputs of the model for encoded tokens `(B, T, D)`."""
         X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
+
+    @property
+    def max_row_len(self) -> int:
+        """Maximum number of tokens in the row of a single text. For pairs, it is `max_len`."""
+        return longest_row(self.bert_config.max_len, self.long_texts)
+
+    def over_windows(
+        self,
+        encoder: Callable[..., Tensor],
+        tokens: Tensor,
+        segments: Tensor,
+        valid_lens: Tensor | None,
+    ) -> Tensor:
+        """Return the outputs of rows of any length, pooled over windows as `long_texts` says."""
+
+        def run(*batch: Tensor) -> Tensor:
+            return self.answer(encoder(*batch), batch[0], batch[2])
+
+        max_len = self.bert_config.max_len
+        return over_windows(run, tokens, segments, valid_lens, max_len, self.long_texts)
 
     @abc.abstractmethod
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
@@ -290,7 +325,9 @@ class TaskModel(BatchModel, abc.ABC):
         """Tokenize a batch of strings, truncated to the maximum length of the model."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
-        return self.tokenizer(**texts, max_len=self.bert_config.max_len)
+        is_pair = "texts_b" in texts
+        max_len = self.bert_config.max_len if is_pair else self.max_row_len
+        return self.tokenizer(**texts, max_len=max_len)
 
     def text_targets(
         self, texts: string_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor

@@ -125,7 +125,8 @@ def export_onnx(
             `calibration` is set and NNCF is not installed.
         FileExistsError: The folder is not empty.
         ValueError: The vocabulary does not have the model's size, the model is quantized, or its
-            weights exceed two gigabytes, the limit of an ONNX file; or `calibration` is not a list
+            weights exceed two gigabytes, the limit of an ONNX file; or it splits long texts into
+            windows; or `calibration` is not a list
             of texts, is given without `int8` or without a tokenizer, or the model has an MLM head.
         OSError: The folder cannot be written.
 
@@ -142,6 +143,12 @@ def export_onnx(
     ```
     """
     check_kind(model, BERTModel, TaskModel, remedy="export one of those")
+    if model.max_row_len > model.bert_config.max_len:
+        raise ValueError(
+            "An ONNX graph does not split texts into windows. Received: a model with "
+            f"long_texts={model.long_texts!r}. Use `export_saved_model`, or truncate long texts "
+            'with `model.long_texts = "cut"`.'
+        )
     check_path("path", path)
     _check_installed(int8, calibration is not None)
     folder = pathlib.Path(path)
@@ -209,7 +216,7 @@ def _write_huggingface_files(
     _write_json(folder / CONFIG_FILE, fields)
     embedding = embedding_fields(model)
     if embedding is not None:
-        _write_pooling(folder, config.num_hiddens, **embedding)
+        _write_pooling(folder, config.num_hiddens, embedding["pooling"], embedding["normalize"])
 
 
 def _write_pooling(folder: pathlib.Path, width: int, pooling: str, normalize: bool) -> None:

@@ -45,7 +45,9 @@ class TextSignatures:
     def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         self.run = run
         self.vocab = tokenizer.vocab
-        self.batches = TextBatches(tokenizer, run.model.bert_config.max_len)
+        model = run.model
+        max_len = model.bert_config.max_len if options.pairs else model.max_row_len
+        self.batches = TextBatches(tokenizer, max_len)
 
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the outputs of `serving_default` for strings, each `(B,)`."""

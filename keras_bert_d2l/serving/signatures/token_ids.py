@@ -77,8 +77,12 @@ class ServedModel:
         valid_lens: tf.Tensor,
         pred_positions: tf.Tensor | None = None,
     ) -> Answer:
-        encoded = self._encode(tokens, segments, valid_lens)
-        outputs = self._task.answer(encoded, tokens, valid_lens)
+        encoded = None
+        if self._task.long_texts == "cut":
+            encoded = self._encode(tokens, segments, valid_lens)
+            outputs = self._task.answer(encoded, tokens, valid_lens)
+        else:
+            outputs = self._task.over_windows(self._encode, tokens, segments, valid_lens)
         if not isinstance(outputs, dict):
             outputs = {"embedding" if isinstance(self._task, TextEmbedder) else "logits": outputs}
         if isinstance(self.model, BERTModel):
@@ -119,10 +123,11 @@ class ServedModel:
         pred_positions: tf.Tensor | None = None,
     ) -> list[tf.Operation]:
         """Return assertions that the features have the right shapes and values."""
-        config, (num_rows, length) = self.model.bert_config, tf.unstack(tf.shape(tokens))
+        config, most = self.model.bert_config, self.model.max_row_len
+        num_rows, length = tf.unstack(tf.shape(tokens))
         num_segments = config.num_segments - config.first_segment_id
         checks = [
-            (length <= config.max_len, f"`tokens` must have at most {config.max_len} columns."),
+            (length <= most, f"`tokens` must have at most {most} columns."),
             (tf.shape(segments) == tf.shape(tokens), "`segments` must have the shape of `tokens`."),
             (tf.size(valid_lens) == num_rows, "`valid_lens` must have one number per row."),
             (_are_below(tokens, config.vocab_size), _from_0_to("tokens", config.vocab_size)),

@@ -27,6 +27,7 @@ from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
+from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.types import PathLike
@@ -158,22 +159,26 @@ def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-def row_len(config: BERTConfig, task: str, max_len: int | None = None) -> int:
+def row_len(
+    config: BERTConfig, task: str, max_len: int | None = None, long_texts: LongTexts = "cut"
+) -> int:
     """Return the maximum number of tokens in a row.
 
     Args:
         config: The architecture of the model.
         task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
         max_len: Requested maximum. `None` means the model's maximum, but at most 384 for questions.
+        long_texts: What the model does with single texts that are too long; `"cut"` for pairs.
 
     Raises:
         ValueError: `max_len` exceeds the maximum of the model.
     """
+    longest = longest_row(config.max_len, long_texts)
     if max_len is None:
-        return min(config.max_len, WINDOW_LEN) if task == "answer" else config.max_len
-    if max_len > config.max_len:
+        return min(longest, WINDOW_LEN) if task == "answer" else longest
+    if max_len > longest:
         raise ValueError(
-            f"`max_len` must be at most {config.max_len}, the model's maximum sequence length. "
+            f"`max_len` must be at most {longest}, the model's maximum sequence length. "
             f"Received: max_len={max_len}."
         )
     return max_len
@@ -189,7 +194,9 @@ def _of_examples(
     for examples in (train, dev):
         check_examples(model, examples)
     check_alike(train, dev)
-    max_len = row_len(model.bert_config, train.task, options.max_len)
+    is_pair = isinstance(train, TextExamples) and train.texts_b is not None
+    long_texts = "cut" if is_pair else model.long_texts
+    max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
     rows, facts = {}, {}
     for name, examples in (("train", train), ("dev", _for_loss(train, dev))):
         rows[name] = TaskRows.encode(

@@ -118,6 +118,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         id: Column of the example ids.
         header: Treat the first row of a table as column names. Detected by default.
         multi_label: Allow any number of labels per text.
+        long_texts: Truncate single texts that are too long (cut), or split them into windows that
+            overlap and pool the outputs of at most 8 windows (mean or max). For classify, regress
+            and embed. Defaults to that of the checkpoint, or cut.
         separator: Separator between the labels of a text.
         freeze_encoder: Train only the head and the pooler.
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
@@ -143,6 +146,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     id: _Column | None = None
     header: Switch | None = None
     multi_label: Switch = False
+    long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.long_texts.LongTexts
     separator: Text = ","
     freeze_encoder: Switch = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None
@@ -154,6 +158,11 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             raise ValueError(
                 "`multi_label` requires the task 'classify'. Received: multi_label=True, "
                 f"task={self.task!r}."
+            )
+        if self.long_texts not in (None, "cut") and self.task in ("tag", "answer"):
+            raise ValueError(
+                "`long_texts` is for the tasks 'classify', 'regress' and 'embed'; the others split "
+                f"long texts anyway. Received: long_texts={self.long_texts!r}, task={self.task!r}."
             )
         if self.mine_negatives and self.task != "embed":
             raise ValueError(
@@ -199,6 +208,7 @@ class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     id: str | int | None
     header: bool | None
     multi_label: bool
+    long_texts: Literal["cut", "mean", "max"] | None
     separator: str
     freeze_encoder: bool
     freeze_blocks: int | None

@@ -88,18 +88,24 @@ def load_model(
     """
     with _policy(options.precision), seeded(options.seed):
         kind = TASK_MODELS[options.task]
+        long_texts: Any = {} if options.long_texts is None else {"long_texts": options.long_texts}
         if kind is TextEmbedder:  # with the pooling that the folder defines
-            model = load_task(kind, options.model).model
+            model = load_task(kind, options.model, **long_texts).model
         else:
             model = load_pretrained(options.model, heads=heads_of(kind)).model
         if not isinstance(model, TaskModel):
-            fields: dict[str, Any] = {}
+            fields: dict[str, Any] = {**long_texts}
             if options.task in ("classify", "tag"):
                 fields["labels"] = _labels(train, dev, say)
             if options.task == "classify":
                 fields["multi_label"] = options.multi_label
             model = kind(model, **fields)
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
+        elif options.long_texts not in (None, model.long_texts):
+            raise ValueError(
+                f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "
+                f"Received: long_texts={options.long_texts!r}."
+            )
         options.add_lora(model)  # within `seeded`, because it draws random numbers
         if options.freeze_encoder or options.freeze_blocks is not None:
             model.freeze_encoder(options.freeze_blocks)

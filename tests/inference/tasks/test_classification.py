@@ -50,6 +50,23 @@ def test_the_second_text_of_a_pair_affects_the_prediction(classifier):
     assert classify(classifier, "good cat", "bad bad dog").label == "bad"
 
 
+def test_long_texts_are_split_into_windows_and_pairs_are_truncated(open_task):
+    weights = {("bad", 0): 1.0, ("good", 1): 1.0}
+    options = {"labels": ["bad", "good"]}
+    cut = open_task(SequenceClassifier, weights, **options)
+    windows = open_task(SequenceClassifier, weights, **options, long_texts="max")
+    text = "the cat sat on " * 8 + "good"
+    alone = classify(cut, "sat on the cat sat on good").scores["good"]
+    assert classify(cut, text).scores["good"] == pytest.approx(0.5)
+    assert classify(windows, text).scores["good"] > 0.5 < alone
+    for model in (cut, windows):
+        assert classify(model, "good", text).scores["good"] == classify(cut, "good", text).score
+    with pytest.raises(ValueError, match="from 3 to 86, the model's maximum"):
+        classify(windows, text, max_len=87)
+    with pytest.raises(ValueError, match="from 5 to 16, the model's maximum"):
+        classify(windows, "good", text, max_len=87)
+
+
 def test_predictions_do_not_depend_on_the_batch_size_and_keep_their_order(
     words_bert, words_tokenizer
 ):

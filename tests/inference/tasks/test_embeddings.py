@@ -39,6 +39,19 @@ def test_a_plain_bert_returns_mean_vectors_of_length_1(words_bert, words_tokeniz
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
+def test_long_texts_have_the_mean_vector_of_their_windows(words_bert, words_tokenizer):
+    model = TextEmbedder(words_bert, long_texts="mean", tokenizer=words_tokenizer)
+    text = "the cat sat on the mat good dog ran on bad rug the mat sat good dog ran the cat"
+    words = text.split()  # windows of 14 tokens, and a new one after 10
+    parts = embed(
+        TextEmbedder(words_bert),
+        [" ".join(words[:14]), " ".join(words[10:])],
+        tokenizer=words_tokenizer,
+    )
+    expected = parts.mean(axis=0) / np.linalg.norm(parts.mean(axis=0))
+    np.testing.assert_allclose(embed(model, text), expected, rtol=0, atol=1e-5)
+
+
 def test_similar_texts_are_found_by_cosine_similarity(embedder):
     queries = ["the cat sat", "good"]
     rankings = similar(embedder, queries, TEXTS, top_k=3)

@@ -207,6 +207,12 @@ def test_lora_is_merged_into_the_kernels(make_model, ask):
     assert_equal(ask(model)(batch), {"logits": model(batch)})
 
 
+def test_a_model_that_splits_long_texts_is_rejected(make_model, tmp_path):
+    model = SequenceClassifier(make_model(**GOOGLE), ["a", "b"], long_texts="mean")
+    with pytest.raises(ValueError, match="Received: a model with long_texts='mean'"):
+        export_onnx(model, tmp_path / "new")
+
+
 @pytest.mark.usefixtures("few_objects_to_collect")
 def test_a_quantized_model_is_rejected(make_model, tmp_path):
     model = make_model()

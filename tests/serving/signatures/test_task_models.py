@@ -77,7 +77,7 @@ def test_the_model_card_describes_the_task(task_folders, task_models):
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
     assert card["embedding"] is None
     card = json.loads((task_folders["embedder"] / "model_card.json").read_text(encoding="utf-8"))
-    assert card["embedding"] == {"pooling": "max", "normalize": True}
+    assert card["embedding"] == {"pooling": "max", "normalize": True, "long_texts": "cut"}
 
 
 @pytest.mark.slow
@@ -93,6 +93,18 @@ def test_no_text_produces_nan_or_infinity(name, ask):
         elif array.dtype == object:
             for value in array.ravel():
                 value.decode()  # it can be written as JSON
+
+
+@pytest.mark.slow
+def test_long_texts_are_read_in_windows(make_model, tokenizer, tmp_path):
+    model = SequenceRegressor(make_model(), long_texts="mean", tokenizer=tokenizer)
+    folder = export_saved_model(model, tmp_path / "windows")
+    texts = ["red", "red " * 80 + "blue " * 30, "blue greenish " * 400]
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    answers = served(text=tf.constant(texts))
+    np.testing.assert_allclose(answers["scores"], model(model.text_batch(texts)), atol=1e-5)
+    assert answers["truncated"].numpy().tolist() == [False, False, True]
+    assert audit_saved_model(folder) == []
 
 
 @pytest.mark.slow

@@ -35,6 +35,22 @@ def make_model(kind=SequenceClassifier, tokenizer=None, **options):
     return kind(BERTModel.from_bert_config(BERT), tokenizer=tokenizer, **options)
 
 
+@pytest.mark.parametrize(("long_texts", "longest"), [("cut", 8), ("mean", 14)])
+def test_rows_are_as_long_as_the_windows_of_a_text_and_pairs_as_one_window(
+    tokenizer, long_texts, longest
+):
+    model = make_model(SequenceClassifier, tokenizer, labels=["x", "y"], long_texts=long_texts)
+    long = " ".join("abc" * 4)
+    single = TextExamples(texts=[long, "b"], labels=["x", "y"])
+    pairs = TextExamples(texts=[long, "b"], texts_b=["a", "b"], labels=["x", "y"])
+    for examples, expected in ((single, longest), (pairs, 8)):
+        data = prepare(
+            model, examples, examples, FinetuningOptions(batch_size=2), lambda line: None
+        )
+        [(features, _)] = data.train(0)
+        assert features["tokens"].shape == (2, expected)
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "examples", "message"),
     [

@@ -198,14 +198,14 @@ def task_of(
     if architecture == "BertForTokenClassification":
         return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
     problem = _problem_type(fields, len(labels))
-    if problem == _REGRESSION:
-        return {"kind": "SequenceRegressor", "labels": labels, "dropout": dropout}
-    return {
-        "kind": "SequenceClassifier",
+    task: TaskFields = {
         "labels": labels,
         "dropout": dropout,
-        "multi_label": problem == _MULTI,
+        "long_texts": fields.get("long_texts", "cut"),
     }
+    if problem == _REGRESSION:
+        return {"kind": "SequenceRegressor", **task}
+    return {"kind": "SequenceClassifier", "multi_label": problem == _MULTI, **task}
 
 
 def config_fields(task: TaskFields) -> ConfigDict:
@@ -227,6 +227,8 @@ def config_fields(task: TaskFields) -> ConfigDict:
         fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
     if "dropout" in task:
         fields["classifier_dropout"] = task["dropout"]
+    if task.get("long_texts", "cut") != "cut":
+        fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
     if kind == "SequenceRegressor":
         fields["problem_type"] = _REGRESSION
     if kind == "SequenceClassifier":
