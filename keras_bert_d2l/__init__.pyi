@@ -143,9 +143,15 @@ from .training.finetuning.finetune import (
 )
 from .training.optimizers import (
     BERTAdamW as BERTAdamW,
-    WarmupLinearDecay as WarmupLinearDecay,
+    BERTLamb as BERTLamb,
+    BERTMuon as BERTMuon,
 )
 from .training.pretraining.pretrain import pretrain as pretrain
+from .training.schedules import (
+    WarmupCosineDecay as WarmupCosineDecay,
+    WarmupLinearDecay as WarmupLinearDecay,
+    WarmupStableDecay as WarmupStableDecay,
+)
 
 __version__: str
 __all__: list[str]

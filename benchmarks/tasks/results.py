@@ -37,8 +37,8 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.optimizers import WarmupLinearDecay
 from keras_bert_d2l.training.precision import choose_precision
+from keras_bert_d2l.training.schedules import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01
 HELD_OUT = 5  # hold out one in this many examples

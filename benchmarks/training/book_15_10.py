@@ -26,8 +26,9 @@ from keras_bert_d2l import BERTConfig
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.optimizers import BERTAdamW
 from keras_bert_d2l.training.precision import choose_precision
+from keras_bert_d2l.training.schedules import WarmupLinearDecay
 
 BATCH_SIZE, MAX_LEN = 512, 64
 

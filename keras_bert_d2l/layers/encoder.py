@@ -3,7 +3,7 @@
 B batch, T tokens, D hidden width, N heads, V vocabulary, L blocks.
 """
 
-from typing import Unpack
+from typing import Literal, TypeAlias, Unpack
 
 import keras
 import numpy as np
@@ -14,10 +14,13 @@ from keras_bert_d2l.layers.feature_checks import check_shapes, check_values, is_
 from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
 from keras_bert_d2l.layers.kernels.dropout import Dropout
 from keras_bert_d2l.layers.kernels.embedding import ReversibleEmbedding
+from keras_bert_d2l.layers.kernels.remat import rematerialized
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
+
+Remat: TypeAlias = Literal["none", "blocks"]
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -36,6 +39,10 @@ class BERTEncoder(keras.layers.Layer):
         max_len: Maximum sequence length, in tokens.
         **options: The keyword arguments of `BERTConfig` (those of the heads have no effect);
             `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Attributes:
+        remat: `"blocks"`: keep only the input of each block for the backward pass, which computes
+            the block again. `compile(remat=...)` of a model sets it.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`.
@@ -91,6 +98,7 @@ class BERTEncoder(keras.layers.Layer):
         # Disable autocast: the book's loader yields float lengths, and bfloat16 rounds 257 to 256.
         super().__init__(autocast=False, **layer_options)
         self.config = config
+        self.remat: Remat = "none"
         policy = self.dtype_policy
         self.token_embedding = self._embedding(config.vocab_size, "token_embedding")
         self.segment_embedding = self._embedding(config.num_segments, "segment_embedding")
@@ -131,10 +139,13 @@ class BERTEncoder(keras.layers.Layer):
         mask = combine_masks(attention_mask, lens_mask, is_token)  # (B, T or 1, T), for all blocks
         hidden_states, attention = [X], []
         for block in self.blks:
-            X = block(X, training=training, attention_mask=mask, return_attention=return_attention)
             if return_attention:
-                X, weights = X  # (B, T, D), (B, N, T, T)
-                attention.append(weights)
+                X, weights = block(X, training=training, attention_mask=mask, return_attention=True)
+                attention.append(weights)  # (B, N, T, T)
+            elif training and self.remat == "blocks" and not isinstance(X, keras.KerasTensor):
+                X = rematerialized(block, X, training=True, attention_mask=mask)  # (B, T, D)
+            else:
+                X = block(X, training=training, attention_mask=mask)  # (B, T, D)
             hidden_states.append(X)
         outputs = {"encoded": X if self.final_ln is None else self.final_ln(X)}
         if return_hidden_states:

@@ -4,12 +4,13 @@ B batch, T tokens, P predicted positions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack, get_args
 
 import keras
 
-from keras_bert_d2l.checks import check_integer, check_list, check_positive, shown
+from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_positive, shown
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.models.data_checks import CheckedModel
 from keras_bert_d2l.models.keras_options import ExportOptions, KerasCompileOptions, Loss, Optimizer
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
@@ -71,6 +72,7 @@ class BatchModel(CheckedModel):
     """
 
     built: bool  # set by keras.Model
+    encoder: BERTEncoder
     features: tuple[str, ...]  # inputs of an exported model
     micro_batches = 1  # set by `compile`
     split_loss: SplitLoss | None = None
@@ -198,6 +200,7 @@ class BatchModel(CheckedModel):
         loss: Loss | None = None,
         *,
         micro_batches: int = 1,
+        remat: Remat = "none",
         **options: Unpack[KerasCompileOptions],
     ) -> None:
         """Configure training as `keras.Model.compile` does.
@@ -208,13 +211,17 @@ class BatchModel(CheckedModel):
             micro_batches: Split each training batch into this many parts and process one after
                 another, which takes less memory. The step is the same as with the whole batch,
                 except for the dropout.
+            remat: `"blocks"` keeps only the input of each block for the backward pass, which
+                computes the block again: much less memory for up to a third more computation. The
+                step is the same, with the same dropout.
             **options: Other keyword arguments of `keras.Model.compile`.
 
         Raises:
-            ValueError: The loss or a metric cannot be split, or the optimizer would accumulate
-                gradients with other weights.
+            ValueError: `remat` is unknown, the loss or a metric cannot be split, or the optimizer
+                would accumulate gradients with other weights.
         """
         check_integer("micro_batches", micro_batches, 1)
+        check_choice("remat", remat, get_args(Remat))
         self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         accumulated = getattr(inner, "gradient_accumulation_steps", None)
@@ -232,6 +239,7 @@ class BatchModel(CheckedModel):
                 f"metrics={options.get('metrics')!r:.80}."
             )
         self.micro_batches = micro_batches
+        self.encoder.remat = remat
         self._lacks_loss_trackers = (
             self.split_loss is not None
             and micro_batches == 1
@@ -289,6 +297,8 @@ class BatchModel(CheckedModel):
         if config and self.micro_batches > 1:
             config["loss"] = keras.saving.serialize_keras_object(self.loss)
             config["micro_batches"] = self.micro_batches
+        if config:
+            config["remat"] = self.encoder.remat
         return config
 
     def compile_from_config(self, config: ConfigDict) -> None:

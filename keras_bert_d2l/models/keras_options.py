@@ -5,6 +5,8 @@ from typing import Any, TypeAlias, TypedDict
 
 import keras
 
+from keras_bert_d2l.layers.encoder import Remat
+
 Optimizer: TypeAlias = str | keras.optimizers.Optimizer
 Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
@@ -28,6 +30,7 @@ class CompileOptions(KerasCompileOptions, total=False):
     """The keyword arguments of `compile` after `loss`."""
 
     micro_batches: int
+    remat: Remat
 
 
 def with_default_metrics(

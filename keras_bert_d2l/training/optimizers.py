@@ -1,75 +1,25 @@
-"""BERT's optimizer and its learning-rate schedule, as serializable Keras objects."""
+"""Optimizers for BERT, as serializable Keras objects."""
 
+import math
 import re
 from collections.abc import Iterable
-from typing import TypedDict, Unpack
+from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 import keras
 from keras import ops
 
+from keras_bert_d2l.training.schedules import SCHEDULES
 from keras_bert_d2l.types import Tensor
 
+Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
+
+_RMS_OF_ADAM = 0.2  # root mean square of Adam's steps, divided by the learning rate
 # Names of the weights without weight decay: biases and the layer normalization parameters.
 _NOT_DECAYED = ("bias", "gamma", "beta")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
     r"(?:^|/)encoder/(?:token_embedding|segment_embedding|pos_embedding|embedding_ln)(?:/|$)"
 )
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate that rises linearly to a peak, then falls linearly to zero.
-
-    Source: Devlin et al. 2019, appendix A.2; google-research/bert, optimization.py.
-
-    Args:
-        peak: Learning rate at the end of the warm-up.
-        warmup_steps: Number of warm-up steps. If positive, the first step has the rate 0.
-        total_steps: Step at which the rate reaches 0.
-        decay_from_start: Start the linear decay at step 0 instead of at the peak. Google's code
-            does this, so its rate drops by `peak * warmup_steps / total_steps` after the warm-up.
-
-    Raises:
-        ValueError: `warmup_steps` is negative or not below `total_steps`.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    schedule = kb.WarmupLinearDecay(1e-3, warmup_steps=100, total_steps=1000)
-    schedule(50)  # 0.0005
-    ```
-    """
-
-    def __init__(
-        self, peak: float, warmup_steps: int, total_steps: int, *, decay_from_start: bool = False
-    ) -> None:
-        if not 0 <= warmup_steps < total_steps:
-            raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. Received: "
-                f"warmup_steps={warmup_steps}, total_steps={total_steps}."
-            )
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.total_steps = total_steps
-        self.decay_from_start = decay_from_start
-
-    def __call__(self, step: Tensor) -> Tensor:
-        step = ops.cast(step, "float32")
-        rise = step / max(1, self.warmup_steps)
-        first = 0 if self.decay_from_start else self.warmup_steps
-        fall = ops.maximum(0.0, (self.total_steps - step) / (self.total_steps - first))
-        return self.peak * ops.where(step < self.warmup_steps, rise, fall)
-
-    def get_config(self) -> dict[str, float | bool]:
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "decay_from_start": self.decay_from_start,
-        }
 
 
 class OptimizerOptions(TypedDict, total=False):
@@ -79,6 +29,18 @@ class OptimizerOptions(TypedDict, total=False):
     ema_momentum: float
     ema_overwrite_frequency: int | None
     loss_scale_factor: float | None
+
+
+class AdamWOptions(OptimizerOptions, total=False):
+    """Keyword arguments of `BERTAdamW` after `weight_decay`."""
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    clip_norm: float | None
+    bias_correction: bool
+    layer_decay: float
+    name: str
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -151,12 +113,13 @@ class BERTAdamW(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._first_moments, self._second_moments = self.add_optimizer_variables(
-            variables, ["first_moment", "second_moment"]
-        )
+        self._first_moments, self._second_moments = self._add_moments(variables)
         self._decayed = [variable.name not in _NOT_DECAYED for variable in variables]
         depths = depths_below_the_head([variable.path for variable in variables])
         self._rate_factors = [self.layer_decay**depth for depth in depths]
+
+    def _add_moments(self, variables: list[keras.Variable]) -> Moments:
+        return self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
 
     def _clip(self, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_norm is None:
@@ -185,17 +148,10 @@ class BERTAdamW(keras.optimizers.Optimizer):
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
     ) -> None:
         index = self._get_variable_index(variable)
-        first, second = self._first_moments[index], self._second_moments[index]
-        dtype = variable.dtype
-        gradient = ops.cast(gradient, dtype)
-        rate = ops.cast(learning_rate, dtype) * self._rate_factors[index]
+        rate = ops.cast(learning_rate, variable.dtype) * self._rate_factors[index]
         if self._decayed[index]:
             self.assign_sub(variable, rate * self.decay * variable)
-        beta_1, beta_2 = (ops.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
-        power_1 = power_2 = ops.zeros((), dtype)
-        if self.bias_correction:
-            step = ops.cast(self.iterations + 1, dtype)
-            power_1, power_2 = ops.power(beta_1, step), ops.power(beta_2, step)
+        beta_1, beta_2, power_1, power_2 = self._betas(variable.dtype)
         # Correcting the learning rate and epsilon is equivalent to correcting the moments.
         correction = ops.sqrt(1 - power_2)
         if keras.backend.backend() == "tensorflow":
@@ -204,21 +160,36 @@ class BERTAdamW(keras.optimizers.Optimizer):
             # One fused operation is faster: each operation below reads and writes all weights.
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
-                m=first.value.handle,
-                v=second.value.handle,
+                m=self._first_moments[index].value.handle,
+                v=self._second_moments[index].value.handle,
                 beta1_power=power_1,
                 beta2_power=power_2,
                 lr=rate,
                 beta1=beta_1,
                 beta2=beta_2,
                 epsilon=self.epsilon * correction,
-                grad=gradient,
+                grad=ops.cast(gradient, variable.dtype),
             )
             return
-        self.assign(first, first + (gradient - first) * (1 - beta_1))
-        self.assign(second, second + (ops.square(gradient) - second) * (1 - beta_2))
+        first, second = self._update_moments(gradient, index)
         root = ops.sqrt(second) + self.epsilon * correction
         self.assign_sub(variable, rate * correction / (1 - power_1) * first / root)
+
+    def _betas(self, dtype: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return both decay rates, and their powers for the bias correction (0 without it)."""
+        beta_1, beta_2 = (ops.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
+        if not self.bias_correction:
+            return beta_1, beta_2, ops.zeros((), dtype), ops.zeros((), dtype)
+        step = ops.cast(self.iterations + 1, dtype)
+        return beta_1, beta_2, ops.power(beta_1, step), ops.power(beta_2, step)
+
+    def _update_moments(self, gradient: Tensor, index: int) -> tuple[Tensor, Tensor]:
+        """Update both moments of a weight and return them."""
+        first, second = self._first_moments[index], self._second_moments[index]
+        gradient = ops.cast(gradient, first.dtype)
+        self.assign(first, first + (gradient - first) * (1 - self.beta_1))
+        self.assign(second, second + (ops.square(gradient) - second) * (1 - self.beta_2))
+        return first, second
 
     def get_config(self) -> dict[str, object]:
         config = super().get_config()
@@ -234,6 +205,161 @@ class BERTAdamW(keras.optimizers.Optimizer):
             "bias_correction": self.bias_correction,
             "layer_decay": self.layer_decay,
         }
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class BERTLamb(BERTAdamW):
+    """LAMB: Adam whose step of each weight is proportional to the norm of the weight.
+
+    It trains with very large batches, of thousands of rows. The norm of the step includes weight
+    decay, as in the paper; that of `keras.optimizers.Lamb` does not. As in `BERTAdamW`, the
+    gradient is clipped by its global norm over all replicas, and biases and layer normalization
+    have no decay. Their steps are Adam's.
+
+    The arguments are those of `BERTAdamW`.
+
+    Source: You et al. 2020, algorithm 2.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel(100, 16, 32, num_heads=2, num_blks=1, dropout=0.1)
+    model.compile(kb.BERTLamb(kb.WarmupLinearDecay(2e-3, 100, 1000)))
+    ```
+    """
+
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
+        index = self._get_variable_index(variable)
+        rate = ops.cast(learning_rate, variable.dtype) * self._rate_factors[index]
+        *_, power_1, power_2 = self._betas(variable.dtype)
+        first, second = self._update_moments(gradient, index)
+        step = first / (1 - power_1) / (ops.sqrt(second / (1 - power_2)) + self.epsilon)
+        if self._decayed[index]:
+            step = step + self.decay * variable
+            of_weight, of_step = (ops.sqrt(_squared_norm(x)) for x in (ops.copy(variable), step))
+            is_defined = (of_weight > 0) & (of_step > 0)
+            rate = rate * ops.where(is_defined, of_weight / ops.where(is_defined, of_step, 1), 1)
+        self.assign_sub(variable, rate * step)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class BERTMuon(BERTAdamW):
+    """Muon for the kernels of the encoder blocks, and AdamW for all other weights.
+
+    Muon makes the momentum of a kernel approximately orthogonal. Its step has the size of Adam's,
+    so learning rates and weight decays for AdamW also suit Muon. Embeddings, heads, the pooler,
+    biases, layer normalization and LoRA weights are trained by `BERTAdamW`.
+
+    It differs from `keras.optimizers.Muon` in what `BERTAdamW` does differently, and in that the
+    kernels of the heads are excluded by default.
+
+    Source: Jordan et al. 2024, github.com/KellerJordan/Muon; Liu et al. 2025 (size of the step).
+
+    Args:
+        learning_rate: As for `BERTAdamW`, as are all arguments but the following.
+        weight_decay: As for `BERTAdamW`.
+        momentum: Decay rate of the momentum, which is Nesterov's.
+        **options: Other arguments of `BERTAdamW`.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel(100, 16, 32, num_heads=2, num_blks=1, dropout=0.1)
+    model.compile(kb.BERTMuon(kb.WarmupStableDecay(1e-3, 100, 1000)))
+    ```
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
+        weight_decay: float = 0.01,
+        momentum: float = 0.95,
+        **options: Unpack[AdamWOptions],
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, **options)
+        self.momentum = momentum
+
+    def _add_moments(self, variables: list[keras.Variable]) -> Moments:
+        add = self.add_variable_from_reference
+        first = [add(variable, "first_moment") for variable in variables]
+        second = [None if _is_inner_kernel(v) else add(v, "second_moment") for v in variables]
+        return first, second
+
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
+        index = self._get_variable_index(variable)
+        if self._second_moments[index] is not None:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        rate = ops.cast(learning_rate, variable.dtype) * self._rate_factors[index]
+        gradient, momentum = ops.cast(gradient, variable.dtype), self._first_moments[index]
+        self.assign(momentum, self.momentum * momentum + gradient)
+        step = orthogonalized(gradient + self.momentum * momentum)
+        size = _RMS_OF_ADAM * math.sqrt(max(variable.shape))
+        self.assign_sub(variable, rate * (self.decay * variable + size * step))
+
+    def get_config(self) -> dict[str, object]:
+        return {**super().get_config(), "momentum": self.momentum}
+
+
+def orthogonalized(x: Tensor) -> Tensor:
+    """Return a matrix with the singular vectors of `x` and singular values close to 1.
+
+    Five steps of Newton and Schulz bring all but the smallest into the range from 0.7 to 1.2.
+    """
+    is_tall = x.shape[0] > x.shape[1]
+    x = ops.transpose(x) if is_tall else x
+    x = x / (ops.sqrt(_squared_norm(x)) + 1e-7)
+    for _ in range(5):
+        square = ops.matmul(x, ops.transpose(x))
+        polynomial = -4.7750 * square + 2.0315 * ops.matmul(square, square)
+        x = 3.4445 * x + ops.matmul(polynomial, x)
+    return ops.transpose(x) if is_tall else x
+
+
+OPTIMIZERS = {"adamw": BERTAdamW, "lamb": BERTLamb, "muon": BERTMuon}
+
+
+class RunOptions(Protocol):
+    """The options of a run that `make_optimizer` reads."""
+
+    @property
+    def optimizer(self) -> str: ...
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def make_optimizer(
+    options: RunOptions,
+    warmup_steps: int,
+    total_steps: int,
+    *,
+    layer_decay: float = 1.0,
+) -> BERTAdamW:
+    """Create the optimizer and the learning rate schedule that the options of a run name."""
+    schedule = SCHEDULES[options.schedule](options.learning_rate, warmup_steps, total_steps)
+    kind = OPTIMIZERS[options.optimizer]
+    return kind(
+        schedule,
+        weight_decay=options.weight_decay,
+        layer_decay=layer_decay,
+        name=f"bert_{options.optimizer}",
+    )
+
+
+def _is_inner_kernel(variable: keras.Variable) -> bool:
+    return variable.name == "kernel" and _IN_A_BLOCK.search(variable.path) is not None
 
 
 def _squared_norm(x: Tensor) -> Tensor:

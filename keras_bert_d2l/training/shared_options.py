@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from keras_bert_d2l.training.option_records import (
     OptionRecord,
@@ -14,6 +14,10 @@ from keras_bert_d2l.training.option_records import (
 if TYPE_CHECKING:  # importing it takes seconds
     from keras_bert_d2l.models.features import BatchModel
 
+OptimizerName = Literal["adamw", "lamb", "muon"]  # training.optimizers.OPTIMIZERS
+ScheduleName = Literal["linear", "cosine", "constant", "wsd"]  # training.schedules.SCHEDULES
+Remat = Literal["none", "blocks"]  # layers.encoder.Remat
+
 _LORA_LAYERS = "W_q,W_v"  # models.partial_training.LORA_LAYERS
 
 
@@ -22,6 +26,35 @@ def _names(name: str, value: object) -> str:
     if not all(isinstance(one, str) and one.strip() for one in names):
         raise out_of_range(name, value, "names, separated by commas")
     return ",".join(one.strip() for one in names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepOptions(OptionRecord):
+    """Options of the training step.
+
+    Args:
+        optimizer: AdamW; LAMB, for batches of thousands of rows; or Muon, which needs fewer steps
+            but more computation per step.
+        schedule: Learning rate after the warm-up: it falls linearly or like a cosine to 0, is
+            constant, or is constant and falls to 0 in the last fifth of the steps (wsd).
+        remat: Compute the encoder blocks again in the backward pass (blocks), which takes much less
+            memory and up to a third more computation. The training step stays the same.
+
+    Raises:
+        ValueError: An option has an invalid value.
+    """
+
+    optimizer: OptimizerName = "adamw"
+    schedule: ScheduleName = "linear"
+    remat: Remat = "none"
+
+
+class StepArguments(TypedDict, total=False):
+    """The fields of `StepOptions` as keyword arguments."""
+
+    optimizer: OptimizerName
+    schedule: ScheduleName
+    remat: Remat
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,21 @@
+import typing
+
 import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l import (
+    BERTAdamW,
+    BERTLamb,
+    BERTModel,
+    BERTMuon,
+    WarmupCosineDecay,
+    WarmupLinearDecay,
+    WarmupStableDecay,
+)
+from keras_bert_d2l.training.optimizers import OPTIMIZERS, orthogonalized
+from keras_bert_d2l.training.schedules import SCHEDULES
+from keras_bert_d2l.training.shared_options import OptimizerName, ScheduleName
 
 
 def adamw_in_numpy(weight, gradients, rate, decay, epsilon, clip_norm, bias_correction):
@@ -103,3 +116,116 @@ def test_optimizer_and_schedule_can_be_restored_from_their_config():
     twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert isinstance(twin, BERTAdamW)
     assert twin.get_config() == optimizer.get_config()
+
+
+def lamb_in_numpy(weight, gradients, rate, decay, epsilon):
+    """Apply algorithm 2 of You et al. in float64."""
+    first = second = np.zeros_like(weight)
+    for step, gradient in enumerate(gradients, 1):
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        update = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + epsilon)
+        update += decay * weight
+        weight = weight - rate * np.linalg.norm(weight) / np.linalg.norm(update) * update
+    return weight
+
+
+def test_five_steps_of_lamb_match_the_equations():
+    rng = np.random.default_rng(0)
+    start, gradients = rng.normal(size=(4, 3)), rng.normal(size=(5, 4, 3))
+    weights = [keras.Variable(start, dtype="float32", name=name) for name in ("kernel", "bias")]
+    zero = keras.Variable(np.zeros((4, 3)), dtype="float32", name="kernel")  # has no norm
+    optimizer = BERTLamb(1e-2, weight_decay=0.3, clip_norm=None)
+    for gradient in gradients.astype("float32"):
+        optimizer.apply([gradient, gradient, 0 * gradient], [*weights, zero])
+    expected = lamb_in_numpy(start, gradients, 1e-2, 0.3, 1e-6)
+    np.testing.assert_allclose(weights[0].numpy(), expected, rtol=1e-5, atol=1e-6)
+    plain = adamw_in_numpy(start, gradients, 1e-2, 0.0, 1e-6, None, True)
+    np.testing.assert_allclose(weights[1].numpy(), plain, rtol=1e-5, atol=1e-6)
+    assert not zero.numpy().any()
+
+
+def muon_in_numpy(weight, gradients, rate, decay):
+    """Apply github.com/KellerJordan/Muon in float64, with the step size of Liu et al."""
+    momentum = np.zeros_like(weight)
+    for gradient in gradients:
+        momentum = 0.95 * momentum + gradient
+        x = gradient + 0.95 * momentum
+        x = x / np.linalg.norm(x)
+        for _ in range(5):
+            a = x @ x.T
+            x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+        weight = weight - rate * (decay * weight + 0.2 * np.sqrt(max(weight.shape)) * x)
+    return weight
+
+
+def test_muon_trains_the_kernels_of_the_blocks_and_adamw_the_other_weights():
+    def trained(optimizer):
+        keras.utils.set_random_seed(0)
+        model = BERTModel(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
+        weights, rng = model.trainable_variables, np.random.default_rng(0)
+        starts = {weight.path: weight.numpy() for weight in weights}
+        steps = [[rng.normal(size=w.shape).astype("float32") for w in weights] for _ in range(3)]
+        for gradients in steps:
+            optimizer.apply(gradients, weights)
+        return starts, dict(zip(starts, zip(*steps, strict=True), strict=True)), weights
+
+    settings = {"weight_decay": 0.1, "clip_norm": None}
+    muon = BERTMuon(1e-2, **settings)
+    starts, gradients, weights = trained(muon)
+    by_adamw = {w.path: w.numpy() for w in trained(BERTAdamW(1e-2, **settings))[2]}
+    of_muon = []
+    for weight in weights:
+        if "/blk_0/" in weight.path and weight.name == "kernel":
+            of_muon.append(weight)
+            start, its = starts[weight.path].astype("float64"), np.float64(gradients[weight.path])
+            if start.shape[0] > start.shape[1]:
+                start, its = start.T, its.transpose(0, 2, 1)
+            expected = muon_in_numpy(start, its, 1e-2, 0.1)
+            found = weight.numpy() if expected.shape == weight.shape else weight.numpy().T
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(weight.numpy(), by_adamw[weight.path])
+    assert len(of_muon) == 6
+    assert len(muon.variables) == 2 + 2 * len(weights) - 6  # no second moments for Muon
+
+
+def test_orthogonalized_matrices_have_singular_values_near_one():
+    x = np.random.default_rng(0).normal(size=(64, 24)).astype("float32")
+    for matrix in (x, x.T):
+        singular = np.linalg.svd(np.asarray(orthogonalized(matrix)), compute_uv=False)
+        assert 0.6 < singular.min() <= singular.max() < 1.25
+
+
+def test_schedules_match_their_formulas():
+    steps = np.arange(0, 130)
+    done = np.clip((steps - 20) / 80, 0, 1)
+    falls = {
+        "linear": 1 - done,
+        "cosine": 0.5 * (1 + np.cos(np.pi * done)),
+        "constant": np.ones(len(steps)),
+        "wsd": 1 - np.sqrt(np.clip((steps - 80) / 20, 0, 1)),
+    }
+    for name, fall in falls.items():
+        expected = 3e-3 * np.where(steps < 20, steps / 20, fall)
+        found = [float(SCHEDULES[name](3e-3, 20, 100)(step)) for step in steps]
+        np.testing.assert_allclose(found, expected, atol=1e-8, err_msg=name)
+    assert set(SCHEDULES) == set(typing.get_args(ScheduleName))
+    assert set(OPTIMIZERS) == set(typing.get_args(OptimizerName))
+    short = WarmupStableDecay(1.0, 9, 10)
+    assert float(short(9)) == 1.0
+    with pytest.raises(ValueError, match="`decay_steps` must be from 0 to 5"):
+        WarmupStableDecay(1.0, 5, 10, decay_steps=6)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        BERTLamb(WarmupCosineDecay(0.1, 2, 9), weight_decay=0.2, layer_decay=0.5),
+        BERTMuon(WarmupStableDecay(0.1, 2, 9, decay_steps=3), 0.2, momentum=0.9, epsilon=1e-5),
+    ],
+)
+def test_the_other_optimizers_can_be_restored_from_their_config(optimizer):
+    serialize = keras.saving.serialize_keras_object
+    restored = keras.saving.deserialize_keras_object(serialize(optimizer))
+    assert serialize(restored) == serialize(optimizer)

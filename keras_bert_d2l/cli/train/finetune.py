@@ -18,7 +18,8 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
         "Run": "model",
         "Data": "train dev held_out text text_b choices negative mine_negatives label id header "
         "multi_label long_texts separator max_len",
-        "Training": "epochs batch_size micro_batches learning_rate warmup_ratio weight_decay "
+        "Training": "epochs batch_size micro_batches remat optimizer learning_rate schedule "
+        "warmup_ratio weight_decay "
         "temperature monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora lora_alpha lora_layers",
         "Devices": "precision jit",

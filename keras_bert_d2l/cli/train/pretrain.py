@@ -16,8 +16,8 @@ from keras_bert_d2l.training.pretraining.options import PretrainingArguments, Pr
         "Text": "vocab vocab_size lowercase layout cache_dir",
         "Model": "preset bert_config init",
         "Examples": "objective masking rows short_seq_prob",
-        "Training": "steps batch_size micro_batches max_len short_steps short_len learning_rate "
-        "warmup_steps weight_decay seed held_out evaluate_every",
+        "Training": "steps batch_size micro_batches remat max_len short_steps short_len optimizer "
+        "learning_rate schedule warmup_steps weight_decay seed held_out evaluate_every",
         "Trainable weights": "lora lora_alpha lora_layers",
         "Devices": "precision jit strategy tpu",
     },

@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypedDict
+from typing import Annotated, ClassVar, Literal
 
 from keras_bert_d2l.training.option_records import (
     CheckpointName,
     FilePath,
     NotNegative,
-    OptionRecord,
     Positive,
     Precision,
     ShareOfData,
@@ -20,7 +19,12 @@ from keras_bert_d2l.training.option_records import (
     out_of_range,
     required,
 )
-from keras_bert_d2l.training.shared_options import LoraArguments, LoraOptions
+from keras_bert_d2l.training.shared_options import (
+    LoraArguments,
+    LoraOptions,
+    StepArguments,
+    StepOptions,
+)
 from keras_bert_d2l.types import PathLike
 
 Task = Literal["classify", "regress", "tag", "answer", "choose", "embed"]
@@ -42,14 +46,14 @@ _Column = Annotated[str | int, _column]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(OptionRecord):
+class FinetuningOptions(StepOptions):
     """Options of fine-tuning. A resumed run must have the same options.
 
     Args:
         epochs: Passes over the training data.
-        learning_rate: Peak learning rate, reached after the warm-up; then linear decay to 0.
+        learning_rate: Peak learning rate, reached after the warm-up.
         warmup_ratio: Fraction of all steps during which the learning rate rises from 0.
-        weight_decay: AdamW weight decay.
+        weight_decay: Weight decay.
         layer_decay: Learning rate of each block relative to the block above it.
         batch_size: Rows per batch.
         micro_batches: Split each batch into this many parts and process one after another, which
@@ -64,6 +68,7 @@ class FinetuningOptions(OptionRecord):
             F1 of spans and answers, Pearson's r, or for embed Spearman's rho or recall@1.
         patience: Stop after this many epochs without improvement. Defaults to never.
         jit: Compile the training step with XLA, once per batch length.
+        **options: The fields of `StepOptions`.
 
     Raises:
         ValueError: An option has an invalid value.
@@ -172,7 +177,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
 
 
-class FinetuningArguments(TypedDict, total=False):
+class FinetuningArguments(StepArguments, total=False):
     """The keyword options of `finetune`, which are the fields of `FinetuningOptions`."""
 
     epochs: int

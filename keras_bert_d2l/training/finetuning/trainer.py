@@ -29,7 +29,7 @@ from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
-from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.optimizers import make_optimizer
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     restore_metrics,
@@ -317,15 +317,14 @@ def _compile(
     model: TaskModel, options: FinetuningOptions, steps_per_epoch: int, loss: Loss | None
 ) -> None:
     steps = options.epochs * steps_per_epoch
-    schedule = WarmupLinearDecay(options.learning_rate, int(options.warmup_ratio * steps), steps)
-    optimizer = BERTAdamW(
-        schedule, weight_decay=options.weight_decay, layer_decay=options.layer_decay
-    )
     model.compile(
-        optimizer,
+        make_optimizer(
+            options, int(options.warmup_ratio * steps), steps, layer_decay=options.layer_decay
+        ),
         loss,
         class_weights=options.class_weights,
         micro_batches=options.micro_batches,
+        remat=options.remat,
         jit_compile=options.jit,
     )
     model.optimizer.build(model.trainable_variables)

@@ -21,7 +21,12 @@ from keras_bert_d2l.training.option_records import (
     out_of_range,
     required,
 )
-from keras_bert_d2l.training.shared_options import LoraArguments, LoraOptions
+from keras_bert_d2l.training.shared_options import (
+    LoraArguments,
+    LoraOptions,
+    StepArguments,
+    StepOptions,
+)
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
@@ -75,7 +80,7 @@ class Phase(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(LoraOptions):
+class PretrainingOptions(StepOptions, LoraOptions):
     """Options of a pretraining run.
 
     Args:
@@ -112,10 +117,10 @@ class PretrainingOptions(LoraOptions):
         rows: How examples fill rows: one example per row (padded), several per row if they fit
             (packed), or batches of similar length (bucketed, not with XLA or on a TPU).
         short_seq_prob: Fraction of the examples that are shortened to a random length.
-        learning_rate: Peak learning rate, reached after the warm-up; then linear decay to 0.
+        learning_rate: Peak learning rate, reached after the warm-up.
         warmup_steps: Steps during which the learning rate rises from 0. Defaults to a tenth of
             `steps`.
-        weight_decay: AdamW weight decay.
+        weight_decay: Weight decay.
         seed: Random seed of everything that is drawn at random.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
@@ -127,7 +132,7 @@ class PretrainingOptions(LoraOptions):
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500.
         cache_dir: Folder for the tokenized text. Defaults to the user's cache folder.
-        **options: The fields of `LoraOptions`. `lora` requires `init`.
+        **options: The fields of `StepOptions` and `LoraOptions`. `lora` requires `init`.
 
     Raises:
         ValueError: An option has an invalid value, or two options contradict each other.
@@ -248,7 +253,7 @@ class PretrainingOptions(LoraOptions):
         return [Phase(0, self.short_steps, rows, self.short_len), whole]
 
 
-class PretrainingArguments(LoraArguments, total=False):
+class PretrainingArguments(StepArguments, LoraArguments, total=False):
     """The keyword options of `pretrain`, which accepts objects as well as files."""
 
     layout: Layout

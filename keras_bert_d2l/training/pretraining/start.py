@@ -18,7 +18,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.learning import learn_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.optimizers import BERTAdamW, WarmupLinearDecay
+from keras_bert_d2l.training.optimizers import make_optimizer
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -119,12 +119,10 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             model.set_weights(start.weights)
         options.add_lora(model)
     model.tokenizer = start.tokenizer
-    schedule = WarmupLinearDecay(
-        options.learning_rate, options.warmup_steps or 0, total_steps=options.steps
-    )
     model.compile(
-        BERTAdamW(schedule, weight_decay=options.weight_decay),
+        make_optimizer(options, options.warmup_steps or 0, options.steps),
         micro_batches=options.micro_batches,
+        remat=options.remat,
         jit_compile=options.jit,
     )
     model.optimizer.build(model.trainable_variables)
