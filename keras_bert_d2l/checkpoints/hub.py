@@ -51,11 +51,15 @@ SHORT_NAMES = {
 }
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_TOKENIZER = (
+    *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json"),
+)
 # All files that the loader reads. Pickles and the formats of other frameworks stay on the Hub.
 _FILES = (
     *_WEIGHTS,
     "model-*-of-*.safetensors",
-    *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *("config.json", *_TOKENIZER),
     *("modules.json", "1_Pooling/config.json"),
 )
 _NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
@@ -70,11 +74,12 @@ def is_hub_name(name: str) -> bool:
     return found is not None and ("/" in found["model"] or found["model"] in SHORT_NAMES)
 
 
-def download(name: str) -> pathlib.Path:
+def download(name: str, *, only_tokenizer: bool = False) -> pathlib.Path:
     """Download the files that the loader reads, unless they are in the cache.
 
     Args:
         name: A name for which `is_hub_name` is true.
+        only_tokenizer: Whether to download only the files of the tokenizer.
 
     Returns:
         The folder in the cache of `huggingface_hub`.
@@ -102,8 +107,9 @@ def download(name: str) -> pathlib.Path:
         ConnectionError,
     )
     try:
-        folder = snapshot_download(repo, revision=revision or None, allow_patterns=list(_FILES))
-        if any(pathlib.Path(folder, file).is_file() for file in _WEIGHTS):
+        wanted = list(_TOKENIZER if only_tokenizer else _FILES)
+        folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
+        if only_tokenizer or any(pathlib.Path(folder, file).is_file() for file in _WEIGHTS):
             return pathlib.Path(folder)
         files = HfApi().list_repo_files(repo, revision=revision or None)
     except expected as error:

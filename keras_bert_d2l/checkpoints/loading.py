@@ -18,7 +18,8 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     make_task,
     task_fields,
 )
-from keras_bert_d2l.checkpoints.location import find_checkpoint
+from keras_bert_d2l.checkpoints.hub import download
+from keras_bert_d2l.checkpoints.location import find_checkpoint, is_remote
 from keras_bert_d2l.checkpoints.weights.contents import check_contents, main_shapes
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
@@ -139,7 +140,11 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     assert not kb.load_tokenizer("tokenizers/films").options["lowercase"]
     ```
     """
-    folder, name = find_checkpoint(path), os.fspath(path)
+    name = os.fspath(path)
+    if isinstance(path, str) and is_remote(path):
+        folder = download(path, only_tokenizer=True)
+    else:
+        folder = find_checkpoint(path)
     if any((folder / file).is_file() for file in (OPTIONS_FILE, JSON_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     else:

@@ -18,7 +18,12 @@ from tests.local_hub import TOKEN
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film in paris".split()
 LABELS = ["O", "B-LOC", "I-LOC"]
 NAME = "someone/tiny-bert"
-TOKENIZER_FILES = {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+TOKENIZER_FILES = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+}
 NEEDED = {"config.json", "model.safetensors", *TOKENIZER_FILES}
 
 
@@ -67,6 +72,15 @@ def test_a_model_is_loaded_by_its_id_and_only_needed_files_are_downloaded(
     assert downloaded.tokenizer.vocab.tokens == local.tokenizer.vocab.tokens
     assert local_hub.downloaded() == NEEDED
     assert capsys.readouterr().out.startswith(f"{NAME}: Hugging Face BertForPreTraining;")
+
+
+def test_a_tokenizer_is_loaded_by_its_id_without_the_weights(local_hub, tmp_path):
+    tokenizer = kb.Tokenizer(kb.Vocab([*WORDS, "[E1]"]), special_tokens=["[E1]"])
+    kb.save_tokenizer(tokenizer, tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "model.safetensors").write_bytes(b"not read")
+    local_hub.add(NAME, tmp_path / "tokenizer")
+    assert kb.load_tokenizer(NAME).options == tokenizer.options
+    assert local_hub.downloaded() == TOKENIZER_FILES
 
 
 def test_a_second_load_downloads_nothing_and_works_without_the_hub(model, local_hub, monkeypatch):
