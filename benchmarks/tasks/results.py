@@ -2,12 +2,17 @@ r"""Task results: compared with training in Hugging Face, and with and without p
 
     python -m benchmarks.tasks.results nli snli_dev.jsonl mnli_dev.jsonl --checkpoint minilm
     python -m benchmarks.tasks.results squad dev-v1.1.json --checkpoint minilm
+    python -m benchmarks.tasks.results embed snli_dev.jsonl --checkpoint minilm
+    python -m benchmarks.tasks.results static snli_dev.jsonl --checkpoint minilm
     python -m benchmarks.tasks.results proof novels/*.txt --run-dir runs/novels \
         --sst2 train.tsv dev.tsv --pos train.conllu dev.conllu
 
-`nli` and `squad` train twice from the same checkpoint with the same new head, batches and
+`nli`, `squad` and `embed` train twice from the same checkpoint with the same new head, batches and
 options: with `fit`, and with a PyTorch loop on Hugging Face's model. The same code evaluates both
-on a fifth of the data, selected by a hash of the premise or the article. `proof` pretrains a
+on a fifth of the data, selected by a hash of the premise or the article. `embed` learns from the
+entailment pairs, alone and with a contradiction of the premise as the negative; its measure is
+Spearman's rho of cosines and labels (entailment 1, neutral 0.5, contradiction 0). `static` distills
+the checkpoint and compares scores and served texts per second. `proof` pretrains a
 `mini` model on a text, then fine-tunes both this model and an untrained one with several seeds.
 Prints JSON lines.
 """
@@ -32,15 +37,23 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
-from keras_bert_d2l.data.tasks.examples import QuestionExamples, TaskExamples, TextExamples
+from keras_bert_d2l.data.tasks.examples import (
+    PairExamples,
+    QuestionExamples,
+    TaskExamples,
+    TextExamples,
+)
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.inference.evaluation.scores import regression_scores
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.schedules import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01
+SIMILARITIES = {"entailment": 1.0, "neutral": 0.5, "contradiction": 0.0}
+ROUNDS, SECONDS = 5, 2.0  # of each turn of a served model
 HELD_OUT = 5  # hold out one in this many examples
 
 
@@ -143,14 +156,15 @@ def beside_huggingface(
     steps = sum(int(batches.cardinality()) for batches in epochs)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kb.save_pretrained(model, folder / "start", format="huggingface")
+        start = model if model.has_head else bert
+        kb.save_pretrained(start, folder / "start", format="huggingface")
         write_batches(epochs, folder / "batches.npz")
         seconds = {"ours": train(model, epochs, options)}
         kb.save_pretrained(model, folder / "ours")
         seconds["huggingface"] = train_by_huggingface(examples.task, steps, folder, options)
         keras.config.set_dtype_policy("float32")  # evaluate both in float32
         for who, took in seconds.items():
-            trained = kb.load_pretrained(folder / who, verbose=False).model
+            trained = kb.load_task(type(model), folder / who, verbose=False).model
             lengths = {"max_len": options.max_len, "overlap": overlap}
             for part, some in held_out.items():
                 evaluation = evaluate(trained, some, **lengths)
@@ -189,6 +203,111 @@ def squad(options: argparse.Namespace) -> None:
     some, held_out = split(examples, examples.titles)
     parts = {options.file.name: held_out}
     beside_huggingface(options, kb.QuestionAnswerer, some, parts, options.overlap)
+
+
+def similarities(examples: TextExamples) -> PairExamples:
+    """Return pairs with the similarity of their texts as the score."""
+    scores = tuple(SIMILARITIES[str(label)] for label in examples.labels or ())
+    return PairExamples(texts=examples.texts, texts_b=examples.texts_b, labels=scores)
+
+
+def hypotheses(examples: TextExamples, label: str) -> dict[str, list[str]]:
+    """Return the hypotheses with a label by their premise."""
+    found: dict[str, list[str]] = {}
+    for premise, hypothesis, one in zip(
+        examples.texts, examples.texts_b or (), examples.labels or (), strict=True
+    ):
+        if one == label:
+            found.setdefault(premise, []).append(hypothesis)
+    return found
+
+
+def entailments(examples: TextExamples, *, triplets: bool = False) -> PairExamples:
+    """Return premises with an entailed hypothesis and, in triplets, with a contradiction."""
+    negatives = hypotheses(examples, "contradiction")
+    rows = [
+        (premise, *row)
+        for premise, entailed in hypotheses(examples, "entailment").items()
+        for row in zip(entailed, *([negatives.get(premise, [])] if triplets else []), strict=False)
+    ]
+    return PairExamples(
+        **dict(zip(("texts", "texts_b", "negatives"), zip(*rows, strict=True), strict=False))
+    )
+
+
+def embed(options: argparse.Namespace) -> None:
+    examples = read_examples("classify", options.file)
+    some, held_out = split(examples, examples.texts)
+    parts = {"similarity": similarities(held_out), "retrieval": entailments(held_out)}
+    start = kb.load_task(kb.TextEmbedder, options.checkpoint, verbose=False).model
+    for part, data in parts.items():
+        metrics = {key: round(x, 4) for key, x in evaluate(start, data).metrics.items()}
+        show(task="embed", who="start", held_out=part, **metrics)
+    for triplets in (True, False):
+        beside_huggingface(options, kb.TextEmbedder, entailments(some, triplets=triplets), parts)
+
+
+def texts_per_second(
+    models: dict[str, kb.TextEmbedder], texts: list[str], size: int
+) -> dict[str, float]:
+    """Return the median throughput of the SavedModel of each model, which take turns."""
+    rates: dict[str, list[float]] = {name: [] for name in models}
+    with tempfile.TemporaryDirectory() as folder:
+        served = {
+            name: tf.saved_model.load(str(kb.export_saved_model(model, Path(folder, name))))
+            for name, model in models.items()
+        }
+        batches = [tf.constant(texts[first : first + size]) for first in range(0, len(texts), size)]
+        for one in served.values():
+            one.signatures["embed"](text=batches[0])
+        for _ in range(ROUNDS):
+            for name, one in served.items():
+                done, start = 0, time.perf_counter()
+                while (seconds := time.perf_counter() - start) < SECONDS:
+                    batch = batches[done // size % (len(batches) - 1)]
+                    one.signatures["embed"](text=batch)
+                    done += size
+                rates[name].append(done / seconds)
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def show_model2vec(checkpoint: Path, pairs: PairExamples) -> None:
+    """Distill the checkpoint with model2vec and print its score."""
+    from model2vec.distill import distill
+
+    start = time.perf_counter()
+    model = distill(str(checkpoint), pca_dims=256, device="cpu")
+    seconds = time.perf_counter() - start
+    first, second = (model.encode(list(side)) for side in (pairs.texts, pairs.texts_b or ()))
+    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1)
+    cosines /= np.linalg.norm(second, axis=1)
+    score = regression_scores(pairs.labels or (), cosines.tolist())["spearman"]
+    show(task="static", who="model2vec", spearman=round(score, 4), seconds=round(seconds, 1))
+
+
+def static(options: argparse.Namespace) -> None:
+    examples = read_examples("classify", options.file)
+    some, held_out = split(examples, examples.texts)
+    texts = sorted({*some.texts, *(some.texts_b or ())})
+    teacher = kb.load_task(kb.TextEmbedder, options.checkpoint, verbose=False).model
+    models = {"teacher": teacher, "without texts": kb.distill_static(teacher)}
+    start = time.perf_counter()
+    models["static"] = kb.distill_static(teacher, texts)
+    seconds = time.perf_counter() - start
+    parts = {"similarity": similarities(held_out), "retrieval": entailments(held_out)}
+    for who, model in models.items():
+        found: dict[str, float] = {}
+        for data in parts.values():
+            found |= evaluate(model, data, batch_size=256).metrics
+        show(task="static", who=who, **{key: round(value, 4) for key, value in found.items()})
+    show(task="static", texts=len(texts), seconds=round(seconds, 1))
+    if options.model2vec:
+        show_model2vec(options.checkpoint, parts["similarity"])
+    models.pop("without texts")
+    for size in (1, 32, 256):
+        rates = texts_per_second(models, texts, size)
+        ratio = round(rates["static"] / rates["teacher"], 1)
+        show(task="speed", batch_size=size, ratio=ratio, **{k: round(v) for k, v in rates.items()})
 
 
 def pretrained_on(options: argparse.Namespace) -> Path:
@@ -269,6 +388,12 @@ def main() -> None:
     of_squad = commands.add_parser("squad", help="answer questions")
     of_squad.add_argument("file", type=Path)
     of_squad.add_argument("--overlap", type=int, default=128)
+    of_embed = commands.add_parser("embed", help="embed the texts of sentence pairs")
+    of_embed.add_argument("file", type=Path)
+    of_static = commands.add_parser("static", help="distill an embedder into a static one")
+    of_static.add_argument("file", type=Path)
+    of_static.add_argument("--checkpoint", type=Path, required=True)
+    of_static.add_argument("--model2vec", action="store_true", help="compare with it: 3 minutes")
     of_proof = commands.add_parser("proof", help="compare a pretrained with an untrained model")
     of_proof.add_argument("text", type=Path, nargs="+", help="text to pretrain on")
     of_proof.add_argument("--run-dir", type=Path, required=True, help="new or finished run folder")
@@ -276,26 +401,35 @@ def main() -> None:
     of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--seeds", type=int, default=3)
-    for command, max_len, epochs in ((of_nli, 128, 3), (of_squad, 384, 2), (of_proof, 64, 1)):
+    for command, max_len, epochs in (
+        (of_nli, 128, 3),
+        (of_squad, 384, 2),
+        (of_embed, 64, 1),
+        (of_proof, 64, 1),
+    ):
         if command is not of_proof:
             command.add_argument("--checkpoint", type=Path, required=True)
             command.add_argument("--seed", type=int, default=0)
         command.add_argument("--max-len", type=int, default=max_len)
         command.add_argument("--epochs", type=int, default=epochs)
         command.add_argument("--max-steps", type=int, help="maximum number of steps in all epochs")
-        command.add_argument("--batch-size", type=int, default=32)
-        # `mini` tolerates a higher learning rate, and needs it without pretraining.
-        rate = 3e-4 if command is of_proof else 1e-4
+        command.add_argument("--batch-size", type=int, default=64 if command is of_embed else 32)
+        # `mini` tolerates a higher learning rate, and needs it without pretraining. MiniLM has
+        # learned to embed texts already.
+        rate = {of_proof: 3e-4, of_embed: 1e-5}.get(command, 1e-4)
         command.add_argument("--learning-rate", type=float, default=rate)
         command.add_argument("--warmup", type=float, default=0.1, help="fraction of the steps")
         command.add_argument(
             "--precision", choices=("float32", "mixed_bfloat16"), help="default: the faster one"
         )
     options = parser.parse_args()
+    if options.command == "static":
+        static(options)
+        return
     if options.precision is None:
         num_tokens = options.batch_size * options.max_len
         options.precision = choose_precision(kb.BERTConfig.preset("mini"), num_tokens)
-    {"nli": nli, "squad": squad, "proof": proof}[options.command](options)
+    {"nli": nli, "squad": squad, "embed": embed, "proof": proof}[options.command](options)
 
 
 if __name__ == "__main__":

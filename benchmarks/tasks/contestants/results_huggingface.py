@@ -9,17 +9,21 @@ import contextlib
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+from sentence_transformers.losses import MultipleNegativesRankingLoss
 from transformers import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertModel,
     get_linear_schedule_with_warmup,
     set_seed,
 )
 
 EPSILON, CLIP_NORM = 1e-6, 1.0  # as in BERTAdamW
+CHECKSUMS = "SHA256SUMS"  # of the model before the training
 NOT_DECAYED = ("bias", "LayerNorm.weight")
 
 
@@ -38,9 +42,22 @@ def inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**found, **{k: torch.where(x < 0, length, x) for k, x in sides.items()}}
 
 
+class Embedder(BertModel):
+    """A BERT with mean pooling and the in-batch negatives of sentence-transformers."""
+
+    def forward(self, labels: torch.Tensor, **features: torch.Tensor) -> SimpleNamespace:
+        encoded = super().forward(**features).last_hidden_state
+        mask = features["attention_mask"][:, :, None]
+        vectors = (encoded * mask).sum(1) / mask.sum(1)
+        number = 3 if (labels < 0).any() else 2  # texts per example
+        texts = [vectors[first::number] for first in range(number)]
+        loss = MultipleNegativesRankingLoss(None).compute_loss_from_embeddings(texts, None)
+        return SimpleNamespace(loss=loss)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--task", choices=("classify", "answer"), required=True)
+    parser.add_argument("--task", choices=("classify", "answer", "embed"), required=True)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--batches", type=Path, required=True, help="an .npz file")
     parser.add_argument("--out", type=Path, required=True)
@@ -52,7 +69,11 @@ def main() -> None:
     options = parser.parse_args()
 
     set_seed(options.seed)
-    classes = {"classify": BertForSequenceClassification, "answer": BertForQuestionAnswering}
+    classes = {
+        "classify": BertForSequenceClassification,
+        "answer": BertForQuestionAnswering,
+        "embed": Embedder,
+    }
     model = classes[options.task].from_pretrained(options.model).train()
     with np.load(options.batches) as file:
         names = file.files
@@ -84,7 +105,7 @@ def main() -> None:
                 print(f"step {step}/{steps} loss {loss.item():.4f}", file=sys.stderr, flush=True)
     model.save_pretrained(options.out)
     for file in options.model.iterdir():  # the tokenizer's files
-        if not (options.out / file.name).exists():
+        if not (options.out / file.name).exists() and file.name != CHECKSUMS:
             shutil.copy(file, options.out)
 
 

@@ -187,7 +187,7 @@ def evaluate(
             `Dataset` or lists that it reads.
         batch_size: Rows per batch.
         max_len: Maximum number of tokens in a row. `None` has the same meaning as for `classify`,
-            `regress`, `tag`, `answer` or `choose`.
+            `regress`, `tag`, `answer` or `choose`. A `TextEmbedder` reads up to its own maximum.
         overlap: Overlap of the windows of long contexts, as for `answer`.
         max_answer_len: As for `answer`.
         null_threshold: As for `answer`, if some questions have no answer. `None` means the best
