@@ -195,6 +195,7 @@ def _of_examples(
         check_examples(model, examples)
     check_alike(train, dev)
     is_pair = isinstance(train, TextExamples) and train.texts_b is not None
+    is_pair = is_pair and train.task != "embed"  # each text is a row of its own
     long_texts = "cut" if is_pair else model.long_texts
     max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
     rows, facts = {}, {}

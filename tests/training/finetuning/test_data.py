@@ -199,6 +199,8 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     assert isinstance(prepare(model, scored, scored, FinetuningOptions(), silent).loss, CosineLoss)
     with pytest.raises(ValueError, match="must have a score for each pair"):
         prepare(model, scored, pairs, FinetuningOptions(), silent)
+    long = make_model(TextEmbedder, tokenizer, long_texts="mean")
+    assert prepare(long, pairs, pairs, FinetuningOptions(), silent).facts["max_len"] > 8
     model = make_model(labels=["x", "y"])
     with pytest.raises(ValueError, match="`temperature` requires PairExamples"):
         prepare(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)
