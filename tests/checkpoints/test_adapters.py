@@ -3,6 +3,7 @@
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -17,6 +18,7 @@ from keras_bert_d2l import (
     save_adapter,
     save_pretrained,
 )
+from keras_bert_d2l.models.tasks import TASKS
 
 SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 12, "num_heads": 2, "num_blks": 2, "max_len": 12}
 CONFIG = BERTConfig.preset("huggingface", vocab_size=20, **SIZES)
@@ -80,6 +82,21 @@ def test_an_adapter_restores_the_model_and_can_be_merged(kind, tmp_path):
     np.testing.assert_allclose(outputs(loaded), expected, atol=1e-5)
     assert not loaded.has_lora
     assert len(loaded.trainable_variables) == len(make(kind).trainable_variables)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_task_has_adapters(kind, tmp_path):
+    def make_task():
+        keras.utils.set_random_seed(0)
+        labels = [["a", "b"]] if "labels" in TASKS[kind].fields else []
+        return TASKS[kind](make(), *labels)
+
+    model = with_update(make_task())
+    save_adapter(model, tmp_path)
+    loaded = make_task()
+    load_adapter(loaded, tmp_path)
+    for one, two in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_only_the_lora_weights_of_the_pretraining_model_are_trained():

@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW
+from keras_bert_d2l import BERTAdamW, BERTLamb, BERTMuon
 from keras_bert_d2l.training.distribution import make_strategy
 
 STEPS, BATCH = 4, 8
 
 
 @pytest.mark.long
-def test_training_on_two_replicas_matches_one_device(make_model, make_batch):
+@pytest.mark.parametrize("optimizer", [BERTAdamW, BERTLamb, BERTMuon])
+def test_training_on_two_replicas_matches_one_device(optimizer, make_model, make_batch):
     batches = make_batch(STEPS * BATCH)
     counts = batches[2]["mlm"].sum(1).reshape(STEPS, 2, BATCH // 2).sum(-1)
     # With equal counts, all ways of averaging would give the same result.
@@ -28,7 +29,7 @@ def test_training_on_two_replicas_matches_one_device(make_model, make_batch):
             model = make_model()
             # Gradients are clipped in every step. Epsilon is large because the gradient of the key
             # biases is rounding noise, which Adam would otherwise scale up to full steps.
-            model.compile(BERTAdamW(1e-2, clip_norm=0.1, epsilon=1e-3))
+            model.compile(optimizer(1e-2, clip_norm=0.1, epsilon=1e-3))
         history = model.fit(data, shuffle=False, verbose=0).history
         logs.append(
             {k: v[0] for k, v in history.items()}

@@ -8,6 +8,7 @@ from keras_bert_d2l import (
     BERTConfig,
     BERTModel,
     SequenceClassifier,
+    TextEmbedder,
     load_adapter,
     load_pretrained,
     save_adapter,
@@ -53,6 +54,7 @@ KINDS = {  # our model, their class, layers, and further weights that are traine
         {"W_k": "key", "W_v": "value", "dense2": "[0-9].output.dense"},
         ["classifier", "pooler"],
     ),
+    "embedder": (TextEmbedder, "BertModel", {"W_q": "query", "W_v": "value"}, None),
 }
 
 
@@ -60,10 +62,12 @@ KINDS = {  # our model, their class, layers, and further weights that are traine
 def models(request, tmp_path):
     """The same model here and there, without LoRA, and their layers."""
     make, theirs, layers, trained = KINDS[request.param]
-    model = make(BERTModel.from_bert_config(CONFIG))
+    bert = BERTModel.from_bert_config(CONFIG)
+    model = make(bert)
     for weight in named_weights(model).values():
         weight.assign(RNG.normal(size=weight.shape, scale=0.3))
-    save_pretrained(model, tmp_path / "base", format="huggingface")
+    saved = bert if isinstance(model, TextEmbedder) else model
+    save_pretrained(saved, tmp_path / "base", format="huggingface")
     other = getattr(transformers, theirs).from_pretrained(tmp_path / "base").eval()
     return model, other, layers, trained
 
@@ -71,6 +75,8 @@ def models(request, tmp_path):
 def logits_here(model):
     if isinstance(model, SequenceClassifier):
         return [model(BATCH)]
+    if isinstance(model, TextEmbedder):
+        return [model.encoder(TOKENS, SEGMENTS)]
     _, mlm, nsp = model(TOKENS, SEGMENTS, pred_positions=np.tile(np.arange(7), (4, 1)))
     return [mlm, nsp[:, ::-1]]
 
@@ -78,6 +84,8 @@ def logits_here(model):
 def logits_there(other):
     tokens, segments = torch.tensor(TOKENS), torch.tensor(SEGMENTS)
     outputs = other(tokens, token_type_ids=segments)
+    if "last_hidden_state" in outputs:
+        return [outputs.last_hidden_state]
     return [outputs.logits] if "logits" in outputs else list(outputs.values())
 
 
@@ -124,5 +132,7 @@ def test_peft_reads_our_adapter(models, tmp_path):
     merged = other.merge_and_unload()
     merged.save_pretrained(tmp_path / "merged")
     loaded = load_pretrained(tmp_path / "merged").model
+    if isinstance(model, TextEmbedder):
+        loaded = TextEmbedder(loaded)
     for x, y in zip(logits_here(loaded), logits_here(model), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
