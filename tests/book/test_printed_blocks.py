@@ -289,6 +289,7 @@ def test_15_8_4_tokens_and_segments(page):
     assert tokens_a == ["this", "movie", "is", "great"]
 
 
+@pytest.mark.slow
 def test_15_8_6_the_model_returns_the_books_tuple(page):
     names, _ = page
     net = names["BERTModel"](100, 16, 32, 2, 2, 0.2)

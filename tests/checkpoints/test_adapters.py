@@ -67,6 +67,7 @@ def adapter(tmp_path):
     return tmp_path / "adapter"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_adapter_restores_the_model_and_can_be_merged(kind, tmp_path):
     model = with_update(make(kind), ALL if kind == "pretraining" else ("W_q", "ffn/dense1"))
@@ -107,6 +108,7 @@ def test_only_the_lora_weights_of_the_pretraining_model_are_trained():
         model.enable_lora(2)
 
 
+@pytest.mark.slow
 def test_predictions_use_the_adapter_although_the_model_was_traced_without_it(adapter):
     model = make()
     model.predict_on_batch(BATCH)

@@ -121,6 +121,7 @@ def test_a_revision_follows_the_name(revision, model, saved, tokenizer, local_hu
     assert isinstance(kb.load_pretrained(model).model, kb.BERTModel)
 
 
+@pytest.mark.slow
 def test_the_class_of_the_model_follows_its_head(local_hub, tokenizer, tmp_path):
     """dslim/bert-base-NER has an unused pooler and the old field `_num_labels`."""
     folder, trained = tmp_path / "ner", kb.TokenClassifier(make_bert(), LABELS)

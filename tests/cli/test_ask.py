@@ -147,6 +147,7 @@ def test_classify_prints_the_label_or_the_score(run, texts, tasks):
         assert re.match(r"score -?\d\.\d{3}  the ", line)
 
 
+@pytest.mark.slow
 def test_classify_accepts_pairs(run, tasks):
     model = _load(tasks / "classify").model
     expected = classify(model, LINES[0], LINES[1])
@@ -156,6 +157,7 @@ def test_classify_accepts_pairs(run, tasks):
     assert row["score"] == pytest.approx(expected.score, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, tasks, error):
     model = ("--model", tasks / "nli")
     labels = ("--label", "the dog", "--label", "the owl")

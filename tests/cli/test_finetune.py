@@ -329,6 +329,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     assert "`keras-bert-d2l finetune` first" in error("predict", "few.tsv", "--model", "bert")
 
 
+@pytest.mark.long
 def test_an_embedder_learns_from_pairs_with_mined_negatives_and_finds_texts(run, error, files):
     pairs = [f"a {name} is good\tthe {name}" for name in NAMES]
     (files / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *pairs]) + "\n")

@@ -106,6 +106,7 @@ def test_objects_on_standard_input_are_read_as_json(run, models, text):
     assert [row["text"] for row in found] == ["a film", "a dog"]
 
 
+@pytest.mark.slow
 def test_errors_name_standard_input(run, models):
     for text, error in (
         ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is not JSON"),

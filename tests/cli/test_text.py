@@ -58,6 +58,7 @@ def test_prepare_passes_the_runner_options_to_beam(run, error, vocab, monkeypatc
     assert "Received: --workers 2" in error(*arguments, "--beam", runner, "--workers", 2)
 
 
+@pytest.mark.slow
 def test_prepare_writes_static_masks(run, folder, store, vocab):
     out = run(
         *("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store"),

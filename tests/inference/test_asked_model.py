@@ -7,6 +7,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
 
 
+@pytest.mark.slow
 def test_the_tokenizer_comes_with_the_model_and_can_be_replaced(words_bert, words_tokenizer):
     swapped = [*words_tokenizer.vocab.tokens]
     cat, dog = swapped.index("cat"), swapped.index("dog")

@@ -1,5 +1,7 @@
 """Results and data sets are short in a terminal, and results are tables in a notebook."""
 
+import pytest
+
 import keras_bert_d2l as kb
 from keras_bert_d2l.inference.results import ResultList
 
@@ -29,6 +31,7 @@ def test_a_notebook_shows_a_table_with_escaped_texts():
     assert ResultList()._repr_html_() == "<table><tr></tr></table>"
 
 
+@pytest.mark.slow
 def test_functions_return_lists_that_a_notebook_shows(words_bert):
     for found in (
         kb.fill_mask(words_bert, "the [MASK]")[0],
@@ -64,6 +67,7 @@ def test_data_sets_are_summaries(words_tokenizer, tmp_path):
     assert len(shown) < 1000
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_a_summary_of_its_metrics(words_bert):
     examples = kb.TextExamples(texts=["cat", "dog"] * 50, labels=["a", "b"] * 50)
     found = kb.evaluate(kb.SequenceClassifier(words_bert, ["a", "b"]), examples)

@@ -83,7 +83,7 @@ def test_folders_tokenizers_and_numbers_have_the_right_type(models, tmp_path):
             export(bert, tmp_path, tokenizer=5)
     with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer.*Received: 'vocab.txt'"):
         fill_mask(bert, "[MASK]", tokenizer="vocab.txt")
-    for top_k in (1.5, "1", None):
+    for top_k in (1.5, "1", 0):
         with pytest.raises(ValueError, match="`top_k` must be from 1 to the vocabulary size"):
             fill_mask(bert, "[MASK]", top_k=top_k)
         with pytest.raises(ValueError, match="`top_k` must be an integer of at least 1"):

@@ -70,6 +70,7 @@ def test_the_argument_the_limits_and_the_value_are_named(bert, name, value, limi
             bert.predict(data, verbose=0)
 
 
+@pytest.mark.slow
 def test_every_method_checks(bert):
     batch, labels = make_batch("tokens", 20), make_labels()
     right = make_batch(), labels
@@ -150,6 +151,7 @@ def test_labels_of_other_losses_are_not_checked(bert):
     model.fit(batch, tf.constant([[-3.5, 7.0], [0.0, 2.0]]), verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

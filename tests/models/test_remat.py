@@ -31,6 +31,7 @@ def check_same(data, **options):
         np.testing.assert_allclose(two, one, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_is_the_same_with_its_dropout(make_batch, monkeypatch):
     blocks = []
 
@@ -64,7 +65,7 @@ def test_a_step_is_the_same_with_fused_functions(make_batch):
     check_same((batch, labels, weights), sizes=(60, 128, 256, 2, 1, 0.2, 16))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_is_the_same_on_two_devices(make_batch):
     with make_strategy("mirrored").scope():
         check_same(make_batch(6))

@@ -165,6 +165,7 @@ CHECKPOINTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_hostile_checkpoint_is_rejected(name, originals, copied):
     kind, change = CHECKPOINTS[name]
@@ -173,6 +174,7 @@ def test_a_hostile_checkpoint_is_rejected(name, originals, copied):
     assert_rejected(lambda: kb.load_pretrained(folder), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_inspect_rejects_a_hostile_checkpoint_or_lists_its_weights(name, originals, copied):
     kind, change = CHECKPOINTS[name]

@@ -26,6 +26,7 @@ def stable_characters() -> list[str]:
     return [c for c in characters if old.category(c) == unicodedata.category(c) != "Cn"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 def test_characters_are_normalized_as_in_googles_code(lowercase, google):
     # Texts of plain characters take a shorter path, which an added accent avoids.

@@ -63,6 +63,7 @@ def test_fewer_dimensions_keep_the_principal_components(teacher, student):
     np.testing.assert_allclose(tables[1] @ tables[1].T, best, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_texts_change_the_table_as_ridge_regression_does(teacher, student):
     before = student.encoder.token_embedding.embeddings.numpy().astype("float64")
     fitted = kb.distill_static(teacher, TEXTS, num_hiddens=8)

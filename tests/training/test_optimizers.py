@@ -71,6 +71,7 @@ def test_clipping_uses_the_norm_of_all_gradients():
     np.testing.assert_allclose([w.numpy()[0] * -1e3 for w in weights], [0.6, 0.8], rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_sparse_gradients_of_the_same_row_are_summed_before_squaring():
     embedding = keras.layers.Embedding(3, 1, embeddings_initializer="zeros")
     model = keras.Sequential([embedding, keras.layers.Flatten()])
@@ -159,6 +160,7 @@ def muon_in_numpy(weight, gradients, rate, decay):
     return weight
 
 
+@pytest.mark.slow
 def test_muon_trains_the_kernels_of_the_blocks_and_adamw_the_other_weights():
     def trained(optimizer):
         keras.utils.set_random_seed(0)

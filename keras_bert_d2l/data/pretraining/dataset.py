@@ -132,9 +132,6 @@ def pretraining_dataset(
     """
     check_bool("drop_remainder", drop_remainder)
     masking = Masking.of(masking)
-    # The user's special tokens carry no more information about a word than `[CLS]` does.
-    own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
-    masking = dataclasses.replace(masking, exclude=(*masking.exclude, *own))
     options = ExampleOptions(
         max_len=max_len,
         objective=objective,
@@ -150,6 +147,9 @@ def pretraining_dataset(
         store.check_tokenizer(tokenizer)
     else:
         store = cached_store(as_corpus(corpus_or_store, "corpus_or_store"), tokenizer, cache_dir)
+    # The user's special tokens carry no more information about a word than `[CLS]` does.
+    own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
+    masking = dataclasses.replace(masking, exclude=(*masking.exclude, *own))
     documents = split_documents(store.document_hashes, split, held_out)
     reader = Reader(
         store=store,

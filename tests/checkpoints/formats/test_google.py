@@ -660,6 +660,7 @@ def test_the_optimizer_state_is_not_a_weight(training_folder):
     assert load(training_folder)
 
 
+@pytest.mark.slow
 def test_training_resumes_exactly(training_folder):
     unbroken = trained_model(steps=3)
     resumed = load(training_folder)

@@ -181,7 +181,7 @@ def test_a_missing_vocabulary_is_an_error_unless_verification_is_skipped(editabl
         ({"format_version": 2}, "`format_version` must be 1.*newer"),
         ({"colour": "red"}, "Unknown field 'colour'"),
         ({"num_heads": 3}, "`num_hiddens` must be a multiple"),
-        ({"num_blks": None}, "`num_blks` must be an integer of at least 1"),
+        ({"num_blks": None}, "`num_blks` must be an integer of at least 0"),
         ({"num_blks": 10**6}, "too few for the configuration: num_blks=1000000"),
         ({"max_len": 10**18}, r"encoder/pos_embedding is \(1, 16, 4\) instead of \(1, 10000"),
         ({"lowercase": "yes"}, "`lowercase` must be True or False"),

@@ -198,6 +198,7 @@ def test_an_endless_dataset_equals_many_epochs(dataset):
     assert_same(endless.take(finite.cardinality()), finite)
 
 
+@pytest.mark.slow
 def test_batches_are_determined_by_the_seed(dataset):
     assert_same(dataset(), dataset())
     first, other = arrays(dataset())[0], arrays(dataset(seed=1))[0]
@@ -467,6 +468,7 @@ def test_a_path_instead_of_a_tokenizer_is_rejected(text):
             pretraining_dataset(corpus, "vocab.txt", **SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_list_of_documents_gives_the_batches_of_the_same_text_in_a_file(words, tmp_path):
     documents = [[f"w{n} w{n + 1}", f"w{n + 2}"] for n in range(20)]
     path = tmp_path / "text.txt"

@@ -90,6 +90,7 @@ def test_the_same_call_writes_the_same_bytes(make_store, tmp_path):
     assert len(contents) == 1
 
 
+@pytest.mark.slow
 def test_files_are_read_in_order_or_shuffled_by_the_seed(tmp_path):
     rows = [{**ROW, "masked_lm_ids": [place % 10, 0, 0]} for place in range(30)]
     for number in range(3):

@@ -295,6 +295,7 @@ def test_two_processes_cannot_build_the_same_store(undisturbed, words, tmp_path)
     assert contents(store.directory) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_second_call_for_a_cached_store_waits_for_the_first_build(words, tmp_path):
     corpus = Pieces()
     reading, waiting = corpus.piece, threading.Event()

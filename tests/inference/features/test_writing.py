@@ -57,6 +57,7 @@ def test_npz_contains_the_rows_of_all_tokens_without_pooling(tmp_path):
         np.testing.assert_array_equal(rows.swapaxes(0, 1), one.vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".jsonl"])
 def test_memory_does_not_grow_with_the_number_of_texts(suffix, tmp_path):
     write_features(tmp_path / f"first{suffix}", make_features([8]))  # imports what it needs

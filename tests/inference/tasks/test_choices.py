@@ -15,6 +15,7 @@ def model(words_bert):
     return model
 
 
+@pytest.mark.slow
 def test_the_scores_are_the_softmax_of_the_models_scores(model):
     found = choose(model, TEXTS, CHOICES, batch_size=2)
     for text, choices, one in zip(TEXTS, CHOICES, found, strict=True):

@@ -67,6 +67,7 @@ def test_long_texts_are_split_into_windows_and_pairs_are_truncated(open_task):
         classify(windows, "good", text, max_len=87)
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_batch_size_and_keep_their_order(
     words_bert, words_tokenizer
 ):

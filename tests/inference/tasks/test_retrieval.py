@@ -28,6 +28,7 @@ def others(anchor):
     return sorted(set(PAIRS.texts_b) - own - {anchor})
 
 
+@pytest.mark.slow
 def test_recall_is_the_share_of_pairs_that_are_found_among_all_second_texts(embedder):
     ranks = [
         1 + sum(cosine(embedder, a, x) >= cosine(embedder, a, b) for x in others(a))

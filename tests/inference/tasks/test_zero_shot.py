@@ -20,6 +20,7 @@ def logits(model, tokenizer, text, label, template):
     return np.asarray(model(tokenizer(text, template.replace("{}", label))), "float64")[0]
 
 
+@pytest.mark.slow
 def test_labels_compete_by_their_logits_of_entailment(nli, words_tokenizer):
     texts, labels, template = ["the rug", "cat"], ["good", "bad", "the cat"], "it is {} ."
     for batch_size in (1, 4, 32):

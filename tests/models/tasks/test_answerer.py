@@ -192,6 +192,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "answers", "message"), BAD.values(), ids=BAD)
 def test_invalid_examples_raise(changes, answers, message, make_answerer):
     model, x = make_answerer(), {**X, **changes}

@@ -69,6 +69,7 @@ def test_outputs_are_pooled_over_windows(kind, long_texts, tokenizer):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_graph_gives_the_same_as_eager_execution(jit, tokenizer):
     model = make(SequenceClassifier, "mean")

@@ -59,6 +59,7 @@ def test_unknown_quantizations_are_rejected(quantize, model, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_quantized_model_is_rejected(make_model, tmp_path):
     model = make_model()
     model.encoder.blks[1].ffn.dense1.quantize("int8")

@@ -223,7 +223,7 @@ def test_the_model_card_describes_the_version(exported, model, tokenizer):
     assert (card["name"], card["version"], card["training"]) == ("demo", 1, None)
     assert BERTConfig.from_dict(card["config"]) == model.bert_config
     assert card["vocabulary"] == {"size": 9, "sha256": tokenizer.vocab.fingerprint}
-    assert card["embedding"] == {"pooling": "mean", "normalize": True}
+    assert card["embedding"] == {"pooling": "mean", "normalize": True, "long_texts": "cut"}
     assert card["packages"]["tensorflow"] == tf.__version__
     assert card["signatures"]["fill_mask"] == {
         "inputs": {"text": {"dtype": "string", "shape": [None]}},

@@ -235,6 +235,7 @@ def publish(version, folder):
     (folder.parent / "unfinished").rename(folder)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_server(exported, http, capsys):
     with listen(port=0) as found:
         port = found.getsockname()[1]
@@ -257,6 +258,7 @@ def test_ctrl_c_stops_the_server(exported, http, capsys):
     assert f"version 1, at http://127.0.0.1:{port}/v1/models/mine\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_errors_are_reported_before_serving_starts(exported, tmp_path):
     with listen(port=0) as found, pytest.raises(OSError, match="Choose a different port"):
         serve(exported, port=found.getsockname()[1])
@@ -272,10 +274,12 @@ def test_errors_are_reported_before_serving_starts(exported, tmp_path):
         serve(tmp_path, port=0)
 
 
+@pytest.mark.slow
 def test_a_version_is_named_after_its_parent_folder(exported):
     assert ServedVersions(exported).name == "demo"
 
 
+@pytest.mark.slow
 def test_an_unreadable_version_does_not_hide_the_others(exported, tmp_path, monkeypatch, capfd):
     path = tmp_path / "demo"
     path.mkdir()

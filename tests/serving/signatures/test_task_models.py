@@ -248,6 +248,7 @@ def test_ids_and_positions_out_of_range_are_rejected(task_folders):
         tokens(tokens=zeros + 9, segments=zeros, valid_lens=tf.constant([2]))
 
 
+@pytest.mark.slow
 def test_without_a_tokenizer_a_task_model_only_accepts_token_ids(make_model, tmp_path):
     model = SequenceRegressor(make_model(), ["a", "b"])
     folder = export_saved_model(model, tmp_path)

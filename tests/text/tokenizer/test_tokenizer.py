@@ -180,6 +180,7 @@ def test_accents_are_stripped_independently_of_the_case(lowercase, strip_accents
         assert vocab.to_tokens(tokenize(tf.constant(texts)).to_list()[0]) == expected.split()
 
 
+@pytest.mark.slow
 def test_chinese_characters_are_words_of_their_own_unless_the_option_is_off():
     # The third character is a compatibility form of the fourth.
     vocab = Vocab([*GOOGLE_SPECIALS, "中", "国", "##国", "豈", "\uf900", "\U00020000", "a", "##中"])

@@ -97,6 +97,7 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     np.testing.assert_array_equal(best(batch), model(batch))
 
 
+@pytest.mark.slow
 def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     tokenizer = Tokenizer(Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()))
     config = BERTConfig(len(tokenizer.vocab), 8, 12, 2, 1, 0.0, max_len=8)
@@ -357,6 +358,7 @@ def test_a_run_ended_by_a_callback_can_be_resumed(callback, steps, resumed, tmp_
     assert [figures["step"] for figures in metrics["history"]] == resumed
 
 
+@pytest.mark.slow
 def test_diverging_training_is_reported(tmp_path):
     options = {
         **OPTIONS,

@@ -71,6 +71,7 @@ def copy(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_the_run_folder_contains_all_files_of_the_run(finished):
     run, _ = finished
     assert {path.name for path in run.iterdir()} == {
@@ -85,6 +86,7 @@ def test_the_run_folder_contains_all_files_of_the_run(finished):
     }
 
 
+@pytest.mark.slow
 def test_the_run_folder_records_vocabulary_architecture_and_options(finished, options):
     run, _ = finished
     assert Vocab.from_file(run / "vocab.txt") == options["vocab"]
@@ -95,6 +97,7 @@ def test_the_run_folder_records_vocabulary_architecture_and_options(finished, op
     assert recorded["vocab"] == str(run / "vocab.txt")
 
 
+@pytest.mark.slow
 def test_the_last_checkpoint_is_the_returned_model(finished):
     run, result = finished
     loaded = load_pretrained(run / "last")
@@ -107,6 +110,7 @@ def test_the_last_checkpoint_is_the_returned_model(finished):
     assert result.model.tokenizer is result.tokenizer
 
 
+@pytest.mark.slow
 def test_metrics_are_written_before_the_first_step_and_after_each_interval(finished):
     run, result = finished
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
@@ -118,6 +122,7 @@ def test_metrics_are_written_before_the_first_step_and_after_each_interval(finis
     assert {f"val_{name}" for name in heads} <= result.metrics[0].keys()
 
 
+@pytest.mark.slow
 def test_held_out_metrics_cover_the_whole_held_out_split(finished, text, options):
     _, (model, tokenizer, metrics) = finished
     held_out = pretraining_dataset(
@@ -135,6 +140,7 @@ def test_held_out_metrics_cover_the_whole_held_out_split(finished, text, options
         assert metrics[-1][f"val_{name}"] == pytest.approx(figures[name], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_has_the_lowest_held_out_loss(finished):
     run, result = finished
     losses = [m["val_mlm_cross_entropy"] + m["val_nsp_cross_entropy"] for m in result.metrics[1:]]
@@ -210,6 +216,7 @@ def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_p
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_reports_it_and_returns_the_model(copy, finished, capsys):
     before = digests(copy)
     result = pretrain(None, copy, resume=True, verbose=2)
@@ -218,11 +225,13 @@ def test_resuming_a_finished_run_reports_it_and_returns_the_model(copy, finished
     assert result.metrics == finished[1].metrics
 
 
+@pytest.mark.slow
 def test_a_run_can_be_resumed_with_the_same_options(copy, text, options):
     own = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
     pretrain(text, copy, resume=True, **own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -240,6 +249,7 @@ def test_a_run_cannot_be_resumed_with_different_options(option, value, copy):
         pretrain(None, copy, resume=True, verbose=0, **{option: value})
 
 
+@pytest.mark.slow
 def test_a_run_cannot_be_resumed_with_a_different_text(copy, tmp_path):
     with pytest.raises(ValueError, match=r"has corpus=.*topics\.txt.*Received: corpus=.*other"):
         pretrain(tmp_path / "other.txt", copy, resume=True, verbose=0)
@@ -270,6 +280,7 @@ def test_a_run_cannot_be_resumed_if_its_store_was_built_with_other_options(text,
         pretrain(None, run, resume=True, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_new_run_does_not_overwrite_an_existing_run(copy, text, options):
     with pytest.raises(FileExistsError, match=r"already contains a run at step 7\. Resume it"):
         pretrain(text, copy, **options)
@@ -331,7 +342,7 @@ def test_init_from_a_run_starts_from_its_best_checkpoint(finished, text, options
     assert first["val_mlm_cross_entropy"] + first["val_nsp_cross_entropy"] == pytest.approx(best)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
     finished, text, options, tmp_path
 ):
@@ -355,7 +366,7 @@ def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
         assert runs[0] == runs[1], file
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", ["lamb", "muon"])
 def test_a_run_with_another_optimizer_resumes_exactly(optimizer, text, options, tmp_path):
     ours = {**options, "optimizer": optimizer, "schedule": "wsd", "remat": "blocks"}
