@@ -22,6 +22,7 @@ def check_in_pipeline(values, ignored=None):
         list(datasets.map(lambda x: (check(x, ignored), x)[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "float32", "float64"])
 @pytest.mark.parametrize("values", [[[1, 4]], [[3]], np.zeros((0, 3))])
 @pytest.mark.parametrize("run", [check, check_in_pipeline])

@@ -85,6 +85,7 @@ def test_an_adapter_restores_the_model_and_can_be_merged(kind, tmp_path):
     assert len(loaded.trainable_variables) == len(make(kind).trainable_variables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_every_task_has_adapters(kind, tmp_path):
     def make_task():
@@ -133,6 +134,7 @@ def test_saving_merges_lora_and_quantizing_comes_after_merging(tmp_path):
     np.testing.assert_allclose(outputs(loaded), outputs(model), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_unknown_layers_are_rejected_with_a_list_of_the_known_ones():
     with pytest.raises(ValueError, match=r"W_k, W_o, W_q, W_v, dense.*Received: 'query'"):
         make().enable_lora(2, layers=["W_q", "query"])
@@ -157,6 +159,7 @@ def test_an_adapter_for_a_model_of_other_sizes_is_rejected(name, adapter):
     assert not model.has_lora
 
 
+@pytest.mark.slow
 def test_an_adapter_for_other_weights_or_other_labels_is_rejected(adapter, tmp_path):
     model = make()
     model.encoder.blks[1].attention.W_v.kernel.assign(np.ones((8, 8)))

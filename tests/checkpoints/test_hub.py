@@ -63,6 +63,7 @@ def model(local_hub, saved):
     return NAME
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_by_its_id_and_only_needed_files_are_downloaded(
     model, saved, local_hub, capsys
 ):
@@ -83,6 +84,7 @@ def test_a_tokenizer_is_loaded_by_its_id_without_the_weights(local_hub, tmp_path
     assert local_hub.downloaded() == TOKENIZER_FILES
 
 
+@pytest.mark.slow
 def test_a_second_load_downloads_nothing_and_works_without_the_hub(model, local_hub, monkeypatch):
     kb.load_pretrained(model)
     local_hub.requests.clear()
@@ -106,6 +108,7 @@ def test_the_documentation_lists_every_short_name():
     assert all(is_hub_name(one.repo) for one in SHORT_NAMES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["v2", "refs/pr/1", "commit"])
 def test_a_revision_follows_the_name(revision, model, saved, tokenizer, local_hub, tmp_path):
     other = tmp_path / "other"
@@ -162,6 +165,7 @@ def test_a_saved_folder_has_a_valid_model_card(make, pipeline, auto_class, token
         assert f"`{label}`" in card.text
 
 
+@pytest.mark.slow
 def test_a_model_card_may_be_edited_but_another_readme_is_not_replaced(tokenizer, tmp_path):
     folder = tmp_path / "films"
     kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
@@ -175,6 +179,7 @@ def test_a_model_card_may_be_edited_but_another_readme_is_not_replaced(tokenizer
         kb.save_pretrained(make_bert(), folder)
 
 
+@pytest.mark.slow
 def test_a_sharded_model_is_downloaded_whole(local_hub, saved, tmp_path):
     folder = tmp_path / "shards"
     shutil.copytree(saved, folder)
@@ -329,6 +334,7 @@ def add_pooling(folder, fields, *kinds):
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "kinds", "expected"),
     [

@@ -82,6 +82,7 @@ def edit_config(folder, change):
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["native", "huggingface"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_task_is_loaded_with_its_head_and_its_labels(name, format, tmp_path, capsys):
@@ -123,6 +124,7 @@ def test_the_native_format_keeps_every_architecture(tmp_path):
         save_pretrained(model, tmp_path / "other", format="huggingface")
 
 
+@pytest.mark.slow
 def test_a_task_is_converted_between_formats(tmp_path):
     model = make("one label")
     save_pretrained(model, tmp_path / "native")
@@ -174,6 +176,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", HEADS)
 def test_task_heads_give_the_golden_logits_and_losses(architecture, data_dir, tmp_path):
     kind, num_labels = HEADS[architecture]
@@ -212,6 +215,7 @@ def test_task_heads_give_the_golden_logits_and_losses(architecture, data_dir, tm
     assert loss == pytest.approx(float(golden["loss"]), abs=2e-5)
 
 
+@pytest.mark.slow
 def test_the_default_problem_type_depends_on_the_number_of_labels(tmp_path):
     for name, kind in (("scores", SequenceRegressor), ("one label", SequenceClassifier)):
         save_editable(make(name), tmp_path / "task", format="huggingface")

@@ -228,6 +228,7 @@ def test_without_tensorflow_text_only_the_model_is_loaded(checkpoint, tmp_path, 
     assert contents(tmp_path / "same") == contents(checkpoint)
 
 
+@pytest.mark.slow
 def test_saving_replaces_the_existing_checkpoint_completely(checkpoint):
     for format, config in OF_FORMAT.items():
         save_pretrained(BERTModel.from_bert_config(config), checkpoint, format=format)
@@ -307,6 +308,7 @@ def test_weights_that_are_not_finite_are_rejected(editable):
         load_pretrained(editable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_changed_file_is_reported_unless_verification_is_skipped(format, tmp_path, tokenizer):
     folder = tmp_path / "checkpoint"

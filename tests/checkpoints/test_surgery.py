@@ -74,6 +74,7 @@ def _head_weights(config):
     return [("mlm/mlp/logits/kernel", 1), ("mlm/mlp/logits/bias", 0)]
 
 
+@pytest.mark.slow
 @EVERY_HEAD
 def test_new_tokens_do_not_change_the_outputs_for_old_ones(config, tokenizer):
     model = random_model(config)
@@ -119,6 +120,7 @@ def test_invalid_new_tokens_are_rejected(tokenizer, tokens, message):
 # Dropping tokens
 
 
+@pytest.mark.slow
 @EVERY_HEAD
 def test_the_outputs_for_remaining_tokens_do_not_change(config, tokenizer):
     model = random_model(config, tokenizer)
@@ -139,6 +141,7 @@ def test_special_tokens_are_never_dropped(tokenizer):
     assert smaller.tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
 
 
+@pytest.mark.slow
 def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped(tokenizer):
     larger = add_tokens(random_model(UNTIED, tokenizer), ["[E1]", "[/E1]"], special=True)
     assert larger.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 12, 9, 13]]
@@ -147,6 +150,7 @@ def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped(tokenizer
     assert smaller.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 11, 2, 12]]
 
 
+@pytest.mark.slow
 def test_dropping_the_added_tokens_restores_the_model(tokenizer):
     model = random_model(UNTIED, tokenizer)
     again = drop_tokens(add_tokens(model, ["playing"]), ["playing"])

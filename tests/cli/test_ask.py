@@ -111,6 +111,7 @@ def test_next_sentence_scores_pairs(run, trained, bert, folder):
     assert rows[1]["text_b"] == LINES[2]
 
 
+@pytest.mark.slow
 def test_perplexity_measures_each_text_and_all_texts_together(run, texts, trained, bert):
     expected = pseudo_perplexity(bert.model, LINES)
     out = run("perplexity", "--file", texts, "--model", trained).stdout.splitlines()
@@ -258,6 +259,7 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     assert ".npy or .jsonl" in error("embed", "a", "--out", "vectors.txt", *bert)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_a_different_task_gives_a_one_line_error(error, tasks, trained):
     for command in ("fill-mask", "perplexity"):
         message = error(command, "the [MASK] dog", "--model", tasks / "tag")
@@ -277,6 +279,7 @@ def test_answer_requires_a_text_for_each_question(error, tasks, folder):
     assert "'none.txt' is empty" in error(*command, "--context", "none.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["arguments", "file", "stdin"])
 def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder, source):
     given = {"arguments": LINES, "file": ["--file", texts], "stdin": ["-"]}[source]

@@ -48,6 +48,7 @@ def test_without_a_command_the_help_page_lists_all_commands_in_groups(run):
             position = page.find(title, position)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", IMMEDIATE, ids=" ".join)
 def test_help_and_usage_errors_do_not_import_tensorflow(arguments):
     code = """
@@ -126,6 +127,7 @@ def test_run_yaml_reproduces_a_run(run, trained):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_reports_that_it_is_finished(run, trained):
     assert "is finished: 2 steps" in run("pretrain", "--resume", trained).stdout
 

@@ -63,6 +63,7 @@ def test_the_context_is_the_complete_text_of_its_file(run, models, monkeypatch):
     assert asked == [("what is it", context), ("what is a dog", context)]
 
 
+@pytest.mark.slow
 def test_windows_line_endings_are_read(run, models):
     content = b"a good film\r\na film\r\n"
     (models / "crlf.txt").write_bytes(content)
@@ -73,6 +74,7 @@ def test_windows_line_endings_are_read(run, models):
         assert [row["text"] for row in rows(result)] == ["a good film", "a film"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["reviews", "tags", "answers"])
 def test_empty_lines_between_texts_are_reported(run, models, model):
     (models / "gaps.txt").write_text("\nwhat is it\n\n \nwhat is a dog\n\n")
@@ -165,6 +167,7 @@ def test_words_in_columns_are_read_as_words(run, models, content):
         assert result.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

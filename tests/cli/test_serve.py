@@ -87,6 +87,7 @@ def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
         assert card["training"] == {"options": {"epochs": 1}, "best": best}
 
 
+@pytest.mark.slow
 def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
     folder = tmp_path / "onnx"
     stdout = run("export-onnx", "--model", trained, "--out", folder, "--int8").stdout

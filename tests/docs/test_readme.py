@@ -35,6 +35,7 @@ def test_the_installation_names_the_repository_and_an_extra():
         assert f"\n{name}: " in (ROOT / "Makefile").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_runs(line, hub, capsys):
     with pytest.raises(SystemExit) as exit:

@@ -22,6 +22,7 @@ def test_the_tokenizer_comes_with_the_model_and_can_be_replaced(words_bert, word
     assert kb.SequenceClassifier(words_bert, ["a", "b"], tokenizer=other).tokenizer is other
 
 
+@pytest.mark.slow
 def test_keras_neither_saves_nor_tracks_the_tokenizer(words_bert, words_tokenizer, tmp_path):
     words_bert.save(tmp_path / "bert.keras")
     loaded = kb.BERTModel.from_config(words_bert.get_config())

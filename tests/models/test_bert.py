@@ -336,6 +336,7 @@ def test_the_compiled_step_has_no_host_operations(make_model, make_batch):
     assert host == []
 
 
+@pytest.mark.slow
 def test_tracing_accepts_an_unknown_batch_size_and_length(make_model, make_batch):
     model = make_model()
     matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)

@@ -111,6 +111,7 @@ def test_batches_are_checked_under_mirrored_strategy():
         model.fit(dataset_of(make_batch("tokens", 20), make_labels()), shuffle=False, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -128,6 +129,7 @@ def test_labels_are_named(bert, labels, message):
             bert.fit(*data, shuffle=False, verbose=0)
 
 
+@pytest.mark.slow
 def test_labels_of_tasks_are_named(bert):
     batch = {name: make_batch()[name] for name in ("tokens", "segments", "valid_lens")}
     for model, labels, message in (
@@ -144,6 +146,7 @@ def test_labels_of_tasks_are_named(bert):
             model.fit(batch, labels if isinstance(labels, dict) else np.array(labels), verbose=0)
 
 
+@pytest.mark.slow
 def test_labels_of_other_losses_are_not_checked(bert):
     model = SequenceClassifier(bert, ["a", "b"])
     model.compile("sgd", loss="mean_squared_error")
@@ -174,6 +177,7 @@ def test_shapes_are_named(bert, changes, message):
             bert.predict(data, verbose=0)
 
 
+@pytest.mark.slow
 def test_floats_must_be_integers(bert):
     batch = make_batch()
     whole = {name: x.astype("float32") for name, x in batch.items()}

@@ -218,6 +218,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("resume", [kb.pretrain, kb.finetune_files], ids=["pretrain", "finetune"])
 def test_hostile_options_of_a_run_are_rejected(resume, name, originals, copied):

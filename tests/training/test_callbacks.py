@@ -106,6 +106,7 @@ class NotFinite(keras.layers.Layer):
         return x * keras.ops.where(self.done < self.step, 1.0, math.nan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "message"),
     [

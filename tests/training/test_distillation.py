@@ -45,6 +45,7 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_a_text_has_the_mean_of_the_weighted_vectors_of_its_tokens(teacher, student):
     words = counts(teacher.tokenizer, TEXTS)[:, len(GOOGLE_SPECIALS) :]
     expected = unit(words @ token_vectors(teacher))

@@ -133,6 +133,7 @@ def test_every_output_matches_googles(data_dir, golden):
         np.testing.assert_allclose(output, golden[name], rtol=0, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_every_gradient_matches_googles(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     expected = dict(np.load(folder / "grads.npz"))
@@ -671,6 +672,7 @@ def test_training_resumes_exactly(training_folder):
         np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
 
 
+@pytest.mark.slow
 def test_frozen_weights_do_not_require_optimizer_state(training_folder):
     model = load(training_folder)
     model.encoder.token_embedding.trainable = False

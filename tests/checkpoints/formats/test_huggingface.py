@@ -156,6 +156,7 @@ def test_config_and_tokenizer_are_written_with_hugging_faces_fields(folder):
     assert Vocab.from_file(folder / "vocab.txt") == VOCAB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "architecture"),
     [

@@ -127,6 +127,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 def test_the_tokenizer_options_are_saved_and_loaded(tmp_path):
     model = BERTModel.from_bert_config(BOOK)
     for options in ({"lowercase": False}, {"compat": "huggingface"}):

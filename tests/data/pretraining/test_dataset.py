@@ -178,12 +178,14 @@ def test_the_last_batch_is_filled_up_with_rows_of_weight_0(text, dataset):
     assert features["tokens"][-1, :4].numpy().tolist() == [CLS, SEP, SEP, PAD]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_the_number_of_steps_is_known(dataset, drop_remainder):
     one, three = (dataset(epochs=epochs, drop_remainder=drop_remainder) for epochs in (1, 3))
     assert three.cardinality() == 3 * one.cardinality() == len(list(three))
 
 
+@pytest.mark.slow
 def test_every_epoch_has_the_same_number_of_full_batches(dataset):
     # Some of these epochs have fewer pairs than epoch 0, some have more.
     for _, _, weights in dataset(epochs=30):
@@ -191,6 +193,7 @@ def test_every_epoch_has_the_same_number_of_full_batches(dataset):
         assert weights["mlm"].numpy().any(axis=1).all()
 
 
+@pytest.mark.slow
 def test_an_endless_dataset_equals_many_epochs(dataset):
     endless = dataset(epochs=None)
     assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
@@ -232,6 +235,7 @@ def test_first_step_continues_an_uninterrupted_run(dataset, epochs):
         assert_same(resumed.take(3), uninterrupted[first_step : first_step + 3])
 
 
+@pytest.mark.slow
 def test_no_batch_is_left_after_the_last_step(dataset):
     steps = int(dataset().cardinality())
     assert dataset(epochs=3, first_step=steps + 1).cardinality() == 2 * steps - 1
@@ -334,6 +338,7 @@ def test_ten_times_the_text_needs_at_most_a_tenth_more_memory(fresh_process, tmp
     assert large < 1.1 * small
 
 
+@pytest.mark.slow
 def test_the_dataset_can_be_distributed_over_two_devices(dataset):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     distributed = strategy.experimental_distribute_dataset(dataset(drop_remainder=False))
@@ -583,6 +588,7 @@ def test_swapped_texts_keep_their_segments(text, dataset):
             assert (a[-1] < b[0]) == in_order
 
 
+@pytest.mark.slow
 def test_packed_rows_contain_the_examples_of_padded_rows(text, dataset):
     settings = {"short_seq_prob": 0.9, "batch_size": 2, "drop_remainder": False}
     padded, packed = set(), set()
@@ -613,6 +619,7 @@ def test_bucketed_rows_are_padded_to_a_multiple_of_eight(dataset):
     assert len(lengths) > 2
 
 
+@pytest.mark.slow
 def test_the_masking_options_are_applied(dataset):
     masking = Masking(rate=0.4, replace=(0.0, 0.0, 1.0))
     features_spec, _, _ = dataset(masking=masking).element_spec

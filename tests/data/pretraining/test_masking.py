@@ -275,6 +275,7 @@ def test_every_candidate_is_equally_likely_to_be_chosen(strategy):
     assert is_likely(chi_square(observed[20:120], MANY * 0.19), 99)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3), (1.0, 0.0, 0.0)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_shares_of_masked_random_and_kept_tokens_are_as_configured(strategy, replace):
@@ -339,6 +340,7 @@ def test_unit_lengths_have_the_documented_distribution(strategy, shares):
         assert set(range(start[row], end)) <= set(positions[row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_masking_of_a_row_does_not_depend_on_its_batch(strategy):
     tokens, valid_lens = random_rows(50, 64)
@@ -353,6 +355,7 @@ def test_masking_of_a_row_does_not_depend_on_its_batch(strategy):
     assert (whole[1] != other[1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_graph_with_unknown_shapes_gives_the_same_result(strategy):
     @tf.function(

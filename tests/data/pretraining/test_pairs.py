@@ -126,6 +126,7 @@ def test_a_false_b_fills_the_row_with_full_sentences():
     np.testing.assert_array_equal(pairs[whole, B_END], last[whole])
 
 
+@pytest.mark.slow
 def test_a_false_b_starts_at_any_sentence_of_any_other_document():
     store = one_token_sentences(*[12] * 5)
     b_starts = np.concatenate(

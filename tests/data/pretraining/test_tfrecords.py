@@ -35,6 +35,7 @@ def read(path, **options):
     return list(read_tfrecords(path, **options).as_numpy_iterator())
 
 
+@pytest.mark.slow
 def test_an_example_in_google_format_is_read_as_a_batch(tmp_path):
     rows = [ROW, {**ROW, "next_sentence_labels": [1]}]
     ((features, labels, weights),) = read(write(tmp_path / "a.tfrecord", rows), batch_size=2)
@@ -81,6 +82,7 @@ def test_the_written_examples_equal_those_of_the_pipeline(make_store, tmp_path, 
     assert [path.name for path in (tmp_path / "examples").iterdir()] == ["a.tfrecord"]
 
 
+@pytest.mark.slow
 def test_the_same_call_writes_the_same_bytes(make_store, tmp_path):
     text = make_store([[5, 7, 3, 9, 4]] * 10)
     contents = set()
@@ -107,6 +109,7 @@ def test_files_are_read_in_order_or_shuffled_by_the_seed(tmp_path):
     assert sorted(ids(seed=1)) == sorted(ids())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -50,6 +50,7 @@ def test_the_error_for_a_missing_or_truncated_file_explains_the_fix(built, name)
         TokenStore.open(built.directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_flipped_bit_is_detected_with_its_file(built, name):
     built.verify()
@@ -130,6 +131,7 @@ def test_a_different_tokenizer_is_rejected(built, words):
         built.check_tokenizer(words(10, lowercase=False))
 
 
+@pytest.mark.slow
 def test_the_fingerprint_identifies_the_content(built, documents, words, tmp_path):
     def fingerprint(text, num_words=10, name="other", **options):
         corpus = documents(text)

@@ -115,6 +115,7 @@ def test_an_epoch_contains_each_row_once(many):
     np.testing.assert_array_equal(lengths, many.lengths[order])
 
 
+@pytest.mark.slow
 def test_batches_depend_only_on_seed_and_epoch(many):
     def tokens(**options):
         return np.concatenate([np.ravel(x["tokens"]) for x, _ in many.batches(8, **options)])

@@ -61,6 +61,7 @@ def questions(contexts, answers):
     return QuestionExamples(questions=asked, contexts=contexts, answers=found)
 
 
+@pytest.mark.slow
 def test_a_classifier_is_evaluated_with_metrics_and_errors(classifier):
     labels = ("good", "bad", "good", "good")
     examples = TextExamples(texts=tuple(TEXTS), labels=labels, ids=tuple("abcd"))
@@ -222,6 +223,7 @@ def test_a_regressor_with_several_scores_cannot_be_evaluated(open_bert):
         evaluate(model, examples)
 
 
+@pytest.mark.slow
 def test_a_batch_of_ignored_labels_has_loss_0_and_changes_nothing(open_bert, words_tokenizer):
     model = TokenClassifier(open_bert, TAGS)
     model.freeze_encoder()

@@ -16,6 +16,7 @@ def states_of(bert, tokenizer, text):
     return np.stack(states)[:, 0]
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_the_chosen_layers_without_padding(words_bert, words_tokenizer):
     found = list(
         extract_features(
@@ -29,6 +30,7 @@ def test_vectors_are_those_of_the_chosen_layers_without_padding(words_bert, word
     assert found[2].tokens == ("[CLS]", "good", "dog", "##s", "sat", "[SEP]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "pool"),
     [("cls", lambda X: X[:, 0]), ("mean", lambda X: X.mean(1)), ("max", lambda X: X.max(1))],
@@ -51,6 +53,7 @@ def test_the_last_layer_is_behind_the_final_normalization(words_tokenizer):
     np.testing.assert_allclose(one.vectors[0], encoded[0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_uses_its_own_tokenizer(words_bert, words_tokenizer):
     classifier = SequenceClassifier(words_bert, ["bad", "good"], tokenizer=words_tokenizer)
     [one] = extract_features(classifier, ["the cat"], pooling="cls")

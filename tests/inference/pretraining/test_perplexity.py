@@ -47,6 +47,7 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary_size(words_tokeniz
     assert found == [Perplexity(pytest.approx(size, rel=1e-5), count) for count in COUNTS]
 
 
+@pytest.mark.slow
 def test_a_batch_has_at_most_batch_size_rows(words_bert, monkeypatch):
     sizes = []
     predict = BERTModel.predict_on_batch

@@ -39,6 +39,7 @@ def test_a_plain_bert_returns_mean_vectors_of_length_1(words_bert, words_tokeniz
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_long_texts_have_the_mean_vector_of_their_windows(words_bert, words_tokenizer):
     model = TextEmbedder(words_bert, long_texts="mean", tokenizer=words_tokenizer)
     text = "the cat sat on the mat good dog ran on bad rug the mat sat good dog ran the cat"
@@ -52,6 +53,7 @@ def test_long_texts_have_the_mean_vector_of_their_windows(words_bert, words_toke
     np.testing.assert_allclose(embed(model, text), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_similar_texts_are_found_by_cosine_similarity(embedder):
     queries = ["the cat sat", "good"]
     rankings = similar(embedder, queries, TEXTS, top_k=3)

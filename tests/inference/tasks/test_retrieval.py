@@ -52,6 +52,7 @@ def test_equal_vectors_find_nothing(words_bert, words_tokenizer):
     assert evaluate(embedder, same).metrics["recall@1"] == 0
 
 
+@pytest.mark.slow
 def test_pairs_with_scores_are_evaluated_by_rank_correlation(embedder):
     cosines = [cosine(embedder, *pair) for pair in zip(PAIRS.texts, PAIRS.texts_b, strict=True)]
     scored = dataclasses.replace(PAIRS, labels=tuple(np.argsort(np.argsort(cosines)) ** 3.0))

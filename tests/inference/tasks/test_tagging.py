@@ -71,6 +71,7 @@ def test_tagging_a_text_equals_tagging_its_words(words_bert, words_tokenizer):
     assert [x.label for x in of_words] == [model.labels[number] for number in expected]
 
 
+@pytest.mark.slow
 def test_every_word_of_a_long_text_gets_a_label(tagger):
     rng = np.random.default_rng(0)
     words = [
@@ -142,6 +143,7 @@ def test_the_score_of_an_entity_is_the_mean_of_its_labels():
     assert found == Entity("new cat", "A", 0.625, 4, 11)
 
 
+@pytest.mark.slow
 def test_the_label_of_a_word_depends_on_the_strategy(words_bert, words_tokenizer):
     model = TokenClassifier(words_bert, ["x", "y", "z"])
     model.head.kernel.assign(np.random.default_rng(164).normal(size=(8, 3)))

@@ -52,6 +52,7 @@ def assert_close(actual, expected, dtype):
         np.testing.assert_allclose(one, other, atol=TOLERANCES[dtype] * np.abs(other).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_fused_function_has_the_values_and_gradients_of_the_plain_one(name, dtype):

@@ -57,6 +57,7 @@ def expected(model, text, tokenizer, long_texts):
     return pooled / np.linalg.norm(pooled) if is_unit else pooled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, TextEmbedder])
 @pytest.mark.parametrize("long_texts", ["mean", "max"])
 def test_outputs_are_pooled_over_windows(kind, long_texts, tokenizer):

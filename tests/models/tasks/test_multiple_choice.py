@@ -36,6 +36,7 @@ def test_each_row_is_scored_on_its_own(model):
     np.testing.assert_allclose(of_mask, scores, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_cross_entropy_of_the_choices(model):
     model.compile()
     scores = np.asarray(model(BATCH), np.float64)

@@ -70,6 +70,7 @@ def first_output(outputs):
     return outputs["start"] if isinstance(outputs, dict) else outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_task_model_takes_an_attention_mask_and_returns_hidden_states_and_attention(kind):
     model, batch = make_task(kind, make_bert(num_blks=2)), make_batch()
@@ -171,6 +172,7 @@ def test_mixed_precision_returns_float32_outputs(kind, policy):
     assert outputs.dtype == "float32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_mixed_precision_trains(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -191,6 +193,7 @@ def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step():
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_loss_and_metrics_skip_ignored_tokens():
     model, batch = make_task("TokenClassifier"), make_batch()
     compile_eagerly(model)
@@ -205,6 +208,7 @@ def test_loss_and_metrics_skip_ignored_tokens():
     assert metrics["accuracy"] == pytest.approx(right)
 
 
+@pytest.mark.slow
 def test_tagging_metrics_weight_all_labels_equally_for_any_batch_size():
     model, batch, labels = (
         make_task("TokenClassifier"),
@@ -222,6 +226,7 @@ def test_tagging_metrics_weight_all_labels_equally_for_any_batch_size():
         assert metrics[0][name] == pytest.approx(metrics[1][name], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier", "QuestionAnswerer"])
 def test_a_batch_with_only_ignored_labels_has_zero_loss_and_changes_no_weights(kind):
     model, batch = make_task(kind), make_batch()
@@ -234,6 +239,7 @@ def test_a_batch_with_only_ignored_labels_has_zero_loss_and_changes_no_weights(k
         np.testing.assert_array_equal(weight, value)
 
 
+@pytest.mark.slow
 def test_class_weights_have_the_same_effect_as_sample_weights():
     model, batch = make_task("SequenceClassifier"), make_batch()
     labels = np.array([0, 1, 2, 0, 1, 2])
@@ -245,6 +251,7 @@ def test_class_weights_have_the_same_effect_as_sample_weights():
     assert loss == pytest.approx(expected["loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_multi_label_treats_labels_as_independent():
     model, batch = make_task("SequenceClassifier", multi_label=True), make_batch()
     names = [["a", "c"], [], ["b"], ["a"], ["a", "b", "c"], ["c"]]
@@ -261,6 +268,7 @@ def test_multi_label_treats_labels_as_independent():
     assert model.evaluate(batch, hot, verbose=0)[0] == pytest.approx(without_b, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 0, 2, 1, 3, 1])])
 def test_labels_may_have_a_trailing_axis_of_size_1(weights):
     batch, labels = make_batch(), make_labels("SequenceClassifier")
@@ -273,6 +281,7 @@ def test_labels_may_have_a_trailing_axis_of_size_1(weights):
     assert column == pytest.approx(flat, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_labels_of_a_single_score_may_omit_the_last_axis():
     model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
     compile_eagerly(model)
@@ -316,6 +325,7 @@ def test_frozen_weights_do_not_change_and_stay_frozen_after_saving_and_loading(
     assert len(loaded.trainable_variables) == len(model.trainable_variables)
 
 
+@pytest.mark.slow
 def test_frozen_blocks_can_be_unfrozen_also_in_other_tasks_of_the_same_bert(tmp_path):
     bert = make_bert(2)
     model, other = make_task("SequenceClassifier", bert), make_task("SequenceClassifier", bert)
@@ -472,6 +482,7 @@ def test_sample_weights_of_texts_may_be_a_list(tokenizer):
     assert log["val_loss"][0] > 0
 
 
+@pytest.mark.slow
 def test_invalid_strings_raise(tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(model)

@@ -260,6 +260,7 @@ def test_embed_and_next_sentence_score_accept_single_texts_and_lists(client, ser
     assert client.next_sentence_score("red", "green") == pytest.approx(given[0], abs=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_arrays_tensors_and_bytes_are_accepted_like_lists(client):
     right = client.embed(["red", "blue"])
     for text in (np.array(["red", "blue"]), tf.constant(["red", "blue"]), (b"red", b"blue")):

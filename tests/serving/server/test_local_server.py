@@ -134,6 +134,7 @@ def test_unknown_routes_and_models_have_tensorflow_servings_status(url, http, pa
     assert answer["error"]
 
 
+@pytest.mark.slow
 def test_the_error_contains_the_message_of_the_model(url, http):
     inputs = {"tokens": [[10**6]], "segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
     body = {"signature_name": "tokens", "inputs": inputs}

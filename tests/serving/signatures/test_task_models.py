@@ -241,6 +241,7 @@ def test_a_serialized_example_needs_all_strings_for_the_task(ask):
         ask(PAIRS, "tf_example", inputs=[empty])
 
 
+@pytest.mark.slow
 def test_ids_and_positions_out_of_range_are_rejected(task_folders):
     tokens = tf.saved_model.load(str(task_folders["regressor"])).signatures["tokens"]
     zeros = tf.zeros((1, 2), tf.int32)

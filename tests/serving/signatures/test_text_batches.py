@@ -12,6 +12,7 @@ def test_there_are_few_padded_lengths_and_the_last_is_the_maximum():
     assert padded_lengths(5) == (5,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_words", "length", "is_truncated"),
     [

@@ -54,6 +54,7 @@ def test_the_order_of_the_documents_does_not_matter():
     assert learn_vocab(corpus[::-1], 70) == vocab
 
 
+@pytest.mark.slow
 def test_every_text_of_the_corpus_survives_tokenize_and_detokenize():
     corpus = documents()
     tokenizer = Tokenizer(learn_vocab(corpus, 70))

@@ -100,6 +100,7 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
         prepare(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
 
 
+@pytest.mark.slow
 def test_data_in_memory_are_read_for_the_task_of_the_model(tokenizer):
     model = make_model(SequenceClassifier, tokenizer, labels=["x", "y"], multi_label=True)
     columns = {"text": ["a", "b", None], "labels": [["x"], ["x", "y"], []]}
@@ -112,6 +113,7 @@ def test_data_in_memory_are_read_for_the_task_of_the_model(tokenizer):
         prepare(model, 3, 3, FinetuningOptions(), said.append)
 
 
+@pytest.mark.slow
 def test_the_data_is_reported_and_shuffled_for_each_epoch(tokenizer):
     texts = ["a", "a b c a b c a b c", "b"]
     train = TextExamples(
@@ -157,6 +159,7 @@ def test_development_scores_without_variance_are_reported(tokenizer):
         assert sum("All development scores are equal" in line for line in said) == number
 
 
+@pytest.mark.slow
 def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):
     questions = QuestionExamples(
         questions=["a", "a b c a b c"],
@@ -187,6 +190,7 @@ def test_a_sample_includes_the_metrics_of_unanswerable_questions(tokenizer):
     )
 
 
+@pytest.mark.slow
 def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     model, silent = make_model(TextEmbedder, tokenizer), [].append
     pairs = PairExamples(texts=["a", "b", "c"], texts_b=["b", "c", "a"])

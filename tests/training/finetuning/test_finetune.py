@@ -294,6 +294,7 @@ def test_patience_ends_a_run_that_stops_improving(tmp_path):
     assert (metrics["best_epoch"], len(metrics["history"])) == (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [None, lambda model: {"f1": 0.5}])
 def test_an_unknown_monitor_is_rejected_before_training(score, tmp_path):
     run, seen = tmp_path / "run", []
