@@ -30,6 +30,7 @@ def in_a_process(code, *arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_importing_the_package_and_its_options_imports_neither_tensorflow_nor_keras():
     result = in_a_process("""
         import sys

@@ -139,6 +139,7 @@ def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
     np.testing.assert_array_equal(*encodings)
 
 
+@pytest.mark.slow
 def test_the_number_of_heads_may_be_missing_from_the_folder(tmp_path):
     bert = small_bert(layer_norm_epsilon=1e-5)
     save_pretrained(

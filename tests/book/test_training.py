@@ -167,6 +167,7 @@ def torch_names(name):
     return torch_name, name.endswith("kernel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_lengths", [True, False])
 def test_the_books_pytorch_weights_reproduce_its_outputs_and_the_weighted_loss(
     data_dir, with_lengths

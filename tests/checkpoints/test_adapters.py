@@ -127,6 +127,7 @@ def test_lora_needs_the_heads_that_it_freezes():
         model.enable_lora(2)
 
 
+@pytest.mark.slow
 def test_saving_merges_lora_and_quantizing_comes_after_merging(tmp_path):
     model = with_update(make(), ALL)
     save_pretrained(model, tmp_path / "model")

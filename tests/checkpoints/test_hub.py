@@ -96,6 +96,7 @@ def test_a_second_load_downloads_nothing_and_works_without_the_hub(model, local_
     assert local_hub.requests == []
 
 
+@pytest.mark.slow
 def test_a_short_name_stands_for_an_id(saved, local_hub):
     local_hub.add(SHORT_NAMES["minilm"].repo, saved)
     assert kb.load_pretrained("minilm").config.num_hiddens == 8
@@ -210,6 +211,7 @@ def test_pickles_stay_on_the_hub(model, local_hub, tmp_path):
         kb.load_pretrained("someone/empty")
 
 
+@pytest.mark.slow
 def test_a_local_path_takes_precedence(model, saved, local_hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(saved, model)
@@ -308,6 +310,7 @@ def test_a_run_is_loaded_from_its_best_checkpoint(saved, tmp_path):
     assert find_checkpoint(tmp_path / "trained") == tmp_path / "trained"
 
 
+@pytest.mark.slow
 def test_a_new_process_reads_the_environment(fresh_process, local_hub, saved, tmp_path):
     """Finding and downloading a checkpoint does not import TensorFlow."""
     local_hub.add(SHORT_NAMES["bert-tiny"].repo, saved)

@@ -147,6 +147,7 @@ def test_a_checkpoint_may_have_no_vocabulary(format, tmp_path):
     assert load_pretrained(tmp_path / "x").tokenizer is None
 
 
+@pytest.mark.slow
 def test_weights_are_bitwise_identical_after_conversion_through_all_formats(tmp_path, tokenizer):
     config = BERTConfig.preset("google", **SMALL)
     model = model_of(config)

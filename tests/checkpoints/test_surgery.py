@@ -52,6 +52,7 @@ def tokenizer():
 # Adding tokens
 
 
+@pytest.mark.slow
 @EVERY_HEAD
 def test_a_new_token_is_the_mean_of_its_old_pieces(config, tokenizer):
     model = random_model(config, tokenizer)
@@ -86,6 +87,7 @@ def test_new_tokens_do_not_change_the_outputs_for_old_ones(config, tokenizer):
     np.testing.assert_allclose(new_mlm[..., : len(VOCAB)], mlm, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
     model = random_model(UNTIED)
     larger = add_tokens(model, ["dog", "##ogs"], tokenizer=tokenizer)
@@ -94,6 +96,7 @@ def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
 
 
 # `pytest.warns` also shows unrelated warnings, and Keras issues one whenever it reads a weight.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 def test_new_tokens_that_are_never_produced_cause_a_warning(tokenizer):
     with pytest.warns(UserWarning, match=r"never produces the new tokens Cat, cat-play: .*splits"):
@@ -172,6 +175,7 @@ def test_the_vocabulary_size_must_match_the_model(change):
 # Adding positions
 
 
+@pytest.mark.slow
 def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
     model = random_model(UNTIED, tokenizer)
     longer = extend_positions(model, 15)

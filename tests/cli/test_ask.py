@@ -237,6 +237,7 @@ def test_fill_mask_reads_files_and_writes_json(run, trained, folder, error):
     )
 
 
+@pytest.mark.slow
 def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     (folder / "gap.txt").write_text("the dog\n\nthe cat\n")
     (folder / "none.txt").write_text("\n")

@@ -90,6 +90,7 @@ def test_bad_input_gives_a_one_line_error(error, checkpoint, tmp_path):
     assert not new.exists()
 
 
+@pytest.mark.slow
 def test_a_missing_head_is_reported_on_stderr(run, trained, tmp_path):
     import safetensors.numpy
 

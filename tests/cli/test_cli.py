@@ -220,6 +220,7 @@ def test_the_help_page_lists_every_exit_code(run):
     assert all(f" {code} " in page for code in (2, 130, 143, 129))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_tensorflow_is_imported_hides_its_messages(tmp_path, monkeypatch):
     (tmp_path / "tensorflow.py").write_text(
         "import os, signal\n"

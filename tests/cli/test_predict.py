@@ -41,6 +41,7 @@ def rows(result):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_line_of_any_length_is_one_text(run, models):
     text = "a good film " * 12_000
     (models / "long.txt").write_text(f"{text}\na film\n")
@@ -87,12 +88,14 @@ def test_empty_lines_between_texts_are_reported(run, models, model):
     assert "dropped" not in run("predict", "plain.txt", "--model", model, *context).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[laughs] a good film", "{a film}", "[1] a film", "[]", "3"])
 def test_a_text_on_standard_input_may_start_with_a_bracket(run, models, text):
     found = rows(run("predict", "-", "--model", "reviews", input=f"{text}\nit is bad\n"))
     assert [row["text"] for row in found] == [text, "it is bad"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -45,6 +45,7 @@ def test_functions_return_lists_that_a_notebook_shows(words_bert):
         assert found._repr_html_().startswith("<table><tr><th>")
 
 
+@pytest.mark.slow
 def test_data_sets_are_summaries(words_tokenizer, tmp_path):
     texts = kb.TextExamples(texts=["cat"] * 9000, labels=["a", "b", "b"] * 3000, source="x.tsv")
     assert repr(texts) == (

@@ -199,6 +199,7 @@ def test_an_attention_mask_can_replace_valid_lens(make_model, make_batch):
             np.testing.assert_allclose(got[name], logits, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_packed_examples_get_the_same_logits_as_in_separate_rows(make_model):
     rng = np.random.default_rng(0)
     lengths, model = (7, 5, 3), make_model()
@@ -258,6 +259,7 @@ def test_predict_returns_both_logits(make_model, make_batch):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
 def test_config_and_weights_restore_the_same_model(make_model, make_batch, tmp_path, options):
     model = make_model(**options)

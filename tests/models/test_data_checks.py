@@ -59,6 +59,7 @@ def dataset_of(*element):
     return tf.data.Dataset.from_generator(lambda: iter([element]), output_signature=specs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value", "limits"), BAD_FEATURES)
 def test_the_argument_the_limits_and_the_value_are_named(bert, name, value, limits):
     message = f"`{name}` must be {limits}. Received: {value}. "

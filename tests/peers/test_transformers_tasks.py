@@ -158,7 +158,13 @@ def test_multiple_choice_equals_that_of_transformers(direction, tmp_path):
     else:
         torch.manual_seed(0)
         config = transformers.BertConfig(
-            *(30, 16, 2, 2, 24), max_position_embeddings=12, initializer_range=0.2
+            vocab_size=30,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=24,
+            max_position_embeddings=12,
+            initializer_range=0.2,
         )
         theirs = transformers.BertForMultipleChoice(config)
         theirs.save_pretrained(tmp_path)

@@ -130,6 +130,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(layer, message):
     assert progress.step < 15
 
 
+@pytest.mark.slow
 def test_the_progress_line_fits_into_80_columns(fit, capsys, monkeypatch):
     monkeypatch.setattr("keras_bert_d2l.training.verbosity._UPDATE_SECONDS", 0.0)
     say = Printer(1)

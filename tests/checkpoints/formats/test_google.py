@@ -680,6 +680,7 @@ def test_frozen_weights_do_not_require_optimizer_state(training_folder):
     google.restore_optimizer(training_folder, model)
 
 
+@pytest.mark.slow
 def test_a_missing_or_foreign_optimizer_state_is_rejected(training_folder, folder):
     wide = BERTModel.from_bert_config(dataclasses.replace(CONFIG, ffn_num_hiddens=16))
     wide.compile(BERTAdamW(bias_correction=False))

@@ -118,6 +118,7 @@ def test_only_predicted_positions_are_corrupted(dataset):
     assert num_masked / num_predicted == pytest.approx(0.8, abs=tolerance)
 
 
+@pytest.mark.slow
 def test_special_tokens_of_the_user_are_neither_predicted_nor_inserted(documents, words, tmp_path):
     vocab = words(8).vocab
     tokenizer = Tokenizer(vocab, special_tokens=["w0", "w1"])
@@ -242,11 +243,13 @@ def test_no_batch_is_left_after_the_last_step(dataset):
     assert not list(dataset(epochs=3, first_step=3 * steps))
 
 
+@pytest.mark.slow
 def test_skipping_steps_takes_no_time(dataset):
     features, _, _ = next(iter(dataset(epochs=None, first_step=10**12)))
     assert features["tokens"].shape == (8, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_step", [0, 40, 10**6, 10**12])
 def test_resuming_builds_at_most_two_epochs(dataset, monkeypatch, first_step):
     made = []
@@ -641,6 +644,7 @@ def test_examples_differ_from_epoch_to_epoch(text, objective):
         assert first.texts.tolist() != other.texts.tolist()
 
 
+@pytest.mark.slow
 def test_two_small_documents_give_ten_different_rows(tmp_path):
     s1, s2, s3, s4 = "the cat sat on the mat .", "the mat sat .", "dogs bark .", "cats sleep ."
     (tmp_path / "text.txt").write_text(f"{s1}\n{s2}\n\n{s3}\n{s4}\n")

@@ -319,6 +319,7 @@ def test_a_bernoulli_count_is_binomial(rate):
     assert is_likely(chi_square(observed, MANY * expected), high - low)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "shares"),
     [

@@ -52,6 +52,7 @@ def test_arrays_are_memory_mapped_and_small(built):
     assert built.sentence_offsets.dtype == built.document_offsets.dtype == np.int64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "dtype"), [(65_536, np.uint16), (65_537, np.int32)])
 def test_the_last_id_of_a_large_vocabulary_fits(documents, words, tmp_path, size, dtype):
     last = size - len(GOOGLE_SPECIALS) - 1
@@ -85,6 +86,7 @@ def test_building_again_opens_the_existing_store(built, documents, words):
     assert again.tokens.tolist() == TOKENS
 
 
+@pytest.mark.slow
 def test_the_cache_keeps_a_store_for_each_corpus_and_tokenizer(
     documents, words, tmp_path, monkeypatch
 ):

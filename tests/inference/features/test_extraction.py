@@ -44,6 +44,7 @@ def test_pooling_gives_one_vector_for_each_layer(pooling, pool, words_bert, word
         np.testing.assert_allclose(one.vectors, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_last_layer_is_behind_the_final_normalization(words_tokenizer):
     bert = BERTModel(
         len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, norm_first=True, final_norm=True

@@ -71,6 +71,7 @@ def test_a_prediction_is_the_softmax_at_the_position_of_its_mask(model, tokenize
             assert prediction.score == pytest.approx(probabilities[prediction.id], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_batch_size(model):
     texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue", "[MASK]"]
     alone = [fill_mask(model, text, top_k=9) for text in texts]

@@ -26,6 +26,7 @@ def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
     assert embed(embedder, []).shape == (0, 8)
 
 
+@pytest.mark.slow
 def test_texts_keep_their_order_across_chunks(embedder):
     texts = [TEXTS[number % 5] for number in range(70)]
     vectors = embed(embedder, texts, batch_size=1)

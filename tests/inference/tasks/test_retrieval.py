@@ -62,6 +62,7 @@ def test_pairs_with_scores_are_evaluated_by_rank_correlation(embedder):
     assert found.errors[0].score == max(one.score for one in found.errors)
 
 
+@pytest.mark.slow
 def test_a_mined_negative_is_the_most_similar_text_that_is_less_similar_than_the_pair(embedder):
     mined = mine_negatives(embedder, PAIRS, max_share=0.99)
     for anchor, second, negative in zip(mined.texts, mined.texts_b, mined.negatives, strict=True):

@@ -162,6 +162,7 @@ def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer, tmp_path):
     assert set(signatures["tokens"]["outputs"]) == {"encoded", "embedding", "mlm_logits"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -289,6 +290,7 @@ def test_versions_are_numbered_consecutively_and_never_replaced(model, tmp_path)
     assert {entry.name for entry in tmp_path.iterdir()} == {"1", "7", "8", "notes"}
 
 
+@pytest.mark.slow
 def test_a_version_is_created_atomically(model, tmp_path, monkeypatch):
     seen = []
 

@@ -156,6 +156,7 @@ def test_concurrent_requests_get_the_right_outputs(url, http, served):
         assert_same(answer["outputs"], right[number % len(texts)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classify", "regress"])
 def test_classify_and_regress_take_examples(kind, http, tmp_path):
     folder = tmp_path / "lengths" / "1"

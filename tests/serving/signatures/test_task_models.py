@@ -207,6 +207,7 @@ def test_no_answer_is_the_best_answer_above_the_threshold_of_the_run(task_models
     np.testing.assert_allclose(answers["null_score"], margins, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_threshold_requires_a_question_answerer_with_a_tokenizer(
     task_models, make_model, tmp_path
 ):

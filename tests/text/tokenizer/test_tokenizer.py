@@ -372,6 +372,7 @@ def test_eager_graph_and_dataset_give_the_same_result(tokenizer):
             np.testing.assert_array_equal(batch[name], tensor)
 
 
+@pytest.mark.slow
 def test_a_dataset_can_map_texts_one_by_one(tokenizer):
     dataset = tf.data.Dataset.from_tensor_slices(["the cat", "sat"]).map(tokenizer)
     rows = [batch["tokens"].numpy().tolist() for batch in dataset]

@@ -35,6 +35,7 @@ def make_model(kind=SequenceClassifier, tokenizer=None, **options):
     return kind(BERTModel.from_bert_config(BERT), tokenizer=tokenizer, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("long_texts", "longest"), [("cut", 8), ("mean", 14)])
 def test_rows_are_as_long_as_the_windows_of_a_text_and_pairs_as_one_window(
     tokenizer, long_texts, longest

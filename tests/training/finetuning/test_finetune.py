@@ -400,6 +400,7 @@ def test_endless_batches_and_empty_batches_are_rejected(tmp_path):
             finetune(make_model(), train, DEV, tmp_path / "run", **OPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -413,6 +414,7 @@ def test_values_of_batches_that_do_not_fit_the_model_are_named(change, message, 
         finetune(make_model(), DEV.map(change), DEV, tmp_path / "run", **OPTIONS)
 
 
+@pytest.mark.slow
 def test_layer_decay_lowers_the_learning_rate_of_lower_layers():
     config = BERTConfig(20, 8, 12, num_heads=2, num_blks=2, dropout=0.0, max_len=8)
     model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
