@@ -34,7 +34,7 @@ lint: $(VENV)/installed ## check style, formatting, types and imports
 test: $(VENV)/installed ## run the tests, including the slow ones
 	$(PYTEST) -m 'not long' --durations=10
 
-test-long: $(VENV)/installed ## kill and resume runs, load while saving, train on two devices, and so on
+test-long: $(VENV)/installed ## tests of over five seconds: whole, killed and resumed runs, XLA, two devices
 	$(PYTEST) -m long --durations=5
 
 test-peers: $(PEERS)/installed ## compare with PyTorch, Transformers, KerasHub, JAX and Apache Beam

@@ -104,7 +104,7 @@ def test_vocab_writes_a_vocabulary_file(run, folder):
     assert len(vocab) <= 40
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_line_takes_precedence_over_the_config_file(run, folder):
     run(
         *("pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "run"),
@@ -257,7 +257,7 @@ def in_a_process(*arguments, folder, **kwargs):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
     result = in_a_process("fill-mask", "the [MASK] .", "--model", trained, folder=folder)
     assert result.returncode == 0
@@ -265,7 +265,7 @@ def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
     assert len(result.stdout.splitlines()) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no process resource limits")
 def test_a_full_disk_gives_a_one_line_error(folder):
     import resource

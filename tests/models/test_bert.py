@@ -311,7 +311,7 @@ def test_mixed_precision_trains_with_float32_weights(make_model, make_batch, pol
     assert {weight.dtype for weight in model.weights} == {"float32"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step(
     make_model, make_batch
 ):

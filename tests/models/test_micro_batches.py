@@ -56,7 +56,7 @@ def pretraining_data(make_batch):
     return tf.data.Dataset.from_tensor_slices((features, labels, weights)).batch(BATCH)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("micro_batches", [3, 20])
 def test_micro_batches_with_different_prediction_counts(
     make_model, pretraining_data, micro_batches
@@ -64,12 +64,12 @@ def test_micro_batches_with_different_prediction_counts(
     check_same(make_model, pretraining_data, micro_batches)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_micro_batches_under_xla(make_model, pretraining_data):
     check_same(make_model, pretraining_data, 3, jit_compile=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_micro_batches_with_loss_scaling(pretraining_data):
     def make():
         return BERTModel(60, 32, 64, 2, 2, 0.0, 16, dtype="mixed_float16")
@@ -78,7 +78,7 @@ def test_micro_batches_with_loss_scaling(pretraining_data):
     check_same(make, pretraining_data, 3, tolerance=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_micro_batches_on_two_replicas(make_model, pretraining_data):
     even = pretraining_data.take(1)
     whole, logs = train(make_model, even, 1)

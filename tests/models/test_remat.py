@@ -49,7 +49,7 @@ def test_only_known_kinds_are_accepted(make_model):
         make_model().compile(remat="all")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_is_the_same_in_micro_batches_with_lora_and_under_xla(make_batch):
     check_same(make_batch(6), micro_batches=2)
     check_same(make_batch(6), lora=True)

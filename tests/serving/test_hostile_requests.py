@@ -21,7 +21,7 @@ TOLERANCE = 1e-5
 TASKS = ("classifier", "pairs of any labels", "regressor", "tagger", "answerer", "embedder")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hostile_requests_get_a_valid_response_or_a_clear_error(exported, http):
     huge = [" " * (MAX_BODY + 1), *(json.dumps({"inputs": [text]}) for text in MEGABYTES)]
     counts = ask_hostile(ServedVersions(exported), http, NUM_HOSTILE, huge)

@@ -55,7 +55,7 @@ def test_xla_and_small_models_stay_in_float32(monkeypatch):
     assert choose_precision(small, 512, say=lambda line: None) == "float32"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_keeps_the_precision_that_was_measured(text, options, tmp_path, monkeypatch):
     measured = {"bert_config": WIDE, "steps": 1, "evaluate_every": 1, "precision": "auto"}
     monkeypatch.setattr(precision, "_speedup", lambda *sizes: 2.0)

@@ -75,7 +75,7 @@ def test_a_build_killed_at_random_moments_gives_the_same_bytes(
     assert names == {"store", "undisturbed", "corpus.txt", "vocab.txt"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
     corpus, words, undisturbed, tmp_path
 ):

@@ -74,7 +74,7 @@ def spans_by_characters(windows, answers):
     return answer_spans(windows, starts, ends)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_learns_questions_given_as_strings(make_answerer, windows):
     model = make_answerer(run_eagerly=False)
     labels = as_labels(spans_by_characters(windows, ANSWERS))

@@ -45,7 +45,7 @@ def test_the_loss_is_the_cross_entropy_of_the_choices(model):
     assert found["loss"] == pytest.approx(-(logs[0, 2] + logs[1, 0]) / 2, abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_learns_from_strings(model):
     model.compile(BERTAdamW(1e-2), run_eagerly=True)
     model.fit(TEXTS, [0, 1], epochs=8, verbose=0)

@@ -132,7 +132,7 @@ def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everythin
     assert metrics[0]["loss"] < 0.3 * before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_new_process_loads_the_keras_file_and_continues_training(tmp_path, fresh_process):
     model, batch = make_task("SequenceClassifier"), make_batch()
     model.freeze_encoder()

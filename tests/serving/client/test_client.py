@@ -170,7 +170,7 @@ def test_a_split_request_gets_the_same_outputs(connect, answers):
             assert_same(client.predict(inputs, signature), answers[signature])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_task_matches_the_functions_in_inference(task_models, task_versions):
     """Uses REST, with one client per task and the same texts."""
     ask = {

@@ -67,7 +67,7 @@ def test_a_quantized_model_is_rejected(make_model, tmp_path):
         export_saved_model(model, tmp_path, quantize="int8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "environment",
     [{"TF_ENABLE_ONEDNN_OPTS": "0"}, {"TF_ENABLE_ONEDNN_OPTS": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}],
@@ -96,7 +96,7 @@ def test_machines_that_cannot_compute_the_products_say_so(environment, folder, f
     assert fresh_process(code, folder, **environment) == "True\nTrue\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_embeddings_of_minilm_are_close_to_those_of_the_model(needs_int8, minilm_dir, tmp_path):
     model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
     texts = [line for line in __doc__.splitlines() if line] + MINILM_TEXTS

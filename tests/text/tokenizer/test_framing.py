@@ -94,7 +94,7 @@ def test_an_invalid_truncation_is_rejected(truncation, texts, message):
         frame(*[[[5]]] * texts, vocab=VOCAB, max_len=8, truncation=truncation)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_framing_does_not_need_tensorflow_text(fresh_process):
     code = """
         import sys

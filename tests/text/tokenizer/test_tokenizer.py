@@ -390,7 +390,7 @@ class Service(tf.Module):
         return {**batch, "texts": self.tokenizer.detokenize(batch["tokens"])}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_saved_model_needs_only_tensorflow_text(tokenizer, tmp_path, fresh_process):
     texts = ["The [MASK] sat.", "x" * 300, "sat[cat]"]
     tokenizer = Tokenizer(Vocab([*tokenizer.vocab, "[cat]"]), special_tokens=["[cat]"])

@@ -124,7 +124,7 @@ def test_without_matplotlib_a_run_continues_and_reports_it_once(tmp_path, monkey
     assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_resumed_run_ends_with_the_same_result_as_an_uninterrupted_run(tmp_path):
     finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
 
@@ -172,7 +172,7 @@ def in_batches_of_four(epoch):
     return of_epoch(epoch).unbatch().batch(4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_micro_batches_give_the_same_result_as_whole_batches(tmp_path):
     results = []
     for number in (1, 3):
@@ -206,7 +206,7 @@ def test_a_run_in_a_graph_resumes_exactly_after_ctrl_c_within_an_epoch(tmp_path)
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monkeypatch):
     options = {**OPTIONS, "epochs": 2}
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
@@ -279,7 +279,7 @@ def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     assert (saved["batch"], len(saved["history"])) == (0, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_patience_ends_a_run_that_stops_improving(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
     errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])
@@ -310,7 +310,7 @@ def test_an_unknown_monitor_is_rejected_before_training(score, tmp_path):
     assert seen == [0]  # to count its batches
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_regressor_is_monitored_by_its_loss_and_accepts_datasets(tmp_path):
     model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
     data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
@@ -338,7 +338,7 @@ class StopTraining(keras.callbacks.Callback):
         self.model.stop_training = self.model.stop_training or self.place == (epoch, None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("callback", "steps", "resumed"),
     [(StopTraining(0, 1), [2], [2, 10, 18]), (StopTraining(1), [8, 16], [8, 16, 24])],

@@ -155,7 +155,7 @@ def test_a_different_seed_gives_different_weights(finished, text, options, tmp_p
     assert other.metrics[0]["val_loss"] != finished[1].metrics[0]["val_loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_learns_from_text(text, options, tmp_path):
     config = BERTConfig(len(options["vocab"]), 32, 64, num_heads=2, num_blks=1, dropout=0.0)
     longer = {"bert_config": config, "steps": 100, "evaluate_every": 100, "batch_size": 16}
@@ -178,7 +178,7 @@ def test_a_failed_run_resumes_exactly_including_the_loss_scale(text, options, tm
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("step", [5, 6], ids=["between evaluations", "before an evaluation"])
 def test_ctrl_c_saves_after_the_step_and_the_run_resumes_from_there(
     step, finished, text, options, tmp_path
@@ -255,7 +255,7 @@ def test_a_run_cannot_be_resumed_with_a_different_text(copy, tmp_path):
         pretrain(tmp_path / "other.txt", copy, resume=True, verbose=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_whose_text_has_changed_cannot_be_resumed(text, options, tmp_path):
     changing = shutil.copy(text, tmp_path / "changing.txt")
     run = tmp_path / "run"
@@ -294,7 +294,7 @@ def test_a_run_folder_must_be_empty(text, options, tmp_path):
         pretrain(text, tmp_path / "thesis.txt", **options)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
     finished, text, options, tmp_path, monkeypatch
 ):
@@ -380,7 +380,7 @@ def test_a_run_with_another_optimizer_resumes_exactly(optimizer, text, options, 
     assert type(model.optimizer._learning_rate).__name__ == "WarmupStableDecay"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_vocabulary_is_learned_if_none_is_given(text, options, tmp_path):
     ours = {k: v for k, v in options.items() if k != "vocab"}
     result = pretrain(text, tmp_path / "run", **{**ours, "steps": 1}, vocab_size=40)
@@ -393,7 +393,7 @@ def test_rows_longer_than_the_model_allows_are_rejected_before_training(text, op
         pretrain(text, tmp_path / "run", **{**options, "max_len": 25})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pretraining_restores_global_state(text, options, tmp_path):
     random.seed(5)
     expected = random.Random(5).random()
@@ -404,7 +404,7 @@ def test_pretraining_restores_global_state(text, options, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
     pretrain(text, tmp_path / "run", **{**options, "steps": 2, "verbose": 2})
     out = capsys.readouterr().out
@@ -473,7 +473,7 @@ def test_two_devices_give_the_same_weights_as_one(text, options, tmp_path):
     assert resumed.metrics == two.metrics
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_micro_batches_give_the_same_weights_as_whole_batches(text, options, tmp_path):
     still = BERTConfig.from_dict({**options["bert_config"].to_dict(), "dropout": 0.0})
     options = {**options, "bert_config": still, "learning_rate": 1e-3}
@@ -485,7 +485,7 @@ def test_micro_batches_give_the_same_weights_as_whole_batches(text, options, tmp
         assert parts.metrics[-1][name] == pytest.approx(whole.metrics[-1][name], abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_training_step_compiles_with_xla(finished, text, options, tmp_path):
     result = pretrain(text, tmp_path / "run", jit=True, **options)
     # Dropout draws different random numbers under XLA, so the losses are only similar.

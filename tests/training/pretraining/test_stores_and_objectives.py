@@ -56,7 +56,7 @@ class Fail(keras.callbacks.Callback):
             raise ConnectionError("the power went")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_a_store_equals_a_run_on_its_text(first, store, text, options, tmp_path):
     run, result = first
     pretrain(text, tmp_path / "text", **{**options, "steps": 1})
@@ -120,7 +120,7 @@ def test_objective_none_trains_a_model_without_the_next_sentence_head(store, of_
     assert "tokens/s" not in result.metrics[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pretraining_can_continue_without_the_next_sentence_head(first, store, of_store, tmp_path):
     run, before = first
     on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}
@@ -150,7 +150,7 @@ def test_a_damaged_store_is_rejected_at_the_start_of_a_run(store, of_store, tmp_
         pretrain(copy, tmp_path / "run", **of_store)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_changed_text_of_the_same_size_and_time_does_not_resume_a_run(text, options, tmp_path):
     path = pathlib.Path(shutil.copy2(text, tmp_path / "text.txt"))
     pretrain(path, tmp_path / "run", **{**options, "steps": 1})
@@ -161,7 +161,7 @@ def test_changed_text_of_the_same_size_and_time_does_not_resume_a_run(text, opti
         pretrain(path, tmp_path / "run", resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_documents_in_memory_equals_a_run_on_their_file(text, options, tmp_path):
     options = {**options, "steps": 1}
     blocks = pathlib.Path(text).read_text().split("\n\n")
