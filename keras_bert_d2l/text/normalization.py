@@ -133,7 +133,7 @@ class Normalization:
     def options(self) -> TokenizerOptions:
         """Return the arguments other than `standard_tokens`.
 
-        `special_tokens` is left out if there are none, as in files of older versions.
+        `special_tokens` is only included if there are some.
         """
         names = TokenizerOptions.__annotations__
         options = {name: getattr(self, name) for name in names}

@@ -1,6 +1,6 @@
 """Read lists, data frames and data sets of Hugging Face, as if they were files of JSON lines.
 
-The objects are told apart by their methods, so that neither pandas nor datasets is imported.
+Objects are recognized by their methods, so neither pandas nor datasets is imported.
 """
 
 import hashlib
