@@ -74,14 +74,8 @@ class QuestionAnswerer(TaskModel):
         check_bert(bert, type(self))
         super().__init__(bert, head=dense_head(bert, 2), **options)
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
-        logits = super().answer(encoded_X, tokens, valid_lens)  # (B, T, 2)
+    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        logits = super().answer(encoded_X)  # (B, T, 2)
         return {"start": logits[..., 0], "end": logits[..., 1]}
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:

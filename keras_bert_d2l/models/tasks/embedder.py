@@ -8,10 +8,8 @@ from typing import Any, Unpack
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_bert_d2l.checks import check_bool
-from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
@@ -84,24 +82,8 @@ class TextEmbedder(TaskModel):
         self.pooling = pooling
         self.normalize = check_bool("normalize", normalize)
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
-        lens_mask = valid_lens_mask(valid_lens, ops.shape(encoded_X)[1])
-        is_token = ops.cast(tokens, "int32") > 0  # as in the encoder
-        by_tokens = self.bert_config.mask_from == "tokens"
-        # A mask with one entry per query and key does not say which tokens are padding.
-        is_padding_mask = attention_mask is not None and len(attention_mask.shape) == 2
-        mask = combine_masks(
-            lens_mask,
-            is_token if by_tokens else None,
-            attention_mask if is_padding_mask else None,
-        )
-        return self.head(encoded_X, None if mask is None else mask[:, 0])
+    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        return self.head(encoded_X, is_token)
 
     def over_windows(self, *arguments: Any) -> Tensor:
         vectors = super().over_windows(*arguments)

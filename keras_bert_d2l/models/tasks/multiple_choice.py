@@ -117,14 +117,8 @@ class MultipleChoice(TaskModel):
             return {**found, "output": keras.ops.reshape(found["output"], shape)}
         return keras.ops.reshape(found, shape)
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
-        return super().answer(encoded_X, tokens, valid_lens)[:, 0]
+    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        return super().answer(encoded_X)[:, 0]
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(WeightedCrossEntropy(), label_metrics())

@@ -14,6 +14,7 @@ from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
+from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import (
@@ -162,17 +163,25 @@ class TaskModel(BatchModel, abc.ABC):
             return_attention=return_attention,
         )  # (B, T, D), or a dictionary that contains it
         states = encoded if isinstance(encoded, Mapping) else {"encoded": encoded}
-        output = self.answer(states["encoded"], tokens, valid_lens, attention_mask)
+        output = self.answer(states["encoded"], self.is_token(tokens, valid_lens, attention_mask))
         return {**states, "output": output} if isinstance(encoded, Mapping) else output
 
-    def answer(
-        self,
-        encoded_X: Tensor,
-        tokens: Tensor,
-        valid_lens: Tensor | None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Return the outputs of the model for encoded tokens `(B, T, D)`."""
+    def is_token(
+        self, tokens: Tensor, valid_lens: Tensor | None, attention_mask: Tensor | None = None
+    ) -> Tensor | None:
+        """Return which tokens are not padding, bool `(B, T)`, or `None` if none of them is."""
+        by_tokens = self.bert_config.mask_from == "tokens"
+        # A mask with one entry per query and key does not say which tokens are padding.
+        is_padding_mask = attention_mask is not None and len(attention_mask.shape) == 2
+        mask = combine_masks(
+            valid_lens_mask(valid_lens, keras.ops.shape(tokens)[1]),
+            keras.ops.cast(tokens, "int32") > 0 if by_tokens else None,  # as in the encoder
+            attention_mask if is_padding_mask else None,
+        )
+        return None if mask is None else mask[:, 0]
+
+    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        """Return the outputs for encoded tokens `(B, T, D)`, of which some may be padding."""
         X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
 
@@ -191,7 +200,7 @@ class TaskModel(BatchModel, abc.ABC):
         """Return the outputs of rows of any length, pooled over windows as `long_texts` says."""
 
         def run(*batch: Tensor) -> Tensor:
-            return self.answer(encoder(*batch), batch[0], batch[2])
+            return self.answer(encoder(*batch), self.is_token(batch[0], batch[2]))
 
         max_len = self.bert_config.max_len
         return over_windows(run, tokens, segments, valid_lens, max_len, self.long_texts)
