@@ -124,6 +124,20 @@ def test_the_native_format_keeps_every_architecture(tmp_path):
         save_pretrained(model, tmp_path / "other", format="huggingface")
 
 
+def test_a_folder_written_before_a_field_existed_loads_with_its_default(tmp_path):
+    model = make("vectors")
+    save_editable(model, tmp_path / "task")
+
+    def without_long_texts(config):
+        del config["task"]["long_texts"]
+        return config
+
+    edit_config(tmp_path / "task", without_long_texts)
+    loaded = load_pretrained(tmp_path / "task").model
+    assert loaded.long_texts == "cut"
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
 @pytest.mark.slow
 def test_a_task_is_converted_between_formats(tmp_path):
     model = make("one label")
