@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import CHECKSUMS, write_text
 from keras_bert_d2l.reading import read_small_text
 from keras_bert_d2l.types import PathLike
 
@@ -220,7 +220,8 @@ class OptionRecord:
         """
         name, options = os.fspath(path), cls.read_yaml(path)
         missing = [field.name for field in dataclasses.fields(cls) if field.name not in options]
-        if missing:  # the file of a run contains all options
+        # An unchanged file may be older than an option, which then has its default.
+        if missing and not os.path.exists(os.path.join(os.path.dirname(name), CHECKSUMS)):
             raise ValueError(
                 f"{name!r} is damaged: it lacks {', '.join(missing)}. Restore it from a copy."
             )

@@ -7,17 +7,21 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Config, Resume, RunDir, one_or_many, run_folder
 from keras_bert_d2l.cli.options_from_records import takes_options
-from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
+from keras_bert_d2l.training.pretraining.options import (
+    RECIPES,
+    PretrainingArguments,
+    PretrainingOptions,
+)
 
 
 @takes_options(
     PretrainingOptions,
     {
         "Text": "vocab vocab_size lowercase layout cache_dir",
-        "Model": "preset bert_config init",
-        "Examples": "objective masking rows short_seq_prob",
-        "Training": "steps batch_size micro_batches remat max_len short_steps short_len optimizer "
-        "learning_rate schedule warmup_steps weight_decay seed held_out evaluate_every",
+        "Model": "preset bert_config init dropout",
+        "Examples": "objective masking mask_rate final_mask_rate rows short_seq_prob",
+        "Training": "recipe steps batch_size micro_batches remat max_len short_steps short_len "
+        "optimizer learning_rate schedule warmup_steps weight_decay seed held_out evaluate_every",
         "Trainable weights": "lora lora_alpha lora_layers",
         "Devices": "precision jit strategy tpu",
     },
@@ -51,6 +55,7 @@ def pretrain(
     given: dict[str, Any] = {"corpus": None}
     if config is not None:
         given |= PretrainingOptions.read_yaml(config)
+    given |= RECIPES.get(options.get("recipe"), {})  # takes precedence over the file
     if texts:
         given["corpus"] = one_or_many(list(texts))
     kb.pretrain(run_dir=folder, resume=resume is not None, **{**given, **options})

@@ -1,8 +1,10 @@
 """Options of a pretraining run."""
 
 import dataclasses
+import itertools
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.corpus.corpus import IN_MEMORY
@@ -37,11 +39,23 @@ Strategy = Literal["mirrored", "tpu"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking_options.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS
+RecipeName = Literal["modern"]
+RECIPES: Mapping[object, Mapping[str, object]] = {
+    "modern": {
+        "optimizer": "muon",
+        "schedule": "wsd",
+        "mask_rate": 0.3,
+        "final_mask_rate": 0.15,
+        "dropout": 0.0,
+    }
+}
+"""The options that a recipe sets."""
 DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default
 _WARMUP_SHARE = 0.1  # fraction of the steps
+_MASK_STAGES = 4  # each has batches of another shape, for which TensorFlow traces the step again
 _NUM_INTERVALS = 20  # evaluations per run, unless the interval would exceed this many steps:
 _LONGEST_INTERVAL = 500
 
@@ -71,12 +85,14 @@ class Phase(NamedTuple):
         end: The step after the last one.
         batch_size: Rows per batch, B.
         max_len: Tokens per row, T.
+        mask_rate: Share of the tokens to predict.
     """
 
     start: int
     end: int
     batch_size: int
     max_len: int
+    mask_rate: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +115,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
             vocabulary replaces its vocabulary size.
         init: Checkpoint, run, or name on the Hugging Face Hub to start from, including its
             vocabulary and architecture.
+        dropout: Dropout rate after each sublayer, of the attention weights and of the embeddings,
+            instead of the rates of the architecture. 0 suits texts that the model reads only a few
+            times (Geiping and Goldstein 2023).
+        recipe: Defaults of several options. modern: optimizer muon, schedule wsd, mask_rate 0.3,
+            final_mask_rate 0.15 and dropout 0. Options that are given take precedence.
         steps: Total number of optimizer steps.
         batch_size: Rows per batch, over all devices.
         micro_batches: Split each batch into this many parts and process one after another, which
@@ -114,6 +135,10 @@ class PretrainingOptions(StepOptions, LoraOptions):
             head and the pooler. Defaults to nsp, or none for a model without that head.
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
+        mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
+        final_mask_rate: Share of the tokens to predict at the end of the run, which `mask_rate`
+            reaches in four stages of equal length. A model learns sooner from many predictions per
+            row and better from few (Wettig et al. 2022; Yang et al. 2023). Defaults to `mask_rate`.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
             (packed), or batches of similar length (bucketed, not with XLA or on a TPU).
         short_seq_prob: Fraction of the examples that are shortened to a random length.
@@ -148,6 +173,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
     preset: Annotated[str, _preset] | None = None
     bert_config: FilePath | None = None
     init: CheckpointName | None = None
+    dropout: Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)] | None = None
+    recipe: RecipeName | None = None
     steps: Annotated[int, at_least(1)] = 10_000
     batch_size: Annotated[int, at_least(1)] = 64
     micro_batches: Annotated[int, at_least(1)] = 1
@@ -156,6 +183,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
     objective: Objective | None = None
     masking: MaskingName = "token"
+    mask_rate: ShareOfData = 0.15
+    final_mask_rate: ShareOfData | None = None
     rows: Rows = "padded"
     short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
     learning_rate: Positive = 1e-3
@@ -169,6 +198,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
     held_out: ShareOfData = 0.05
     evaluate_every: Annotated[int, at_least(1)] | None = None
     cache_dir: FilePath | None = None
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Self:
+        recipe = cls.normal_form("recipe", options.get("recipe"))
+        return super().from_dict({**RECIPES.get(recipe, {}), **options})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,6 +272,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
                     f"of at least {MIN_LEN}. Received: max_len={self.max_len}; set `short_len`."
                 )
             self._set("short_len", self.max_len // _SHORTER)
+        if self.final_mask_rate is None:
+            self._set("final_mask_rate", self.mask_rate)
         if self.warmup_steps is None:
             self._set("warmup_steps", int(_WARMUP_SHARE * self.steps))
         if self.evaluate_every is None:
@@ -246,11 +282,18 @@ class PretrainingOptions(StepOptions, LoraOptions):
 
     def phases(self) -> list[Phase]:
         """Return the phases of the run, in order."""
-        whole = Phase(self.short_steps, self.steps, self.batch_size, self.max_len)
-        if self.short_len is None:
-            return [whole]
-        rows = self.batch_size * self.max_len // self.short_len
-        return [Phase(0, self.short_steps, rows, self.short_len), whole]
+        stages = range(0 if self.final_mask_rate == self.mask_rate else _MASK_STAGES)
+        starts = {math.ceil(self.steps * stage / _MASK_STAGES) for stage in stages}
+        bounds = sorted(starts | {0, self.short_steps, self.steps})
+        return [self._phase(start, end) for start, end in itertools.pairwise(bounds)]
+
+    def _phase(self, start: int, end: int) -> Phase:
+        max_len = self.max_len
+        if self.short_len is not None and start < self.short_steps:
+            max_len = self.short_len
+        share = (_MASK_STAGES * start // self.steps) / (_MASK_STAGES - 1)  # of the fall
+        rate = self.mask_rate + share * ((self.final_mask_rate or self.mask_rate) - self.mask_rate)
+        return Phase(start, end, self.batch_size * self.max_len // max_len, max_len, rate)
 
 
 class PretrainingArguments(StepArguments, LoraArguments, total=False):
@@ -263,6 +306,8 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     preset: str | None
     bert_config: PathLike | BERTConfig | None
     init: PathLike | None
+    dropout: float | None
+    recipe: RecipeName | None
     steps: int
     batch_size: int
     micro_batches: int
@@ -271,6 +316,8 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     short_len: int | None
     objective: Objective | None
     masking: MaskingName
+    mask_rate: float
+    final_mask_rate: float | None
     rows: Rows
     short_seq_prob: float
     learning_rate: float

@@ -62,7 +62,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             f"The checkpoint {os.fspath(path)!r} has no vocabulary, which is needed to tokenize "
             "the text. Add it as vocab.txt, or save the checkpoint with its tokenizer."
         )
-    trained = _checked(config, options)
+    trained = _adapted(config, options)
     lost = model.missing_heads - (set() if trained.next_sentence else {"pooler", "nsp"})
     if options.lora is not None and lost:
         raise ValueError(
@@ -71,7 +71,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             "next-sentence head is missing, or start from a checkpoint that has them."
         )
     if trained != config:
-        model = _without_heads(model, trained)
+        model = _with_config(model, trained)
     return Start(tokenizer, trained, model.get_weights())
 
 
@@ -102,7 +102,7 @@ def from_scratch(
         bert_config = BERTConfig.preset(options.preset or DEFAULT_PRESET)
     elif bert_config is None:
         bert_config = BERTConfig.from_json(options.bert_config)
-    config = _checked(bert_config, options)
+    config = _adapted(bert_config, options)
     if vocab is None:
         vocab = _vocab(options, text, say)
     stored: TokenizerOptions = text.tokenizer_options if isinstance(text, TokenStore) else {}
@@ -144,12 +144,21 @@ def _vocab(
     return vocab
 
 
-def _checked(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
-    """Return the architecture with only the heads that the objective trains."""
+def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
+    """Return the architecture with the dropout rates and the heads that the options ask for."""
     if options.max_len > config.max_len:
         raise ValueError(
             f"`max_len` must be at most {config.max_len}, the model's maximum sequence length. "
             f"Received: max_len={options.max_len}."
+        )
+    if (rate := options.dropout) is not None:
+        config = dataclasses.replace(
+            config,
+            dropout=rate,
+            attention_dropout=None,
+            embedding_dropout=rate,
+            ffn_dropout=0.0,
+            block_dropout=0.0,
         )
     if options.objective == "none":  # the pooler would get no gradient
         return dataclasses.replace(config, next_sentence=False, pooler=False)
@@ -161,8 +170,8 @@ def _checked(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     return config
 
 
-def _without_heads(model: BERTModel, config: BERTConfig) -> BERTModel:
-    """Return a model with the same weights and the given architecture, which has fewer heads."""
+def _with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
+    """Return a model with the same weights and an architecture that needs no other weights."""
     part = BERTModel.from_bert_config(config)
     weights = named_weights(model)
     for name, weight in named_weights(part).items():

@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
@@ -75,9 +76,10 @@ class Trainer:
         self.progress = PretrainingProgress()
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
         self._phases = self.options.phases()
-        last = self._phases[-1]
-        rows = math.ceil(last.batch_size / self.options.micro_batches)
-        self._held_out = self._data(last._replace(batch_size=rows), "held_out").take(
+        rows = math.ceil(self.options.batch_size / self.options.micro_batches)
+        # The same rows and masks for all recipes, so that the metrics can be compared.
+        evaluated = Phase(0, 0, rows, self.options.max_len, Masking.rate)
+        self._held_out = self._data(evaluated, "held_out").take(
             math.ceil(_MAX_EVALUATED_ROWS / rows)
         )
 
@@ -154,12 +156,14 @@ class Trainer:
 
     def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
         every = self.options.evaluate_every or self.options.steps
+        # Another mask rate continues with the next rows, another length begins with the first.
+        first = min(one.start for one in self._phases if one.max_len == phase.max_len)
         if self.say.has_progress:
             callbacks.append(ProgressLine(self.say, self._position))
         for length, count in intervals(self.progress.step, phase.end, every):
             if self.model.stop_training:  # a callback has ended the run
                 return
-            done, first_step = self.progress.step // every, self.progress.step - phase.start
+            done, first_step = self.progress.step // every, self.progress.step - first
             self.model.fit(
                 self._data(phase, "train", first_step),
                 steps_per_epoch=length,
@@ -191,7 +195,7 @@ class Trainer:
             first_step=first_step,
             drop_remainder=is_training,
             objective=self.options.objective or ("none" if self.model.nsp is None else "nsp"),
-            masking=self.options.masking,
+            masking=Masking(self.options.masking, phase.mask_rate),
             rows=self.options.rows,
             short_seq_prob=self.options.short_seq_prob,
         )

@@ -4,6 +4,7 @@ from typing import get_args
 import pytest
 
 from keras_bert_d2l.data.pretraining import masking_options, packing, pairs
+from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.training.pretraining.options import (
     MIN_LEN,
     MaskingName,
@@ -100,6 +101,9 @@ def test_an_error_in_a_file_names_the_file(content, message, tmp_path):
         ("corpus", ["a.txt", 3]),
         ("tpu", "local"),
         ("masking", "letters"),
+        ("mask_rate", 0),
+        ("final_mask_rate", 1),
+        ("dropout", 1),
         ("objective", "both"),
         ("rows", "short"),
         ("short_seq_prob", 1.5),
@@ -132,8 +136,37 @@ def test_contradictory_options_are_rejected_by_name(options):
 def test_short_rows_come_first_in_batches_with_the_same_number_of_tokens():
     options = PretrainingOptions(corpus="a", steps=10, batch_size=4, max_len=64, short_steps=3)
     assert options.short_len == 8
-    assert options.phases() == [(0, 3, 32, 8), (3, 10, 4, 64)]
-    assert PretrainingOptions(corpus="a", steps=10).phases() == [(0, 10, 64, 128)]
+    assert options.phases() == [(0, 3, 32, 8, 0.15), (3, 10, 4, 64, 0.15)]
+    assert PretrainingOptions(corpus="a", steps=10).phases() == [(0, 10, 64, 128, 0.15)]
+
+
+def test_the_mask_rate_falls_in_four_stages_of_equal_length():
+    falling = {"corpus": "a", "mask_rate": 0.3, "final_mask_rate": 0.15, "steps": 10}
+    phases = PretrainingOptions(**falling, short_steps=6, batch_size=4, max_len=64).phases()
+    ends, sizes, rates = zip(*[(p.end, p.batch_size, p.mask_rate) for p in phases], strict=True)
+    assert ends == (3, 5, 6, 8, 10)
+    assert sizes == (32, 32, 32, 4, 4)
+    assert rates == pytest.approx((0.3, 0.25, 0.2, 0.2, 0.15))
+    assert len(PretrainingOptions(**{**falling, "steps": 2}).phases()) == 2
+    [constant] = PretrainingOptions(corpus="a", mask_rate=0.3).phases()
+    assert constant.mask_rate == 0.3
+
+
+def test_a_recipe_sets_the_options_that_are_not_given():
+    modern = PretrainingOptions.from_dict({"corpus": "a", "recipe": "modern", "schedule": "cosine"})
+    assert (modern.optimizer, modern.schedule, modern.dropout) == ("muon", "cosine", 0.0)
+    assert (modern.mask_rate, modern.final_mask_rate) == (0.3, 0.15)
+    with pytest.raises(ValueError, match="`recipe` must be one of"):
+        PretrainingOptions.from_dict({"corpus": "a", "recipe": "ancient"})
+
+
+def test_a_run_that_is_older_than_an_option_resumes_with_its_default(tmp_path):
+    written, file = PretrainingOptions(corpus="a", steps=7), tmp_path / "run.yaml"
+    written.to_yaml(file)
+    file.write_text(file.read_text().replace("dropout: null\nrecipe: null\n", ""))
+    assert "recipe" not in PretrainingOptions.read_yaml(file)
+    write_checksums(tmp_path)
+    assert PretrainingOptions.of_run(file, {}) == written
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.interruption import TrainingInterrupted
+from keras_bert_d2l.training.pretraining import trainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 
@@ -422,7 +423,9 @@ def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_short_rows_train_first_and_a_run_resumes_in_either_phase(text, options, tmp_path):
+def test_short_rows_train_first_and_a_run_resumes_in_either_phase(
+    text, options, tmp_path, monkeypatch
+):
     class Stop(keras.callbacks.Callback):
         def __init__(self, step):
             self.step = step
@@ -439,9 +442,21 @@ def test_short_rows_train_first_and_a_run_resumes_in_either_phase(text, options,
             shapes.append(round(logs["tokens/s"] / logs["sequences/s"]))
 
     options = {**options, "evaluate_every": 2, "short_steps": 4, "short_len": 12}
-    whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
-    assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 7]
+    options |= {"steps": 8, "mask_rate": 0.4, "final_mask_rate": 0.1}
+    datasets = []
+
+    def recorded(*arguments, masking, **given):
+        datasets.append((given["max_len"], round(masking.rate, 2), given["first_step"]))
+        return pretraining_dataset(*arguments, masking=masking, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "pretraining_dataset", recorded)
+        whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
+    assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 8]
     assert shapes == [12, 12, 24, 24]
+    assert datasets[0] == (24, 0.15, 0)  # the held-out text
+    # A stage continues with the next rows. The longer rows begin anew.
+    assert datasets[-4:] == [(12, 0.4, 0), (12, 0.3, 2), (24, 0.2, 0), (24, 0.1, 2)]
     for step in (3, 6):  # the last checkpoints were saved at steps 2 and 4
         run = tmp_path / str(step)
         with pytest.raises(RuntimeError, match="stop"):

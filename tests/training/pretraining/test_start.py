@@ -1,5 +1,8 @@
 """What a pretraining run from scratch starts from."""
 
+import pytest
+
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import from_scratch
@@ -17,3 +20,21 @@ def test_the_size_of_a_learned_vocabulary_is_reported(text):
             f"Vocabulary: learning {size:,} tokens from the text",
             f"Vocabulary: {learned:,} tokens{reason}",
         ]
+
+
+@pytest.mark.parametrize("preset", ["google", "codertimo"])
+def test_dropout_replaces_all_rates_of_the_architecture(text, preset):
+    options = PretrainingOptions(corpus=text, vocab_size=40, max_len=24, dropout=0)
+    config = from_scratch(
+        options,
+        Corpus.open(text, layout="lines"),
+        say=lambda _: None,
+        bert_config=BERTConfig.preset(preset),
+    ).config
+    assert {
+        config.dropout,
+        config.attention_dropout or config.dropout,
+        config.embedding_dropout,
+        config.ffn_dropout,
+        config.block_dropout,
+    } == {0.0}
