@@ -71,6 +71,10 @@ from .inference.pretraining.fill_mask import (
     Prediction as Prediction,
     fill_mask as fill_mask,
 )
+from .inference.pretraining.minimal_pairs import (
+    MinimalPairs as MinimalPairs,
+    minimal_pairs as minimal_pairs,
+)
 from .inference.pretraining.perplexity import (
     Perplexity as Perplexity,
     pseudo_perplexity as pseudo_perplexity,

@@ -30,7 +30,7 @@ _NAME = "keras-bert-d2l"
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
     "Train": ("quickstart", "pretrain", "finetune", "distill"),
-    "Ask": ("fill-mask", "next-sentence", "perplexity", "embed", "similar", "features"),
+    "Ask": ("fill-mask", "next-sentence", "perplexity", "grammar", "embed", "similar", "features"),
     "Predict": ("classify", "zero-shot", "tag", "answer", "choose", "predict", "evaluate"),
     "Checkpoints": ("convert", "inspect"),
     "Serve": ("export", "export-onnx", "audit", "serve"),

@@ -16,7 +16,6 @@ Outputs: TypeAlias = Any
 """The outputs of a model in NumPy: an array or a dictionary of arrays."""
 
 _BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the memory use
-_LENGTH_STEP = 8  # JAX recompiles for each length, so keep the number of lengths small
 
 
 def text_list(name: str, texts: str | Sequence[str]) -> list[str]:
@@ -77,8 +76,12 @@ def length_batches(lengths: Tensor, batch_size: int) -> Iterator[np.ndarray]:
 
 
 def padded_length(valid_lens: Tensor) -> int:
-    """Return the padded length: the length of the longest row, rounded up to a multiple of 8."""
-    return -(-int(np.max(valid_lens)) // _LENGTH_STEP) * _LENGTH_STEP
+    """Return the length of the longest row; not under TensorFlow, rounded up to a multiple of 8.
+
+    JAX recompiles for each length, so that their number must be small.
+    """
+    step = 1 if keras.backend.backend() == "tensorflow" else 8
+    return -(-int(np.max(valid_lens)) // step) * step
 
 
 def predict_batch(model: keras.Model, batch: Mapping[str, Tensor]) -> Outputs:

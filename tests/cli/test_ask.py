@@ -8,6 +8,7 @@ import pytest
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli import loading
 from keras_bert_d2l.inference.features.extraction import extract_features
+from keras_bert_d2l.inference.pretraining.minimal_pairs import minimal_pairs
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 from keras_bert_d2l.inference.tasks.answers import answer
@@ -35,7 +36,7 @@ def models_are_loaded_once(monkeypatch):
     monkeypatch.setattr(loading, "load", _load)
     for command in (
         "predict.zero_shot",
-        *("ask.fill_mask", "ask.next_sentence", "ask.perplexity", "ask.features"),
+        *("ask.fill_mask", "ask.next_sentence", "ask.perplexity", "ask.grammar", "ask.features"),
         *("predict.classify", "predict.tag", "predict.answer"),
     ):
         monkeypatch.setattr(f"keras_bert_d2l.cli.{command}.load", _load)
@@ -128,6 +129,20 @@ def test_perplexity_measures_each_text_and_all_texts_together(run, texts, traine
     assert rows[-1].keys() == {"num_texts", "num_tokens", "perplexity"}
     assert rows[-1]["num_texts"] == len(LINES)
     assert rows[-1]["perplexity"] == pytest.approx(joint.perplexity, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_grammar_prints_and_writes_the_accuracy_of_each_phenomenon(run, folder, trained, bert):
+    pairs = [{"sentence_good": LINES[0], "sentence_bad": "the the dog hare sees .", "UID": "order"}]
+    (folder / "pairs.jsonl").write_text(json.dumps(pairs[0]))
+    command = ("grammar", "--model", trained, "--data", "pairs.jsonl", "--json", "grammar.json")
+    out = run(*command, "--word-wise").stdout
+    expected = minimal_pairs(bert.model, pairs, word_wise=True)
+    assert re.search(rf"order .*{expected.accuracy:.1%}.*all .*{expected.accuracy:.1%}", out, re.S)
+    assert all(len(line) <= 100 for line in out.splitlines())
+    written = json.loads((folder / "grammar.json").read_text())
+    assert (written["accuracy"], written["by_uid"]) == (expected.accuracy, expected.by_uid)
+    assert written["word_wise"] is True
 
 
 @pytest.mark.slow

@@ -1,25 +1,15 @@
-"""`pseudo_perplexity`: measure how well a model predicts each token of a text from the others.
-
-B: rows per batch, T: tokens per row, V: vocabulary size.
-"""
+"""`pseudo_perplexity`: measure how well a model predicts each token of a text from the others."""
 
 import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Unpack, overload
 
-import numpy as np
-
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
-from keras_bert_d2l.inference.batching import (
-    check_lengths,
-    length_batches,
-    padded_length,
-    predict_batch,
-    text_list,
-)
+from keras_bert_d2l.inference.batching import text_list
+from keras_bert_d2l.inference.pretraining.log_likelihoods import pseudo_log_likelihoods
 from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -101,16 +91,7 @@ def pseudo_perplexity(
     asked = text_list("texts", texts)
     if not asked:
         return ResultList()
-    rows = {name: np.asarray(values) for name, values in tokenizer(asked).items()}
-    check_lengths(rows["valid_lens"], asked, model.bert_config.max_len)
-    vocab = tokenizer.vocab
-    not_predicted = (vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
-    is_predicted = ~np.isin(rows["tokens"], not_predicted)  # (texts, T)
-    counts = is_predicted.sum(axis=1)
-    if not counts.all():
-        text = asked[int(counts.argmin())]
-        raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
-    sums = _log_probabilities(model, rows, is_predicted, vocab.mask_id, batch_size)
+    sums, counts = pseudo_log_likelihoods(model, tokenizer, asked, batch_size=batch_size)
     found = ResultList(
         Perplexity(math.exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
@@ -130,37 +111,3 @@ def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:
         raise ValueError("There must be at least one text with predicted tokens. Received: none.")
     total = sum(one.num_tokens * math.log(one.perplexity) for one in parts)
     return Perplexity(math.exp(total / num_tokens), num_tokens)
-
-
-def _log_probabilities(
-    model: BERTModel,
-    rows: dict[str, np.ndarray],
-    is_predicted: np.ndarray,
-    mask_id: int,
-    batch_size: int,
-) -> np.ndarray:
-    """Return the sum of the log probabilities of each text's tokens, float64 `(texts,)`."""
-    sums = np.zeros(len(is_predicted))
-    numbers, positions = np.nonzero(is_predicted)  # one row per predicted token
-    lengths = rows["valid_lens"][numbers]
-    for chosen in length_batches(lengths, batch_size):
-        number, position = numbers[chosen], positions[chosen]
-        tokens = rows["tokens"][number, : padded_length(lengths[chosen])]  # (B, T)
-        row = np.arange(len(chosen))
-        targets = tokens[row, position]
-        tokens[row, position] = mask_id
-        batch = {
-            "tokens": tokens,
-            "segments": np.zeros_like(tokens),
-            "valid_lens": lengths[chosen],
-            "pred_positions": position[:, None].astype("int32"),
-        }
-        logits = predict_batch(model, batch)["mlm"][:, 0].astype("float32")  # (B, V)
-        np.add.at(sums, number, _log_softmax_at(logits, targets))
-    return sums
-
-
-def _log_softmax_at(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the log probability of one class in each row, `(B,)`."""
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits[np.arange(len(targets)), targets] - np.log(np.exp(logits).sum(axis=1))

@@ -1,0 +1,64 @@
+"""`keras-bert-d2l grammar`."""
+
+import dataclasses
+import json as json_format
+from pathlib import Path
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
+from keras_bert_d2l.cli.input_output import progress_bar
+from keras_bert_d2l.cli.loading import load
+
+
+def grammar(
+    *,
+    data: Path,
+    model: Model = None,
+    word_wise: Flag = False,
+    batch_size: PositiveInt = 256,
+    seed: int = 0,
+    json: Path | None = None,
+) -> None:
+    """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.
+
+    Prints the accuracy of each phenomenon with its 95 % bootstrap interval. A sentence of n tokens
+    costs as much as n texts, because each token is masked once.
+
+    For example: `keras-bert-d2l grammar --model runs/mine --data blimp.jsonl.xz --json blimp.json`
+
+    Args:
+        data: JSON lines with `sentence_good`, `sentence_bad` and, optionally, `UID`, the name of
+            the phenomenon; also CSV or TSV, and .gz or .xz.
+        word_wise: Mask also the tokens of the same word that follow a masked token.
+        batch_size: Masked copies of sentences per batch.
+        seed: Seed of the bootstrap intervals.
+        json: Also write the results to this JSON file.
+    """
+    bert = load(model).model
+    with progress_bar("Scoring sentences") as update:
+        found = kb.minimal_pairs(
+            bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed, progress=update
+        )
+    _print(found)
+    if json is not None:
+        from keras_bert_d2l.files import write_text
+
+        facts = {"model": model, "data": str(data), "word_wise": word_wise, "seed": seed}
+        fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        del fields["scores"]
+        write_text(json, json_format.dumps({**facts, **fields}, indent=2) + "\n")
+        print(f"Written to {json}")
+
+
+def _print(found: "kb.MinimalPairs") -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table(
+        "phenomenon", *(Column(x, justify="right") for x in ("accuracy", "95 % interval"))
+    )
+    for uid, accuracy in {**found.by_uid, "all": found.accuracy}.items():
+        low, high = found.interval_by_uid.get(uid, found.interval)
+        table.add_row(Text(uid), f"{accuracy:.1%}", f"{low:.1%} to {high:.1%}")
+    Console().print(table, Text(f"{found.num_pairs:,} pairs"), sep="\n")

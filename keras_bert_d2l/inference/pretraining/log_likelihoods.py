@@ -1,0 +1,102 @@
+"""Pseudo-log-likelihoods: how well a model predicts each token of a text from the others.
+
+B: rows per batch, T: tokens per row, V: vocabulary size.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.inference.batching import (
+    check_lengths,
+    length_batches,
+    padded_length,
+    predict_batch,
+)
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of tokens that have been processed and their total number."""
+
+
+def pseudo_log_likelihoods(
+    model: BERTModel,
+    tokenizer: Tokenizer,
+    texts: list[str],
+    *,
+    batch_size: int,
+    word_wise: bool = False,
+    progress: Progress | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of the log probabilities of each text's tokens.
+
+    Each token is masked in its own copy of the text. Copies of similar length form a batch, also if
+    they belong to different texts.
+
+    Args:
+        model: The model.
+        tokenizer: The tokenizer.
+        texts: The texts.
+        batch_size: Masked copies per batch.
+        word_wise: Whether to mask also the tokens of the same word that follow a token.
+        progress: Called after each batch.
+
+    Returns: the sums, float64 `(texts,)`, and the numbers of predicted tokens, int `(texts,)`.
+
+    Raises:
+        ValueError: A text has no token to predict, or is longer than the model's `max_len`.
+    """
+    vocab = tokenizer.vocab
+    rows = {name: np.asarray(values) for name, values in tokenizer(texts).items()}
+    check_lengths(rows["valid_lens"], texts, model.bert_config.max_len)
+    not_predicted = (vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
+    is_predicted = ~np.isin(rows["tokens"], not_predicted)  # (texts, T)
+    counts = is_predicted.sum(axis=1)
+    if not counts.all():
+        text = texts[int(counts.argmin())]
+        raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
+    continues = np.array([word_wise and token.startswith("##") for token in vocab.tokens])
+    ends = _ends_of_words(continues[rows["tokens"]])  # (texts, T)
+    sums = np.zeros(len(texts))
+    numbers, positions = np.nonzero(is_predicted)  # one masked copy per predicted token
+    lengths = rows["valid_lens"][numbers]
+    num_done, total = 0, int(lengths.sum())
+    for chosen in length_batches(lengths, batch_size):
+        number, position = numbers[chosen], positions[chosen][:, None]
+        tokens = rows["tokens"][number, : padded_length(lengths[chosen])]  # (B, T)
+        targets = np.take_along_axis(tokens, position, axis=1)[:, 0]
+        column, end = np.arange(tokens.shape[1]), ends[number, position[:, 0]][:, None]
+        is_masked = (position <= column) & (column < end)
+        batch = {
+            "tokens": np.where(is_masked, vocab.mask_id, tokens).astype("int32"),
+            "segments": np.zeros_like(tokens),
+            "valid_lens": lengths[chosen],
+            "pred_positions": position.astype("int32"),
+        }
+        logits = predict_batch(model, batch)["mlm"][:, 0].astype("float32")  # (B, V)
+        np.add.at(sums, number, _log_softmax_at(logits, targets))
+        num_done += int(lengths[chosen].sum())
+        if progress is not None:
+            progress(num_done, total)
+    return sums, counts
+
+
+def _ends_of_words(continues: np.ndarray) -> np.ndarray:
+    """Return the position after the word of each token, int `(texts, T)`.
+
+    Args:
+        continues: Whether a token continues a word, `(texts, T)`.
+    """
+    length = continues.shape[1]
+    starts = np.where(continues, length, np.arange(length))  # of the words
+    next_starts = np.pad(starts[:, 1:], ((0, 0), (0, 1)), constant_values=length)
+    return np.minimum.accumulate(next_starts[:, ::-1], axis=1)[:, ::-1]
+
+
+def _log_softmax_at(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the log probability of one class in each row, `(B,)`."""
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits[np.arange(len(targets)), targets] - np.log(np.exp(logits).sum(axis=1))

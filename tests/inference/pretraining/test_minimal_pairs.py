@@ -1,0 +1,116 @@
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import BERTModel, TextEmbedder, minimal_pairs
+from keras_bert_d2l.inference.pretraining.log_likelihoods import pseudo_log_likelihoods
+
+SENTENCES = [
+    ("the cat sat on the mat", "the cat sat the on mat", "order"),
+    ("the cats sat", "the catsly sat", "suffix"),
+    ("good dogs ran", "good dogs ran", "suffix"),
+    ("the dog ran badly", "the dogsly ran badly on the rug", "order"),
+]
+PAIRS = [{"sentence_good": a, "sentence_bad": b, "UID": uid} for a, b, uid in SENTENCES]
+
+
+def plain_loop(model, tokenizer, text, *, word_wise):
+    """Add up the log probabilities of one text, one token at a time."""
+    [ids] = tokenizer(text)["tokens"].numpy()
+    spelled, places = tokenizer.vocab.to_tokens(ids), np.arange(1, len(ids) - 1)
+    copies = np.tile(ids, (len(places), 1))
+    for copy, place in zip(copies, places, strict=True):
+        copy[place] = tokenizer.vocab.mask_id
+        while word_wise and spelled[place + 1].startswith("##"):
+            place += 1
+            copy[place] = tokenizer.vocab.mask_id
+    _, logits, _ = model(copies, np.zeros_like(copies), pred_positions=places[:, None])
+    logits = np.asarray(logits, "float64")[:, 0]
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return sum(log[token] for log, token in zip(logs, ids[1:-1], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word_wise", [False, True])
+def test_the_scores_are_those_of_a_plain_loop(word_wise, words_bert, words_tokenizer):
+    expected = [
+        [plain_loop(words_bert, words_tokenizer, text, word_wise=word_wise) for text in pair[:2]]
+        for pair in SENTENCES
+    ]
+    found = minimal_pairs(words_bert, PAIRS, word_wise=word_wise, batch_size=5)
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
+    is_right = [good > bad for good, bad in expected]
+    assert not is_right[2]  # a tie is wrong
+    assert found.accuracy == np.mean(is_right)
+    assert found.by_uid == {
+        "order": np.mean([is_right[0], is_right[3]]),
+        "suffix": np.mean(is_right[1:3]),
+    }
+
+
+def test_the_intervals_are_those_of_a_bootstrap_with_a_seed(words_bert):
+    pair, reverse = (
+        dict(zip(("sentence_good", "sentence_bad"), order, strict=True))
+        for order in (SENTENCES[0][:2], SENTENCES[0][1::-1])
+    )
+    pairs = 30 * [pair | {"UID": 1}] + 20 * [reverse | {"UID": 1}]
+    found, again = (minimal_pairs(words_bert, pairs) for _ in range(2))
+    is_right = found.scores[:, 0] > found.scores[:, 1]
+    assert is_right.sum() in (20, 30)
+    drawn = np.random.default_rng(1).choice(is_right, (20_000, 50)).mean(axis=1)
+    assert found.interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.021)
+    assert found.interval_by_uid["1"] == pytest.approx(found.interval, abs=0.021)
+    assert (found.interval, found.by_uid) == (again.interval, {"1": found.accuracy})
+
+
+def test_files_and_lists_have_the_same_pairs(words_bert, tmp_path):
+    path = tmp_path / "pairs.jsonl.xz"
+    with lzma.open(path, "wt") as file:
+        file.writelines(json.dumps(pair | {"field": "syntax"}) + "\n" for pair in PAIRS)
+    columns = {name: [pair[name] for pair in PAIRS] for name in PAIRS[0]}
+    steps = []
+    found = minimal_pairs(words_bert, path, progress=lambda *step: steps.append(step))
+    assert found.num_pairs == len(PAIRS)
+    assert steps[-1][0] == steps[-1][1] > steps[0][1] / 2
+    np.testing.assert_array_equal(found.scores, minimal_pairs(words_bert, columns).scores)
+    without_uid = [{**pair, "UID": None} for pair in PAIRS]
+    assert minimal_pairs(words_bert, without_uid).by_uid == {}
+
+
+def test_batches_of_equal_lengths_have_no_padding(words_bert, words_tokenizer, monkeypatch):
+    shapes = []
+    predict = BERTModel.predict_on_batch
+    monkeypatch.setattr(
+        BERTModel,
+        "predict_on_batch",
+        lambda self, x: shapes.append(x["tokens"].shape) or predict(self, x),
+    )
+    texts = ["the cat sat"] * 2 + ["the dog sat on the rug"]
+    pseudo_log_likelihoods(words_bert, words_tokenizer, texts, batch_size=6)
+    assert shapes == [(6, 8), (6, 5)]
+
+
+def test_wrong_pairs_and_options_are_rejected(words_bert, tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "texts.jsonl").write_text('{"sentence_good": "a"}\n')
+    for pairs, message in (
+        (tmp_path / "empty.jsonl", "empty.jsonl' is empty"),
+        (tmp_path / "texts.jsonl", "line 1: a pair must have .*Received: sentence_bad=None"),
+        ([PAIRS[0], {"sentence_good": " ", "sentence_bad": "a"}], "line 2: .*sentence_good=' '"),
+        (["the cat"], "sentence_good=None"),
+        ([], "is empty"),
+        ([PAIRS[0] | {"sentence_bad": "good " * 15}], "at most 16 tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            minimal_pairs(words_bert, pairs)
+    for option, message in (
+        ({"word_wise": 1}, "word_wise"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"seed": -1}, "seed=-1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            minimal_pairs(words_bert, PAIRS, **option)
+    with pytest.raises(ValueError, match="a TextEmbedder; it is for a different task"):
+        minimal_pairs(TextEmbedder(words_bert), PAIRS)
