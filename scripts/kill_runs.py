@@ -50,7 +50,7 @@ FINETUNE = (
     "--batch-size 4 --learning-rate 0.01"
 )
 VARIANTS = {
-    "plain": PRETRAIN,
+    "plain": f"{PRETRAIN} --rows padded",
     "packed": f"{PRETRAIN} --rows packed",
     "bucketed": f"{PRETRAIN} --rows bucketed",
     "two-phase": f"{PRETRAIN} --short-steps 5 --short-len 8",

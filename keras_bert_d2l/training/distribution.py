@@ -35,9 +35,14 @@ def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractCont
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
+def num_replicas(strategy: tf.distribute.Strategy | None) -> int:
+    """Return the number of devices that train the model."""
+    return 1 if strategy is None else strategy.num_replicas_in_sync
+
+
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy | None) -> None:
     """Raise `ValueError` unless the batch can be split evenly over the devices."""
-    replicas = 1 if strategy is None else strategy.num_replicas_in_sync
+    replicas = num_replicas(strategy)
     if batch_size % replicas:
         raise ValueError(
             "`batch_size` is the total over all devices and must be a multiple of the "

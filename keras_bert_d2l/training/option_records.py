@@ -23,6 +23,8 @@ from keras_bert_d2l.types import PathLike
 # PyYAML raises them for deep nesting and for values that do not fit their tags, as in `!!bool 7`.
 _OTHER_YAML_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
 
+_CHOSEN = ("precision", "rows")  # a run replaces "auto" with its choice
+
 Check = Callable[[str, object], object]
 """Function that takes the name and the value of an option and returns the normalized value."""
 
@@ -230,7 +232,7 @@ class OptionRecord:
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}") from error
         for option, value in given.items():
-            if value is None or (option, value) == ("precision", "auto"):  # the run has its own
+            if value is None or (option in _CHOSEN and value == "auto"):  # the run has its own
                 continue
             if cls.normal_form(option, value) != getattr(record, option):
                 raise ValueError(

@@ -38,7 +38,7 @@ Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking_options.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
-Rows = Literal["padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS
+Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
 RecipeName = Literal["modern"]
 RECIPES: Mapping[object, Mapping[str, object]] = {
     "modern": {
@@ -121,7 +121,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         recipe: Defaults of several options. modern: optimizer muon, schedule wsd, mask_rate 0.3,
             final_mask_rate 0.15 and dropout 0. Options that are given take precedence.
         steps: Total number of optimizer steps.
-        batch_size: Rows per batch, over all devices.
+        batch_size: Rows per batch, over all devices. Packed rows are fewer, with as many examples.
         micro_batches: Split each batch into this many parts and process one after another, which
             takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row.
@@ -140,7 +140,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
             reaches in four stages of equal length. A model learns sooner from many predictions per
             row and better from few (Wettig et al. 2022; Yang et al. 2023). Defaults to `mask_rate`.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
-            (packed), or batches of similar length (bucketed, not with XLA or on a TPU).
+            (packed), or batches of similar length (bucketed, not with XLA or on a TPU). By default
+            (auto), rows are packed if that saves at least 5% of the tokens, counting padding.
         short_seq_prob: Fraction of the examples that are shortened to a random length.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup_steps: Steps during which the learning rate rises from 0. Defaults to a tenth of
@@ -185,7 +186,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     masking: MaskingName = "token"
     mask_rate: ShareOfData = 0.15
     final_mask_rate: ShareOfData | None = None
-    rows: Rows = "padded"
+    rows: Rows = "auto"
     short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[int, at_least(0)] | None = None

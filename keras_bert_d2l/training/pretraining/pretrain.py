@@ -15,7 +15,12 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.distribution import check_batch_size, make_strategy, scope_of
+from keras_bert_d2l.training.distribution import (
+    check_batch_size,
+    make_strategy,
+    num_replicas,
+    scope_of,
+)
 from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
@@ -133,7 +138,7 @@ def pretrain(
         with scope_of(strategy):
             model = compiled_model(start, settings)
         say(f"Model: {model.count_params():,} weights, {settings.precision}")
-        trainer = Trainer(run, settings, model, store, say)
+        trainer = Trainer(run, settings, model, store, say, num_replicas(strategy))
         if is_resumed:
             trainer.restore()
         else:

@@ -26,6 +26,7 @@ from keras_bert_d2l.training.callbacks import (
 )
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
+from keras_bert_d2l.training.pretraining.rows import MAX_EXAMPLES, choose_rows
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     Progress,
@@ -37,7 +38,6 @@ from keras_bert_d2l.training.state import (
 )
 from keras_bert_d2l.training.verbosity import Printer
 
-_FEW = 0.8  # share of tokens that are not padding
 _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
 
@@ -64,6 +64,7 @@ class Trainer:
             `run.last`.
         store: The text as token ids.
         say: Prints messages and the progress.
+        replicas: Number of devices.
     """
 
     run: RunFolder
@@ -71,11 +72,16 @@ class Trainer:
     model: BERTModel
     store: TokenStore
     say: Printer
+    replicas: int
 
     def __post_init__(self) -> None:
         self.progress = PretrainingProgress()
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
-        self._phases = self.options.phases()
+        self._objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
+        self._rows, self._phases = choose_rows(
+            self.options, self.store, self._objective, self.replicas
+        )
+        self.options = dataclasses.replace(self.options, rows=self._rows)
         rows = math.ceil(self.options.batch_size / self.options.micro_batches)
         # The same rows and masks for all recipes, so that the metrics can be compared.
         evaluated = Phase(0, 0, rows, self.options.max_len, Masking.rate)
@@ -139,7 +145,7 @@ class Trainer:
             for phase in self._phases:
                 if self.progress.step >= phase.end:  # completed before the run was resumed
                     continue
-                length = None if self.options.rows == "bucketed" else phase.max_len
+                length = None if self._rows == "bucketed" else phase.max_len
                 throughput = Throughput(self.progress, phase.batch_size, length)
                 check = StopAtNonFiniteLoss(self.progress)
                 self._fit(phase, [check, throughput, log, checkpoints, *callbacks])
@@ -194,9 +200,10 @@ class Trainer:
             epochs=None if is_training else 1,
             first_step=first_step,
             drop_remainder=is_training,
-            objective=self.options.objective or ("none" if self.model.nsp is None else "nsp"),
+            objective=self._objective,
             masking=Masking(self.options.masking, phase.mask_rate),
-            rows=self.options.rows,
+            rows=self._rows,
+            max_examples=MAX_EXAMPLES,
             short_seq_prob=self.options.short_seq_prob,
         )
 
@@ -245,9 +252,9 @@ class Trainer:
     def _say_header(self) -> None:
         [(features, *_)] = self._held_out.take(1)
         share = float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
-        is_few = share < _FEW and self.options.rows == "padded"
-        advice = "; --rows packed leaves less" if is_few else ""
-        self.say(f"Rows: {self.options.rows}, {share:.0%} of their tokens are not padding{advice}")
+        number, padded = (phases[-1].batch_size for phases in (self._phases, self.options.phases()))
+        fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
+        self.say(f"Rows: {self._rows}{fewer}, {share:.0%} of their tokens are not padding")
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")

@@ -198,7 +198,7 @@ def test_the_record_cannot_be_changed():
 def test_the_choices_match_the_data_pipeline():
     assert get_args(MaskingName) == masking_options.STRATEGIES
     assert get_args(Objective) == pairs.OBJECTIVES
-    assert get_args(Rows) == packing.ROWS
+    assert get_args(Rows) == ("auto", *packing.ROWS)
     assert MIN_LEN == pairs.MIN_LEN
 
 

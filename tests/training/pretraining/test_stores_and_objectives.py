@@ -98,7 +98,7 @@ def test_a_failed_run_on_packed_rows_resumes_exactly(store, of_store, tmp_path):
     packed = {
         "steps": 3,
         "evaluate_every": 2,
-        "rows": "packed",
+        "batch_size": 16,
         "objective": "sop",
         "short_seq_prob": 0.8,
     }
@@ -107,7 +107,10 @@ def test_a_failed_run_on_packed_rows_resumes_exactly(store, of_store, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(ConnectionError):
         pretrain(store, run, callbacks=[Fail(3)], **packed)
-    resumed = pretrain(None, run, resume=True, verbose=0)
+    assert yaml.safe_load((run / "run.yaml").read_text())["rows"] == "packed"
+    with pytest.raises(ValueError, match="rows='packed' and resumes with its own"):
+        pretrain(None, run, resume=True, rows="padded")
+    resumed = pretrain(None, run, resume=True, verbose=0, rows="auto")
     assert weights(run) == weights(tmp_path / "whole")
     assert resumed.metrics[-1]["val_loss"] == whole.metrics[-1]["val_loss"]
 

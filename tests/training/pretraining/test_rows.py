@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
+from keras_bert_d2l.training.pretraining.rows import choose_rows
+
+
+@pytest.fixture(scope="module")
+def tokenizer(options):
+    return Tokenizer(options["vocab"])
+
+
+@pytest.fixture(scope="module")
+def store(text, tokenizer, tmp_path_factory):
+    """Documents of about 36 tokens."""
+    folder = tmp_path_factory.mktemp("rows") / "store"
+    return build_store(Corpus.open(text, layout="lines"), tokenizer, folder)
+
+
+def rows_of(store, replicas=1, **options):
+    options = PretrainingOptions(**{"corpus": "a", "steps": 10, "held_out": 0.2} | options)
+    return choose_rows(options, store, "nsp", replicas)
+
+
+def totals(batches):
+    """Return the means per step of the examples, the tokens and the predictions."""
+    sums = [
+        (w["nsp"].numpy().sum(), f["valid_lens"].numpy().sum(), w["mlm"].numpy().sum())
+        for f, _, w in batches
+    ]
+    return np.mean(sums, axis=0)
+
+
+def test_rows_are_packed_if_that_saves_tokens(store):
+    rows, [phase] = rows_of(store, max_len=128)
+    assert rows == "packed"
+    assert phase.batch_size < 40  # instead of 64
+    assert rows_of(store, max_len=12) == (
+        "padded",
+        [(0, 10, 64, 12, 0.15)],
+    )  # the examples fill them
+
+
+@pytest.mark.slow
+def test_a_step_on_packed_rows_has_as_many_examples_tokens_and_predictions(store, tokenizer):
+    options = {"max_len": 64, "batch_size": 16}
+    _, [phase] = rows_of(store, **options)
+    common = {"max_len": 64, "epochs": 4, "split": "train", "held_out": 0.2}
+    padded = pretraining_dataset(store, tokenizer, **common, batch_size=16)
+    packed = pretraining_dataset(
+        store, tokenizer, **common, batch_size=phase.batch_size, rows="packed"
+    )
+    np.testing.assert_allclose(totals(packed) / totals(padded), 1, atol=0.1)
+
+
+def test_the_rows_of_a_step_are_a_multiple_of_the_devices(store):
+    _, [one] = rows_of(store, max_len=128)
+    _, [eight] = rows_of(store, replicas=8, max_len=128)
+    assert eight.batch_size == -(-one.batch_size // 8) * 8
+
+
+@pytest.mark.parametrize("rows", ["padded", "bucketed"])
+def test_a_given_layout_keeps_its_rows_per_step(rows, store):
+    assert rows_of(store, max_len=128, rows=rows) == (rows, [(0, 10, 64, 128, 0.15)])
+
+
+def test_packed_rows_on_request_have_as_many_examples_too(store):
+    assert rows_of(store, max_len=128, rows="packed") == rows_of(store, max_len=128)
+
+
+def test_each_phase_has_its_own_number_of_rows(store):
+    _, [short, whole] = rows_of(store, max_len=96, short_steps=5)
+    assert (short.max_len, short.batch_size) == (12, 512)  # full already
+    assert whole.batch_size < 64
