@@ -30,18 +30,19 @@ def sum_over_replicas(x: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
+def cross_entropy(y_true: Tensor, y_pred: Tensor, z_loss: float = 0.0) -> Tensor:
     """Return the cross entropy of each prediction, computed in float32.
 
     Args:
         y_true: Labels, int `(...)` or `(..., 1)`. Negative labels are treated as class 0; the
             caller must give them the weight 0.
         y_pred: Logits in any float dtype, `(..., C)`.
+        z_loss: Weight of the z-loss; see `WeightedCrossEntropy`.
 
     Returns: float32 `(...)`. NaN for labels of C and above, unless TensorFlow raises an error.
     """
     labels = labels_of(ops.cast(y_true, "int32"), y_pred.shape[:-1])
-    losses = kernels.cross_entropy(ops.maximum(labels, 0), y_pred)
+    losses = kernels.cross_entropy(ops.maximum(labels, 0), y_pred, z_loss)
     return ops.where(labels < ops.shape(y_pred)[-1], losses, float("nan"))
 
 
@@ -172,6 +173,9 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         name: Name of the loss.
         class_weights: One weight per class, multiplied with the weight of every label of that
             class, as in PyTorch's `CrossEntropyLoss`. `None`: ones.
+        z_loss: Weight of the z-loss, the squared logarithm of the softmax's denominator, which
+            keeps logits from drifting; 1e-4 is usual. Source: Chowdhery et al. 2022 (PaLM),
+            section 5.
 
     Call arguments:
         y_true: Labels, int `(...)` or `(..., 1)`.
@@ -195,12 +199,14 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         self,
         name: str = "weighted_cross_entropy",
         class_weights: Sequence[float] | None = None,
+        z_loss: float = 0.0,
     ) -> None:
         super().__init__(name=name)
         self.class_weights = None if class_weights is None else list(class_weights)
+        self.z_loss = z_loss
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        return cross_entropy(y_true, y_pred)
+        return cross_entropy(y_true, y_pred, self.z_loss)
 
     def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:
         weights = label_weights(y_true, sample_weight)
@@ -214,7 +220,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         return ops.take(of_classes, ops.maximum(ops.cast(labels, "int32"), 0))
 
     def get_config(self) -> ConfigDict:
-        return {"name": self.name, "class_weights": self.class_weights}
+        return {"name": self.name, "class_weights": self.class_weights, "z_loss": self.z_loss}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -246,6 +252,9 @@ class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
 
     def class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
         return of_classes  # the labels have one column per class
+
+    def get_config(self) -> ConfigDict:
+        return {"name": self.name, "class_weights": self.class_weights}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -346,6 +346,7 @@ def make_optimizer(
     total_steps: int,
     *,
     layer_decay: float = 1.0,
+    ema_momentum: float | None = None,
 ) -> BERTAdamW:
     """Create the optimizer and the learning rate schedule that the options of a run name."""
     schedule = SCHEDULES[options.schedule](options.learning_rate, warmup_steps, total_steps)
@@ -354,6 +355,8 @@ def make_optimizer(
         schedule,
         weight_decay=options.weight_decay,
         layer_decay=layer_decay,
+        use_ema=ema_momentum is not None,
+        ema_momentum=ema_momentum or 0.0,
         name=f"bert_{options.optimizer}",
     )
 

@@ -10,7 +10,7 @@ from keras_bert_d2l.training.option_records import (
     NotNegative,
     Positive,
     Precision,
-    ShareOfData,
+    Share,
     Switch,
     Text,
     at_least,
@@ -141,7 +141,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     model: Annotated[CheckpointName, required("the checkpoint to start from")]
     train: Annotated[FilePath, required("the training data")]
     dev: FilePath | None = None
-    held_out: ShareOfData = 0.1
+    held_out: Share = 0.1
     text: _Column | None = None
     text_b: _Column | None = None
     negative: _Column | None = None

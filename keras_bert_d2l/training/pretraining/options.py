@@ -14,7 +14,7 @@ from keras_bert_d2l.training.option_records import (
     NotNegative,
     Positive,
     Precision,
-    ShareOfData,
+    Share,
     Switch,
     Text,
     absolute_path,
@@ -147,6 +147,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
         warmup_steps: Steps during which the learning rate rises from 0. Defaults to a tenth of
             `steps`.
         weight_decay: Weight decay.
+        z_loss: Weight of the squared logarithm of the softmax's denominator in the masked-token
+            loss, which keeps logits from drifting; 1e-4 is usual (Chowdhery et al. 2022, PaLM).
+        ema_momentum: Evaluate and save the exponential moving average of the weights with this
+            momentum, such as 0.999, instead of the weights (Polyak and Juditsky 1992). Not with
+            `strategy`.
         seed: Random seed of everything that is drawn at random.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
@@ -184,19 +189,21 @@ class PretrainingOptions(StepOptions, LoraOptions):
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
     objective: Objective | None = None
     masking: MaskingName = "token"
-    mask_rate: ShareOfData = 0.15
-    final_mask_rate: ShareOfData | None = None
+    mask_rate: Share = 0.15
+    final_mask_rate: Share | None = None
     rows: Rows = "auto"
     short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[int, at_least(0)] | None = None
     weight_decay: NotNegative = 0.01
+    z_loss: NotNegative = 0.0
+    ema_momentum: Share | None = None
     seed: Annotated[int, at_least(0)] = 0
     precision: Precision = "auto"
     jit: Switch = False
     strategy: Strategy | None = None
     tpu: Text | None = None
-    held_out: ShareOfData = 0.05
+    held_out: Share = 0.05
     evaluate_every: Annotated[int, at_least(1)] | None = None
     cache_dir: FilePath | None = None
 
@@ -251,6 +258,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
                 "for each of them. Received: rows='bucketed' with "
                 f"jit={self.jit}, strategy={self.strategy!r}; "
                 "use rows='packed'."
+            )
+        if self.ema_momentum is not None and self.strategy is not None:
+            raise ValueError(
+                "Keras does not support `ema_momentum` together with `strategy`. Received: "
+                f"ema_momentum={self.ema_momentum}, strategy={self.strategy!r}; omit one of them."
             )
         if self.tpu is not None and self.strategy != "tpu":
             raise ValueError(
@@ -324,6 +336,8 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     learning_rate: float
     warmup_steps: int | None
     weight_decay: float
+    z_loss: float
+    ema_momentum: float | None
     seed: int
     precision: Precision
     jit: bool

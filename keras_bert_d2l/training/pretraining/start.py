@@ -119,11 +119,13 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             model.set_weights(start.weights)
         options.add_lora(model)
     model.tokenizer = start.tokenizer
+    steps = {"warmup_steps": options.warmup_steps or 0, "total_steps": options.steps}
     model.compile(
-        make_optimizer(options, options.warmup_steps or 0, options.steps),
+        make_optimizer(options, **steps, ema_momentum=options.ema_momentum),
         micro_batches=options.micro_batches,
         remat=options.remat,
         jit_compile=options.jit,
+        z_loss=options.z_loss,
     )
     model.optimizer.build(model.trainable_variables)
     return model

@@ -18,6 +18,7 @@ from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.training.averaging import Averages
 from keras_bert_d2l.training.callbacks import (
     ProgressLine,
     RunLog,
@@ -76,6 +77,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.progress = PretrainingProgress()
+        self._averages = None if self.options.ema_momentum is None else Averages(self.model)
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
         self._objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
         self._rows, self._phases = choose_rows(
@@ -148,7 +150,8 @@ class Trainer:
                 length = None if self._rows == "bucketed" else phase.max_len
                 throughput = Throughput(self.progress, phase.batch_size, length)
                 check = StopAtNonFiniteLoss(self.progress)
-                self._fit(phase, [check, throughput, log, checkpoints, *callbacks])
+                averages = [] if self._averages is None else [self._averages]
+                self._fit(phase, [*averages, check, throughput, log, checkpoints, *callbacks])
         self._say_what_next()
 
     def _evaluate_start(self, log: RunLog) -> None:
@@ -213,6 +216,8 @@ class Trainer:
         Args:
             metrics: Also save the metrics since the last evaluation.
         """
+        if self._averages is not None:
+            self._averages.end_steps()
         save_state(
             self.run,
             self.model,

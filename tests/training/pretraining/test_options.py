@@ -125,6 +125,7 @@ def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value)
         {"init": "run", "preset": "mini"},
         {"init": "run", "bert_config": "config.json"},
         {"lora": 4},
+        {"ema_momentum": 0.9, "strategy": "mirrored"},
         {"lora_alpha": 4.0},
     ],
 )

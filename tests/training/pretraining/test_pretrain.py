@@ -382,6 +382,32 @@ def test_a_run_with_another_optimizer_resumes_exactly(optimizer, text, options, 
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+def test_moving_averages_are_saved_and_a_stopped_run_resumes_exactly(
+    precision, text, options, tmp_path
+):
+    class Recorded(keras.callbacks.Callback):
+        average = None
+
+        def on_train_batch_end(self, batch, logs=None):
+            weights = [weight.numpy() for weight in self.model.trainable_variables]
+            pairs = zip(self.average or weights, weights, strict=True)
+            self.average = [0.7 * average + 0.3 * weight for average, weight in pairs]
+
+    recorded = Recorded()
+    ours = {**options, "ema_momentum": 0.7, "z_loss": 1e-3, "precision": precision}
+    model = pretrain(text, tmp_path / "whole", callbacks=[recorded], **ours).model
+    saved = load_pretrained(tmp_path / "whole" / "last").model
+    for found in (model, saved):
+        for weight, average in zip(found.trainable_variables, recorded.average, strict=True):
+            np.testing.assert_allclose(weight, average, atol=1e-6)
+    with pytest.raises(TrainingInterrupted):
+        pretrain(text, tmp_path / "stopped", callbacks=[AfterSteps(4, press_ctrl_c)], **ours)
+    pretrain(None, tmp_path / "stopped", resume=True, verbose=0)
+    assert digests(tmp_path / "stopped") == digests(tmp_path / "whole")
+
+
+@pytest.mark.long
 def test_a_vocabulary_is_learned_if_none_is_given(text, options, tmp_path):
     ours = {k: v for k, v in options.items() if k != "vocab"}
     result = pretrain(text, tmp_path / "run", **{**ours, "steps": 1}, vocab_size=40)
