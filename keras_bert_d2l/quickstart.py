@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.training.option_records import Precision
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
@@ -26,8 +25,6 @@ _BATCH_SIZE, _MAX_LEN, _LEARNING_RATE = 32, 64, 2e-3
 # Google's initializer (standard deviation 0.02) learns much more slowly at a width of 128. Dropout
 # cannot help, because the model hardly sees a text twice.
 _FOR_MINUTES: dict[str, Any] = {"initializer": "book", "dropout": 0.0, "embedding_dropout": 0.0}
-_TIMED_STEPS = 20
-_FEWEST_STEPS, _MOST_STEPS = 50, 10_000
 
 # Runs in a separate process that does not import this package.
 _ASK = """
@@ -71,7 +68,7 @@ def run(
     A second call reuses the vocabulary, and adds a run and an exported version.
 
     Args:
-        minutes: Training time in minutes. The number of steps is chosen after timing a few of them.
+        minutes: Training time in minutes; see `pretrain`.
         steps: Train for this many steps instead.
         run_dir: Folder for `vocab.txt` and the numbered runs.
         out: Folder for the numbered versions of the exported model.
@@ -83,29 +80,23 @@ def run(
     Raises:
         OSError: A folder cannot be written.
     """
-    from keras_bert_d2l.training.precision import choose_precision
-
     announce, runs = _Steps(4), pathlib.Path(run_dir)
     corpus = kb.Corpus.open(_CORPUS)
     announce.next(f"Learning a vocabulary from the {corpus.description}")
     vocab = _vocab(corpus, runs / "vocab.txt")
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=_MAX_LEN, **_FOR_MINUTES)
     announce.next("Pretraining on masked words and next sentences")
-    precision = choose_precision(config, _BATCH_SIZE * _MAX_LEN)
-    if steps is None:
-        steps = _affordable_steps(corpus, kb.Tokenizer(vocab), config, precision, minutes * 60)
+    length: Any = {"minutes": minutes} if steps is None else {"steps": steps}
     folder = runs / str(_last_number(runs) + 1)
     kb.pretrain(
         corpus,
         folder,
         vocab=vocab,
         bert_config=config,
-        steps=steps,
         batch_size=_BATCH_SIZE,
         max_len=_MAX_LEN,
         learning_rate=_LEARNING_RATE,
-        precision=precision,
-        evaluate_every=max(1, steps // 10),
+        **length,
     )
     announce.next("Exporting a SavedModel that accepts strings")
     model = kb.load_pretrained(folder, verbose=False).model
@@ -162,28 +153,3 @@ def _vocab(corpus: "kb.Corpus", path: pathlib.Path) -> "kb.Vocab":
     vocab.to_file(path)
     print(f"Learned {len(vocab):,} tokens, such as {', '.join(vocab.tokens[-4:])}: {path}")
     return vocab
-
-
-def _affordable_steps(
-    corpus: "kb.Corpus",
-    tokenizer: "kb.Tokenizer",
-    config: "kb.BERTConfig",
-    precision: Precision,
-    seconds: float,
-) -> int:
-    """Return the number of training steps that fit into `seconds`, after timing a few of them."""
-    from keras_bert_d2l.training.callbacks import Throughput
-    from keras_bert_d2l.training.state import Progress
-
-    model = kb.BERTModel.from_bert_config(config, dtype=precision)
-    model.compile(kb.BERTAdamW(_LEARNING_RATE))
-    size: dict[str, Any] = {"batch_size": _BATCH_SIZE, "max_len": _MAX_LEN}
-    batches = kb.pretraining_dataset(corpus, tokenizer, **size).take(1 + _TIMED_STEPS)
-    throughput = Throughput(Progress(), **size)
-    history = model.fit(batches, callbacks=[throughput], verbose=0, shuffle=False).history
-    rate = history["sequences/s"][0] / _BATCH_SIZE
-    steps = min(max(10 * round(seconds * rate / 10), _FEWEST_STEPS), _MOST_STEPS)
-    print(
-        f"{rate:.1f} steps per second on this machine: {steps:,} steps in {seconds / 60:g} minutes"
-    )
-    return steps

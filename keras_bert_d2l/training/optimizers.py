@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.training.schedules import SCHEDULES
+from keras_bert_d2l.training.schedules import SCHEDULES, PacedSchedule
 from keras_bert_d2l.types import Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
@@ -359,6 +359,24 @@ def make_optimizer(
         ema_momentum=ema_momentum or 0.0,
         name=f"bert_{options.optimizer}",
     )
+
+
+def add_pace(optimizer: keras.optimizers.Optimizer) -> None:
+    """Let the schedule of a built optimizer follow a `PacedSchedule.pace`, saved with its state."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    pace = inner.add_variable((3,), initializer="zeros", name="pace")
+    inner._learning_rate = PacedSchedule(inner._learning_rate, pace)
+
+
+def set_pace(
+    optimizer: keras.optimizers.Optimizer,
+    first_step: int,
+    first_part: int,
+    parts_per_step: float,
+) -> None:
+    """Change the pace of an optimizer after `add_pace`; see `PacedSchedule`."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._learning_rate.pace.assign([first_step, first_part, parts_per_step])
 
 
 def _is_inner_kernel(variable: keras.Variable) -> bool:

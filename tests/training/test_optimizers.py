@@ -14,7 +14,7 @@ from keras_bert_d2l import (
     WarmupStableDecay,
 )
 from keras_bert_d2l.training.optimizers import OPTIMIZERS, orthogonalized
-from keras_bert_d2l.training.schedules import SCHEDULES
+from keras_bert_d2l.training.schedules import SCHEDULES, PacedSchedule
 from keras_bert_d2l.training.shared_options import OptimizerName, ScheduleName
 
 
@@ -231,3 +231,14 @@ def test_the_other_optimizers_can_be_restored_from_their_config(optimizer):
     serialize = keras.saving.serialize_keras_object
     restored = keras.saving.deserialize_keras_object(serialize(optimizer))
     assert serialize(restored) == serialize(optimizer)
+
+
+def test_a_paced_schedule_follows_the_used_parts_and_can_be_restored():
+    schedule = WarmupLinearDecay(1.0, warmup_steps=100, total_steps=1100)
+    pace = keras.Variable([0.0, 0.0, 1.0])
+    paced = PacedSchedule(schedule, pace)
+    assert float(paced(50)) == 0.5
+    pace.assign([50, 600, 2.5])  # from step 50 on, when 600 parts are used
+    assert [float(paced(step)) for step in (50, 150)] == [0.5, 0.25]
+    restored = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(paced))
+    assert float(restored(150)) == 0.25

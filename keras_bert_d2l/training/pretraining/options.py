@@ -20,9 +20,11 @@ from keras_bert_d2l.training.option_records import (
     absolute_path,
     at_least,
     in_range,
+    number,
     out_of_range,
     required,
 )
+from keras_bert_d2l.training.pretraining.budget import PARTS
 from keras_bert_d2l.training.shared_options import (
     LoraArguments,
     LoraOptions,
@@ -54,6 +56,7 @@ DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default
+_DEFAULT_STEPS = 10_000
 _WARMUP_SHARE = 0.1  # fraction of the steps
 _MASK_STAGES = 4  # each has batches of another shape, for which TensorFlow traces the step again
 _NUM_INTERVALS = 20  # evaluations per run, unless the interval would exceed this many steps:
@@ -68,6 +71,13 @@ def _sources(name: str, value: object) -> str | tuple[str, ...]:
     if isinstance(value, list | tuple) and value:
         return tuple(_one_source(name, one) for one in value)
     return _one_source(name, value)
+
+
+def _steps_or_share(name: str, value: object) -> int | float:
+    found = number(name, value)
+    if found < 0 or (found >= 1 and found % 1):
+        raise out_of_range(name, value, "a number of steps, or a share of the run below 1")
+    return found if 0 < found < 1 else int(found)
 
 
 def _preset(name: str, value: object) -> str:
@@ -120,14 +130,17 @@ class PretrainingOptions(StepOptions, LoraOptions):
             times (Geiping and Goldstein 2023).
         recipe: Defaults of several options. modern: optimizer muon, schedule wsd, mask_rate 0.3,
             final_mask_rate 0.15 and dropout 0. Options that are given take precedence.
-        steps: Total number of optimizer steps.
+        steps: Total number of optimizer steps. Defaults to 10000.
+        minutes: Time for the training, instead of a number of steps, including evaluations but not
+            the preparation of the text. The run measures its speed, plans its steps, and plans them
+            anew after each evaluation.
         batch_size: Rows per batch, over all devices. Packed rows are fewer, with as many examples.
         micro_batches: Split each batch into this many parts and process one after another, which
             takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row.
-        short_steps: Steps at the start that train on shorter rows, with the same number of tokens
-            per batch. The model learns word order sooner; Devlin et al. 2019, appendix A.2, train
-            nine tenths of their steps this way.
+        short_steps: Steps at the start, or share of the run, that train on shorter rows, with the
+            same number of tokens per batch. The model learns word order sooner; Devlin et al. 2019,
+            appendix A.2, train nine tenths of their steps this way.
         short_len: Tokens per row during the short steps, a divisor of `max_len`. Defaults to an
             eighth of `max_len`.
         objective: Objective in addition to masked tokens: predict whether the second text follows
@@ -144,8 +157,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
             (auto), rows are packed if that saves at least 5% of the tokens, counting padding.
         short_seq_prob: Fraction of the examples that are shortened to a random length.
         learning_rate: Peak learning rate, reached after the warm-up.
-        warmup_steps: Steps during which the learning rate rises from 0. Defaults to a tenth of
-            `steps`.
+        warmup_steps: Steps, or share of the run, during which the learning rate rises from 0.
         weight_decay: Weight decay.
         z_loss: Weight of the squared logarithm of the softmax's denominator in the masked-token
             loss, which keeps logits from drifting; 1e-4 is usual (Chowdhery et al. 2022, PaLM).
@@ -161,7 +173,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         tpu: Name of the TPU. Defaults to the TPU of this machine.
         held_out: Fraction of the documents held out for evaluation.
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
-            twentieth of `steps`, at most 500.
+            twentieth of `steps`, at most 500. With `minutes`, up to ten evaluations take at most a
+            tenth of the time.
         cache_dir: Folder for the tokenized text. Defaults to the user's cache folder.
         **options: The fields of `StepOptions` and `LoraOptions`. `lora` requires `init`.
 
@@ -181,11 +194,12 @@ class PretrainingOptions(StepOptions, LoraOptions):
     init: CheckpointName | None = None
     dropout: Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)] | None = None
     recipe: RecipeName | None = None
-    steps: Annotated[int, at_least(1)] = 10_000
+    steps: Annotated[int, at_least(1)] | None = None
+    minutes: Positive | None = None
     batch_size: Annotated[int, at_least(1)] = 64
     micro_batches: Annotated[int, at_least(1)] = 1
     max_len: Annotated[int, at_least(MIN_LEN)] = 128
-    short_steps: Annotated[int, at_least(0)] = 0
+    short_steps: Annotated[float, _steps_or_share] = 0
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
     objective: Objective | None = None
     masking: MaskingName = "token"
@@ -194,7 +208,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     rows: Rows = "auto"
     short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
     learning_rate: Positive = 1e-3
-    warmup_steps: Annotated[int, at_least(0)] | None = None
+    warmup_steps: Annotated[float, _steps_or_share] = _WARMUP_SHARE
     weight_decay: NotNegative = 0.01
     z_loss: NotNegative = 0.0
     ema_momentum: Share | None = None
@@ -217,18 +231,37 @@ class PretrainingOptions(StepOptions, LoraOptions):
         for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config"):
             self._check_exclusive("init", name)
         self._check_exclusive("vocab", "vocab_size")
+        self._check_exclusive("minutes", "steps")
+        self._check_exclusive("minutes", "evaluate_every")
         self._check_exclusive("bert_config", "preset")
         if self.lora is not None and self.init is None:
             raise ValueError(
                 "`lora` freezes the weights that the run starts from, so it requires `init`. "
                 f"Received: lora={self.lora} without `init`; add the checkpoint to adapt."
             )
+        self._set_defaults()
         self._check_steps()
         self._check_devices()
-        self._set_defaults()
+
+    @property
+    def total_steps(self) -> int:
+        """The number of steps, or with `minutes` the number of parts of the budget."""
+        return PARTS if self.steps is None else self.steps
+
+    def num_steps(self, name: Literal["warmup_steps", "short_steps"]) -> int:
+        """Return an option that is a number of steps or a share, as a number of `total_steps`."""
+        value = getattr(self, name)
+        return int(value * self.total_steps) if isinstance(value, float) else value
 
     def _check_steps(self) -> None:
-        if self.warmup_steps is not None and self.warmup_steps >= self.steps:
+        for name in ("warmup_steps", "short_steps"):
+            value = getattr(self, name)
+            if self.minutes is not None and value >= 1:
+                raise ValueError(
+                    f"With `minutes`, `{name}` must be a share of the run below 1. Received: "
+                    f"{name}={value}, minutes={self.minutes:g}."
+                )
+        if self.num_steps("warmup_steps") >= self.total_steps:
             raise ValueError(
                 "`warmup_steps` must be below `steps`. Received: "
                 f"warmup_steps={self.warmup_steps}, steps={self.steps}."
@@ -245,7 +278,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
                     f"number of tokens. Received: short_len={self.short_len}, "
                     f"max_len={self.max_len}."
                 )
-        if self.short_steps > self.steps:
+        if self.num_steps("short_steps") > self.total_steps:
             raise ValueError(
                 "`short_steps` must be at most `steps`. Received: short_steps="
                 f"{self.short_steps}, steps={self.steps}."
@@ -287,24 +320,29 @@ class PretrainingOptions(StepOptions, LoraOptions):
             self._set("short_len", self.max_len // _SHORTER)
         if self.final_mask_rate is None:
             self._set("final_mask_rate", self.mask_rate)
-        if self.warmup_steps is None:
-            self._set("warmup_steps", int(_WARMUP_SHARE * self.steps))
+        if self.minutes is not None:
+            return
+        if self.steps is None:
+            self._set("steps", _DEFAULT_STEPS)
+        for name in ("warmup_steps", "short_steps"):
+            self._set(name, self.num_steps(name))
         if self.evaluate_every is None:
-            interval = math.ceil(self.steps / _NUM_INTERVALS)
+            interval = math.ceil(self.total_steps / _NUM_INTERVALS)
             self._set("evaluate_every", min(interval, _LONGEST_INTERVAL))
 
     def phases(self) -> list[Phase]:
-        """Return the phases of the run, in order."""
+        """Return the phases of the run, in order. With `minutes`, they count parts as steps."""
+        steps, short_steps = self.total_steps, self.num_steps("short_steps")
         stages = range(0 if self.final_mask_rate == self.mask_rate else _MASK_STAGES)
-        starts = {math.ceil(self.steps * stage / _MASK_STAGES) for stage in stages}
-        bounds = sorted(starts | {0, self.short_steps, self.steps})
+        starts = {math.ceil(steps * stage / _MASK_STAGES) for stage in stages}
+        bounds = sorted(starts | {0, short_steps, steps})
         return [self._phase(start, end) for start, end in itertools.pairwise(bounds)]
 
     def _phase(self, start: int, end: int) -> Phase:
         max_len = self.max_len
-        if self.short_len is not None and start < self.short_steps:
+        if self.short_len is not None and start < self.num_steps("short_steps"):
             max_len = self.short_len
-        share = (_MASK_STAGES * start // self.steps) / (_MASK_STAGES - 1)  # of the fall
+        share = (_MASK_STAGES * start // self.total_steps) / (_MASK_STAGES - 1)  # of the fall
         rate = self.mask_rate + share * ((self.final_mask_rate or self.mask_rate) - self.mask_rate)
         return Phase(start, end, self.batch_size * self.max_len // max_len, max_len, rate)
 
@@ -321,11 +359,12 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     init: PathLike | None
     dropout: float | None
     recipe: RecipeName | None
-    steps: int
+    steps: int | None
+    minutes: float | None
     batch_size: int
     micro_batches: int
     max_len: int
-    short_steps: int
+    short_steps: float
     short_len: int | None
     objective: Objective | None
     masking: MaskingName
@@ -334,7 +373,7 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     rows: Rows
     short_seq_prob: float
     learning_rate: float
-    warmup_steps: int | None
+    warmup_steps: float
     weight_decay: float
     z_loss: float
     ema_momentum: float | None

@@ -18,7 +18,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.learning import learn_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.optimizers import make_optimizer
+from keras_bert_d2l.training.optimizers import add_pace, make_optimizer
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -119,15 +119,19 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             model.set_weights(start.weights)
         options.add_lora(model)
     model.tokenizer = start.tokenizer
-    steps = {"warmup_steps": options.warmup_steps or 0, "total_steps": options.steps}
+    warmup_steps = options.num_steps("warmup_steps")
     model.compile(
-        make_optimizer(options, **steps, ema_momentum=options.ema_momentum),
+        make_optimizer(
+            options, warmup_steps, options.total_steps, ema_momentum=options.ema_momentum
+        ),
         micro_batches=options.micro_batches,
         remat=options.remat,
         jit_compile=options.jit,
         z_loss=options.z_loss,
     )
     model.optimizer.build(model.trainable_variables)
+    if options.minutes is not None:
+        add_pace(model.optimizer)
     return model
 
 

@@ -5,8 +5,9 @@ import dataclasses
 import math
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -26,6 +27,8 @@ from keras_bert_d2l.training.callbacks import (
     Throughput,
 )
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
+from keras_bert_d2l.training.optimizers import set_pace
+from keras_bert_d2l.training.pretraining.budget import PARTS, Budget, expectation
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.pretraining.rows import MAX_EXAMPLES, choose_rows
 from keras_bert_d2l.training.run_folder import RunFolder
@@ -39,6 +42,8 @@ from keras_bert_d2l.training.state import (
 )
 from keras_bert_d2l.training.verbosity import Printer
 
+_TIMED_STEPS = 10  # the first one traces the graph and does not count
+_EVALUATION_COST = 0.5  # of a batch, compared with a training step; with saving
 _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 
 
@@ -49,9 +54,16 @@ class PretrainingProgress(Progress):
     Attributes:
         step: As for `Progress`.
         best_loss: Lowest held-out loss so far, or `None` before the first evaluation.
+        budget: The used part of the budget. `None` without `minutes`.
     """
 
     best_loss: float | None = None
+    budget: Budget | None = None
+
+    def __post_init__(self) -> None:
+        stored: object = self.budget
+        if isinstance(stored, dict):  # from the file of the state
+            self.budget = Budget(**stored)
 
 
 @dataclasses.dataclass(eq=False)
@@ -76,7 +88,8 @@ class Trainer:
     replicas: int
 
     def __post_init__(self) -> None:
-        self.progress = PretrainingProgress()
+        self._clock, minutes = time.monotonic(), self.options.minutes
+        self.progress = PretrainingProgress(budget=None if minutes is None else Budget(minutes))
         self._averages = None if self.options.ema_momentum is None else Averages(self.model)
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
         self._objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
@@ -127,9 +140,9 @@ class Trainer:
             FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
-        path = os.fspath(self.run)
-        if self.progress.step >= self.options.steps:
-            self.say(f"The run {path!r} is finished: {self.options.steps:,} steps.")
+        path, self._clock = os.fspath(self.run), time.monotonic()
+        if self._used() >= self.options.total_steps:
+            self.say(f"The run {path!r} is finished: {self.progress.step:,} steps.")
             self._say_what_next()
             return
         with (
@@ -137,21 +150,23 @@ class Trainer:
             interruptible() as interrupt,
         ):
             self._say_header()
+            budget = self.progress.budget
             if not self.run.metrics():
                 self._evaluate_start(log)
             else:  # create the metric variables; `Checkpoints` restores their values
                 self.model.evaluate(self._held_out.take(1), verbose=0)
             self.say_metrics()
             interrupt.check(self.interrupted())
+            if budget is not None and not budget.seconds_per_step:
+                self._plan(budget)
             checkpoints = Checkpoints(self, interrupt)
             for phase in self._phases:
-                if self.progress.step >= phase.end:  # completed before the run was resumed
+                if self._used() >= phase.end:  # completed before the run was resumed
                     continue
                 length = None if self._rows == "bucketed" else phase.max_len
                 throughput = Throughput(self.progress, phase.batch_size, length)
                 check = StopAtNonFiniteLoss(self.progress)
-                averages = [] if self._averages is None else [self._averages]
-                self._fit(phase, [*averages, check, throughput, log, checkpoints, *callbacks])
+                self._fit(phase, [check, throughput, log, checkpoints, *callbacks])
         self._say_what_next()
 
     def _evaluate_start(self, log: RunLog) -> None:
@@ -164,29 +179,88 @@ class Trainer:
         log.write({f"val_{name}": value for name, value in metrics.items()})
 
     def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
-        every = self.options.evaluate_every or self.options.steps
-        # Another mask rate continues with the next rows, another length begins with the first.
-        first = min(one.start for one in self._phases if one.max_len == phase.max_len)
         if self.say.has_progress:
             callbacks.append(ProgressLine(self.say, self._position))
-        for length, count in intervals(self.progress.step, phase.end, every):
+        for length, count in self._intervals(phase):
             if self.model.stop_training:  # a callback has ended the run
                 return
-            done, first_step = self.progress.step // every, self.progress.step - first
-            self.model.fit(
-                self._data(phase, "train", first_step),
-                steps_per_epoch=length,
-                initial_epoch=done,
-                epochs=done + count,
-                validation_data=self._held_out,
-                shuffle=False,  # the dataset is already shuffled
-                callbacks=callbacks,
-                verbose=0,
+            done = len(self.run.metrics()) - 1
+            epochs = {"initial_epoch": done, "epochs": done + count}
+            self._fit_steps(phase, length, callbacks, validation_data=self._held_out, **epochs)
+
+    def _fit_steps(
+        self,
+        phase: Phase,
+        num_steps: int,
+        callbacks: list[keras.callbacks.Callback],
+        **options: Any,
+    ) -> dict[str, list[float]]:
+        averages = [] if self._averages is None else [self._averages]
+        history = self.model.fit(
+            self._data(phase, "train", self.progress.step),
+            steps_per_epoch=num_steps,
+            shuffle=False,  # the dataset is already shuffled
+            callbacks=[*averages, *callbacks],
+            verbose=0,
+            **options,
+        )
+        return history.history
+
+    def _intervals(self, phase: Phase) -> Iterator[tuple[int, int]]:
+        budget = self.progress.budget
+        if budget is None:
+            every = self.options.evaluate_every or self.options.total_steps
+            yield from intervals(self.progress.step, phase.end, every)
+            return
+        while self._used() < phase.end:
+            if self.progress.step == budget.last_step:
+                self._tick()
+                budget.begin_interval(phase.end)
+            set_pace(
+                self.model.optimizer, budget.first_step, budget.first_part, budget.parts_per_step()
             )
+            yield budget.last_step - self.progress.step, 1
+
+    def _used(self) -> int:
+        """Return how many steps, or parts of the budget, are used."""
+        budget, step = self.progress.budget, self.progress.step
+        return step if budget is None else budget.used(step)
+
+    def _tick(self) -> None:
+        """Add the time since the last call to that of the budget."""
+        last, self._clock = self._clock, time.monotonic()
+        if self.progress.budget is not None:
+            self.progress.budget.seconds += self._clock - last
+
+    def _plan(self, budget: Budget) -> None:
+        """Train the first steps, plan the others, and report what the budget buys."""
+        phase = self._phases[0]
+        budget.time_steps(_TIMED_STEPS)
+        set_pace(self.model.optimizer, 0, 0, budget.parts_per_step())
+        throughput = Throughput(self.progress, phase.batch_size, phase.max_len)
+        check = StopAtNonFiniteLoss(self.progress)
+        history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput])
+        self._tick()
+        speed = history["sequences/s"][0] / phase.batch_size
+        evaluation = (
+            _EVALUATION_COST * int(self._held_out.cardinality()) / self.options.micro_batches
+        )
+        steps = _TIMED_STEPS + budget.plan(1 / speed, evaluation / speed)
+        num_tokens = steps * phase.batch_size * phase.max_len
+        epochs = num_tokens / (self.store.num_tokens * (1 - self.options.held_out))
+        self.say(
+            f"Budget: {budget.minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
+            f"second) and {epochs:.1f} epochs"
+        )
+        for line in expectation(num_tokens, self.model.count_params(), budget.minutes):
+            self.say(line)
 
     def _position(self) -> tuple[str, int]:
-        step, steps = self.progress.step, self.options.steps
-        return f"step {step:,}/{steps:,}", steps - step
+        step, steps, budget = self.progress.step, self.options.total_steps, self.progress.budget
+        if budget is None:
+            return f"step {step:,}/{steps:,}", steps - step
+        left = (PARTS - budget.first_part) / budget.parts_per_step() + budget.first_step - step
+        return f"step {step:,}", round(left)
 
     def _data(
         self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
@@ -218,6 +292,7 @@ class Trainer:
         """
         if self._averages is not None:
             self._averages.end_steps()
+        self._tick()
         save_state(
             self.run,
             self.model,
@@ -246,9 +321,13 @@ class Trainer:
 
     def interrupted(self) -> str:
         """Return the message for a run that was stopped after saving its state."""
+        budget, steps = self.progress.budget, self.options.total_steps
+        place = f" of {steps:,}"
+        if budget is not None:
+            place = f" and {budget.seconds / 60:.1f} of {budget.minutes:g} minutes"
         return (
-            f"Stopped after step {self.progress.step:,} of {self.options.steps:,}; the state is "
-            f"saved. {self.run.how_to_resume('pretrain')}"
+            f"Stopped after step {self.progress.step:,}{place}; the state is saved. "
+            f"{self.run.how_to_resume('pretrain')}"
         )
 
     def _settings(self) -> dict[str, object]:

@@ -5,6 +5,7 @@ import pytest
 
 from keras_bert_d2l.data.pretraining import masking_options, packing, pairs
 from keras_bert_d2l.files import write_checksums
+from keras_bert_d2l.training.pretraining.budget import PARTS
 from keras_bert_d2l.training.pretraining.options import (
     MIN_LEN,
     MaskingName,
@@ -77,6 +78,7 @@ def test_an_error_in_a_file_names_the_file(content, message, tmp_path):
         ("steps", 0),
         ("steps", 2.5),
         ("steps", "many"),
+        ("minutes", 0),
         ("batch_size", True),
         ("max_len", 4),
         ("seed", -1),
@@ -153,6 +155,31 @@ def test_the_mask_rate_falls_in_four_stages_of_equal_length():
     assert constant.mask_rate == 0.3
 
 
+def test_shares_of_the_run_become_steps_or_parts_of_the_budget():
+    options = PretrainingOptions(corpus="a", steps=50, warmup_steps="0.2", short_steps=0.5)
+    assert (options.warmup_steps, options.short_steps) == (10, 25)
+    options = PretrainingOptions(corpus="a", minutes=3, short_steps=0.5, batch_size=4)
+    assert (options.steps, options.evaluate_every) == (None, None)
+    assert options.num_steps("warmup_steps") == PARTS / 10
+    assert [phase[:2] for phase in options.phases()] == [(0, PARTS // 2), (PARTS // 2, PARTS)]
+    assert PretrainingOptions.from_dict(dataclasses.asdict(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": 3}, "`steps` and `minutes` exclude each other|`minutes` and `steps` exclude"),
+        ({"evaluate_every": 3}, "`minutes` and `evaluate_every` exclude each other"),
+        ({"short_steps": 3}, "`short_steps` must be a share.*short_steps=3, minutes=2"),
+        ({"warmup_steps": 3}, "`warmup_steps` must be a share.*warmup_steps=3, minutes=2"),
+        ({"warmup_steps": 1.5}, "`warmup_steps` must be a number of steps, or a share"),
+    ],
+)
+def test_a_budget_in_time_knows_no_numbers_of_steps(given, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingOptions(corpus="a", minutes=2, **given)
+
+
 def test_a_recipe_sets_the_options_that_are_not_given():
     modern = PretrainingOptions.from_dict({"corpus": "a", "recipe": "modern", "schedule": "cosine"})
     assert (modern.optimizer, modern.schedule, modern.dropout) == ("muon", "cosine", 0.0)
@@ -186,7 +213,7 @@ def test_invalid_short_row_options_are_rejected(options, message):
 
 
 def test_an_unknown_option_is_rejected_with_a_list_of_known_options():
-    with pytest.raises(ValueError, match=r"'step'.*steps, batch_size"):
+    with pytest.raises(ValueError, match=r"'step'.*steps, minutes, batch_size"):
         PretrainingOptions.from_dict({"corpus": "docstrings", "step": 1})
 
 

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import signal
+import types
 
 import keras
 import numpy as np
@@ -19,6 +20,8 @@ from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.training import callbacks
+from keras_bert_d2l.training.callbacks import Throughput
 from keras_bert_d2l.training.interruption import TrainingInterrupted
 from keras_bert_d2l.training.pretraining import trainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
@@ -481,8 +484,7 @@ def test_short_rows_train_first_and_a_run_resumes_in_either_phase(
     assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 8]
     assert shapes == [12, 12, 24, 24]
     assert datasets[0] == (24, 0.15, 0)  # the held-out text
-    # A stage continues with the next rows. The longer rows begin anew.
-    assert datasets[-4:] == [(12, 0.4, 0), (12, 0.3, 2), (24, 0.2, 0), (24, 0.1, 2)]
+    assert datasets[-4:] == [(12, 0.4, 0), (12, 0.3, 2), (24, 0.2, 4), (24, 0.1, 6)]
     for step in (3, 6):  # the last checkpoints were saved at steps 2 and 4
         run = tmp_path / str(step)
         with pytest.raises(RuntimeError, match="stop"):
@@ -490,6 +492,39 @@ def test_short_rows_train_first_and_a_run_resumes_in_either_phase(
         resumed = pretrain(None, run, resume=True, verbose=0)
         for a, b in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.long
+def test_a_run_takes_its_minutes_and_resumes_exactly(text, options, tmp_path, monkeypatch, capsys):
+    clock, count = types.SimpleNamespace(now=0.0), Throughput.on_train_batch_end
+    clock.monotonic = clock.perf_counter = lambda: clock.now
+
+    def slower(self, batch, logs=None):  # after half of the minute, steps take twice as long
+        seconds = self.progress.budget.seconds
+        clock.now += 1.0 if seconds < 30 else 2.0
+        count(self, batch, logs)
+
+    monkeypatch.setattr(Throughput, "on_train_batch_end", slower)
+    for module in (trainer, callbacks):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(trainer, "_EVALUATION_COST", 0.01)  # evaluate ten times
+    ours = {k: v for k, v in options.items() if k not in ("steps", "evaluate_every")}
+    ours |= {"minutes": 1, "short_steps": 0.5, "short_len": 12, "verbose": 2}
+    whole = pretrain(text, tmp_path / "whole", **ours)
+    out = capsys.readouterr().out
+    assert re.search(r"Budget: 1 minutes are about \d\d steps \(1\.0 per second\)", out)
+    assert "Expect: function words only\nWarning: " in out
+    assert 55 <= clock.now <= 65
+    assert 40 <= whole.metrics[-1]["step"] <= 50
+    rates = [figures["learning_rate"] for figures in whole.metrics[1:]]
+    assert (max(rates) > 0.005, rates[-1] < 0.001) == (True, True)
+    clock.now = 0.0
+    with pytest.raises(TrainingInterrupted, match=r"Stopped after step 18 and 0\.3 of 1 minutes"):
+        pretrain(text, tmp_path / "run", callbacks=[AfterSteps(7, press_ctrl_c)], **ours)
+    clock.now += 1000
+    resumed = pretrain(None, tmp_path / "run", resume=True, verbose=0)
+    assert without_speed(resumed.metrics) == without_speed(whole.metrics)
+    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
 
 
 @pytest.mark.slow

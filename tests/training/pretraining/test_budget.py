@@ -1,0 +1,61 @@
+"""A budget in time on a simulated machine."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from keras_bert_d2l.training.pretraining.budget import PARTS, Budget, expectation
+
+PHASES = (2500, 5000, PARTS)
+
+
+def simulated(minutes, slowdown, evaluation=3.0):
+    """Run a budget with steps of 0.1 s, multiplied by the slowdown from half of the time on."""
+    budget, step, ends = Budget(minutes, seconds=5.0), 10, []
+    budget.time_steps(10)
+    budget.seconds += 1.0
+    planned = budget.plan(0.1, evaluation)
+    for phase in PHASES:
+        while budget.used(step) < phase:
+            budget = Budget(**dataclasses.asdict(budget))  # as after a restart
+            budget.begin_interval(phase)
+            factor = slowdown if budget.seconds > 30 * minutes else 1.0
+            budget.seconds += (budget.last_step - step) * 0.1 * factor + evaluation
+            step = budget.last_step
+            ends.append(budget.last_part)
+    return budget, planned, ends
+
+
+@pytest.mark.parametrize("slowdown", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("minutes", [2, 10, 200])
+def test_the_run_ends_in_time_on_a_machine_that_changes(minutes, slowdown):
+    budget, planned, ends = simulated(minutes, slowdown)
+    assert budget.seconds == pytest.approx(60 * minutes, rel=0.15)
+    steps = budget.last_step - 10
+    assert steps == pytest.approx(planned * (0.5 + 0.5 / slowdown), rel=0.25)
+    assert set(PHASES) <= set(ends)
+    assert all(a < b for a, b in itertools.pairwise(ends))
+    assert len(ends) <= 10 + len(PHASES)
+
+
+def test_a_run_without_time_ends_after_one_step():
+    budget = Budget(1.0, seconds=70.0)
+    budget.time_steps(10)
+    budget.plan(1.0, 1.0)
+    budget.begin_interval(2500)
+    assert (budget.last_step, budget.last_part) == (11, PARTS)
+
+
+def test_evaluations_take_a_tenth_of_the_time_at_most():
+    assert len(simulated(10, 1.0, evaluation=20.0)[2]) <= 3 + len(PHASES)
+
+
+def test_a_budget_that_is_too_small_is_reported_with_one_that_is_enough():
+    assert expectation(10**6, 10**6, 2.0) == [
+        "Expect: function words only",
+        "Warning: this is too little to use the context of a word. Give about 40 minutes, or train "
+        "a smaller model.",
+    ]
+    assert expectation(10**8, 10**6, 2.0) == ["Expect: common phrases"]
+    assert expectation(10**11, 10**9, 2.0) == ["Expect: facts of the text"]
