@@ -114,7 +114,11 @@ from .layers.heads import (
 )
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel
-from .models.contrastive import ContrastiveLoss as ContrastiveLoss, CosineLoss as CosineLoss
+from .models.contrastive import (
+    ContrastiveLoss as ContrastiveLoss,
+    CosineLoss as CosineLoss,
+    RankingLoss as RankingLoss,
+)
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
 from .models.tasks import (
     MultipleChoice as MultipleChoice,

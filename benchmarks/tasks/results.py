@@ -99,7 +99,8 @@ def train(model: TaskModel, epochs: list[tf.data.Dataset], options: argparse.Nam
     """Train with the given options and return the time in seconds."""
     steps = sum(int(batches.cardinality()) for batches in epochs)
     rate = WarmupLinearDecay(options.learning_rate, round(options.warmup * steps), steps)
-    model.compile(kb.BERTAdamW(rate, WEIGHT_DECAY))
+    loss = kb.RankingLoss() if options.command == "embed" and not options.contrastive else None
+    model.compile(kb.BERTAdamW(rate, WEIGHT_DECAY), loss)
     start = time.perf_counter()
     for batches in epochs:
         model.fit(batches, verbose=0)
@@ -390,6 +391,7 @@ def main() -> None:
     of_squad.add_argument("--overlap", type=int, default=128)
     of_embed = commands.add_parser("embed", help="embed the texts of sentence pairs")
     of_embed.add_argument("file", type=Path)
+    of_embed.add_argument("--contrastive", action="store_true", help="our loss is ContrastiveLoss")
     of_static = commands.add_parser("static", help="distill an embedder into a static one")
     of_static.add_argument("file", type=Path)
     of_static.add_argument("--checkpoint", type=Path, required=True)

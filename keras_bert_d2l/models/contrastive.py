@@ -1,4 +1,4 @@
-"""Losses of text embeddings: contrastive, and the cosine of each pair.
+"""Losses of text embeddings: contrastive for groups and for pairs, and the cosine of each pair.
 
 B batch, D width of the vectors.
 """
@@ -20,8 +20,8 @@ class ContrastiveLoss(keras.losses.Loss):
     All vectors of the batch outside a vector's group are its negatives. The logits are the cosine
     similarities divided by the temperature. The loss is averaged over the vectors of the global
     batch that share their group with at least one other vector, and is 0 if there are none. For
-    groups of two (pairs), it is the symmetric in-batch-negatives loss of SimCSE and Sentence-BERT.
-    Vectors are compared only within a replica.
+    groups of two, it is the loss of SimCLR; `RankingLoss` is better for search. Vectors are
+    compared only within a replica.
 
     Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2; for pairs, Chen et al.
     2020 (SimCLR), section 2.1. The default temperature is from Gao et al. 2021 (SimCSE).
@@ -62,24 +62,81 @@ class ContrastiveLoss(keras.losses.Loss):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
         groups = ops.reshape(ops.cast(y_true, "int32"), (-1,))
-        partners = _partners(groups)
-        has_partner = ops.cast(ops.any(partners, axis=1), "float32")
+        has_partner = ops.cast(ops.any(self._partners(groups), axis=1), "float32")
         weights = label_weights(groups, sample_weight) * has_partner
         return weighted_mean(self.call(groups, y_pred), weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each vector, float32 `(B,)`; 0 if its group has no other vector."""
-        partners = ops.cast(_partners(y_true), "float32")  # (B, B)
+        """Return the loss of each vector, float32 `(B,)`; 0 if it has no partner."""
+        partners = ops.cast(self._partners(y_true), "float32")  # (B, B)
         vectors = ops.normalize(ops.cast(y_pred, "float32"), axis=-1)
         logits = ops.matmul(vectors, ops.transpose(vectors)) / self.temperature
-        itself = ops.eye(ops.shape(logits)[0], dtype="float32")
-        log_probabilities = ops.log_softmax(logits + _EXCLUDED * itself, axis=1)
+        logits = ops.where(self._candidates(y_true), logits, _EXCLUDED)
+        log_probabilities = ops.log_softmax(logits, axis=1)
         return -ops.divide_no_nan(
             ops.sum(partners * log_probabilities, axis=1), ops.sum(partners, axis=1)
         )
 
+    def _candidates(self, groups: Tensor) -> Tensor:
+        """Return a mask `(B, B)` of the vectors that each vector is compared with."""
+        return ~ops.cast(ops.eye(ops.shape(groups)[0]), "bool")
+
+    def _partners(self, groups: Tensor) -> Tensor:
+        """Return a mask `(B, B)` of the candidates in the group of each vector."""
+        is_same = (groups[:, None] == groups[None, :]) & (groups >= 0)[:, None]
+        return is_same & self._candidates(groups)
+
     def get_config(self) -> ConfigDict:
         return {"name": self.name, "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class RankingLoss(ContrastiveLoss):
+    """Contrastive loss of pairs and triplets: the second text must be found from the first.
+
+    The candidates for a first text are the second texts and the negatives of the whole batch. First
+    texts are not compared with each other, and neither are the candidates, because similar texts
+    on one side are no mistake of a search. If several pairs have the same group, each of their
+    second texts is right.
+
+    Source: Henderson et al. 2017, section 4.4; sentence-transformers,
+    `MultipleNegativesRankingLoss`, which treats pairs with the same first text as different.
+
+    Args:
+        temperature: Divisor of the cosine similarities. Smaller values emphasize the nearest
+            vectors.
+        name: Name of the loss.
+
+    Call arguments:
+        y_true: The group of each vector, int `(B,)`: the same for the first and the second text of
+            a pair, which follow each other, and negative for a negative.
+        y_pred: Vectors, `(B, D)`.
+        sample_weight: `(B,)`. `None`: ones.
+
+    Raises:
+        ValueError: `temperature` is not positive.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.2, 0.9]])  # two pairs
+    triplets = np.concatenate([vectors[:2], [[0.8, 0.2]], vectors[2:], [[0.3, 0.7]]])
+    loss = kb.RankingLoss()
+    of_pairs, of_triplets = np.array([0, 0, 1, 1]), np.array([0, 0, -1, 1, 1, -1])
+    assert loss(of_pairs, vectors) < loss(of_triplets, triplets)
+    ```
+    """
+
+    def __init__(self, temperature: float = 0.05, name: str = "ranking") -> None:
+        super().__init__(temperature, name)
+
+    def _candidates(self, groups: Tensor) -> Tensor:
+        in_a_pair = groups >= 0
+        is_first = in_a_pair & (ops.cumsum(ops.cast(in_a_pair, "int32")) % 2 == 1)
+        return is_first[:, None] & ~is_first[None, :]
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -124,9 +181,3 @@ class CosineLoss(keras.losses.Loss):
 
     def get_config(self) -> ConfigDict:
         return {"name": self.name}
-
-
-def _partners(groups: Tensor) -> Tensor:
-    """Return a mask `(B, B)` of the pairs of different vectors in the same group."""
-    is_same = (groups[:, None] == groups[None, :]) & (groups >= 0)[:, None]
-    return is_same & ~ops.cast(ops.eye(ops.shape(groups)[0]), "bool")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
-from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
+from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
 
 
 def make_vectors(size=8, width=5):
@@ -45,6 +45,31 @@ def test_for_pairs_the_loss_is_the_cross_entropy_with_in_batch_negatives():
     )
     loss = ContrastiveLoss()(np.array([0, 0, 1, 1, 2, 2]), vectors)
     assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-5)
+
+
+def slow_ranking(groups, vectors):
+    """Compute the cross entropy of finding the second text of each pair, one first text at a time.
+
+    Pairs with the same group are all right.
+    """
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    in_pairs = np.flatnonzero(np.array(groups) >= 0)
+    first, candidates = in_pairs[::2], [i for i in range(len(groups)) if i not in in_pairs[::2]]
+    losses = []
+    for i in first:
+        similar = {j: np.exp(units[i].astype("float64") @ units[j] / 0.05) for j in candidates}
+        right = [j for j in candidates if groups[j] == groups[i]]
+        losses.append(-np.mean([np.log(similar[j] / sum(similar.values())) for j in right]))
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize(
+    "groups", [[0, 0, 1, 1, 2, 2, 3, 3], [4, 4, -1, 2, 2, -1, 4, 4, -1], [3, 3, 3, 3, 0, 0]]
+)
+def test_ranking_finds_second_texts_from_first_texts(groups):
+    vectors = make_vectors(len(groups))
+    loss = RankingLoss()(np.array(groups), vectors)
+    assert float(loss) == pytest.approx(slow_ranking(groups, vectors), rel=1e-5)
 
 
 def test_the_loss_is_zero_if_no_vector_has_a_partner():

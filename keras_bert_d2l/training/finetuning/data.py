@@ -24,7 +24,7 @@ from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
-from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
+from keras_bert_d2l.models.contrastive import CosineLoss, RankingLoss
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
@@ -240,7 +240,7 @@ def _loss(train: TaskExamples, options: FinetuningOptions) -> Loss | None:
         return None
     if are_scored(train):
         return CosineLoss()
-    return ContrastiveLoss(options.temperature or ContrastiveLoss().temperature)
+    return RankingLoss(options.temperature or RankingLoss().temperature)
 
 
 def _for_loss(train: TaskExamples, dev: TaskExamples) -> TaskExamples:

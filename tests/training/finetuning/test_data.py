@@ -11,7 +11,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
-from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss
+from keras_bert_d2l.models.contrastive import CosineLoss, RankingLoss
 from keras_bert_d2l.models.tasks import (
     QuestionAnswerer,
     SequenceClassifier,
@@ -197,7 +197,7 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     pairs = PairExamples(texts=["a", "b", "c"], texts_b=["b", "c", "a"])
     scored = dataclasses.replace(pairs, labels=(0.0, 3.0, 5.0))
     data = prepare(model, pairs, scored, FinetuningOptions(temperature=0.1), silent)
-    assert data.loss.get_config() == ContrastiveLoss(0.1).get_config()
+    assert data.loss.get_config() == RankingLoss(0.1).get_config()
     assert data.score(model).metrics.keys() == {"spearman", "pearson"}
     [(features, groups)] = data.dev  # the development loss needs similar texts
     assert (len(features["tokens"]), groups.numpy().tolist()) == (4, [0, 0, 1, 1])
