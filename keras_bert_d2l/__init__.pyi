@@ -28,6 +28,7 @@ from .checkpoints.surgery import (
     add_tokens as add_tokens,
     drop_tokens as drop_tokens,
     extend_positions as extend_positions,
+    keep_blocks as keep_blocks,
 )
 from .config import BERTConfig as BERTConfig
 from .data.pretraining.dataset import pretraining_dataset as pretraining_dataset
@@ -143,7 +144,8 @@ from .text.tokenizer.windows import answer_spans as answer_spans
 from .text.vocab.learning import extend_vocab as extend_vocab
 from .text.vocab.learning import learn_vocab as learn_vocab
 from .text.vocab.vocab import Vocab as Vocab
-from .training.distillation import distill_static as distill_static
+from .training.distillation.distill import distill as distill
+from .training.distillation.static import distill_static as distill_static
 from .training.finetuning.finetune_files import finetune_files as finetune_files
 from .training.finetuning.finetune import (
     FinetuningResult as FinetuningResult,

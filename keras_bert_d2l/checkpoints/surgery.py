@@ -1,26 +1,29 @@
-"""Change the vocabulary or the number of positions of an existing model.
+"""Change the vocabulary, the number of positions or the blocks of an existing model.
 
-Each function returns a new model of a different size. For the token ids and positions that both
-models have, the encodings and logits are the same. The given model and tokenizer are not changed,
-and the optimizer state is not carried over.
+Each function returns a new model of a different size. Unless blocks are removed, the encodings and
+logits are the same for the token ids and positions that both models have. The given model and
+tokenizer are not changed, and the optimizer state is not carried over.
 
 V: vocabulary size, D: hidden width.
 """
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_bert, tokenizer_of
+from keras_bert_d2l.checkpoints.checks import check_bert, check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.checks import check_bool
+from keras_bert_d2l.checks import check_bool, check_list, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 # The weights with one entry per token, and the axis of these entries.
@@ -31,7 +34,10 @@ _VOCABULARY_AXES = {
     "mlm/bias": 0,
 }
 _POSITIONS = "encoder/pos_embedding"  # (1, max_len, D)
+_BLOCK = re.compile(r"(?<=^encoder/blk_)\d+")
 _INSIDE_A_WORD = "##"
+
+Model = TypeVar("Model", BERTModel, TaskModel)
 
 
 def add_tokens(
@@ -174,6 +180,49 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
     return _rebuilt(model, config, {_POSITIONS: lambda weight: weight[:, rows]})
 
 
+def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
+    """Return a smaller model that has only some blocks of the encoder.
+
+    It has the embeddings, the heads and the task of the model. Without further training, it is
+    worse than the model: `distill` trains it.
+
+    Source: Sanh et al. 2019 (DistilBERT), section 3, which keeps every second block.
+
+    Args:
+        model: A `BERTModel` or a task model.
+        blocks: Numbers of the blocks to keep, from 1, in ascending order.
+
+    Returns:
+        A new model with `len(blocks)` blocks.
+
+    Raises:
+        ValueError: A block does not exist, or the blocks are not in ascending order.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=4, dropout=0.1, max_len=16)
+    assert kb.keep_blocks(model, [2, 4]).bert_config.num_blks == 2
+    ```
+    """
+    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_list("blocks", blocks, "numbers of blocks")
+    last = model.bert_config.num_blks
+    if not blocks or list(blocks) != [n for n in range(1, last + 1) if n in blocks]:
+        raise ValueError(
+            f"`blocks` must be numbers from 1 to {last}, the model's last block, in ascending "
+            f"order. Received: blocks={shown(blocks)}."
+        )
+    config = dataclasses.replace(model.bert_config, num_blks=len(blocks))
+
+    def old_name(name: str) -> str:
+        return _BLOCK.sub(lambda match: str(blocks[int(match[0])] - 1), name)
+
+    return _rebuilt(model, config, {}, old_name)
+
+
 def _with_vocabulary(
     model: BERTModel, tokenizer: Tokenizer, change: Callable[[np.ndarray], np.ndarray]
 ) -> BERTModel:
@@ -190,21 +239,34 @@ def _with_vocabulary(
 
 
 def _rebuilt(
-    model: BERTModel,
+    model: Model,
     config: BERTConfig,
     changes: Mapping[str, Callable[[np.ndarray], np.ndarray]],
-) -> BERTModel:
+    old_name: Callable[[str], str] = str,
+) -> Model:
     """Return a model with the given configuration and the weights of `model` after `changes`.
 
-    `changes` must contain a function for every weight whose shape differs.
+    `changes` must contain a function for every weight whose shape differs. `old_name` returns the
+    name in `model` of a weight of the new model.
+
+    Raises:
+        ValueError: The model is quantized or has LoRA.
     """
+    if model.has_lora:
+        raise ValueError(
+            "The model must have no LoRA. Received: a model with LoRA; call `merge_lora` first."
+        )
     with without_initialization():
         new = BERTModel.from_bert_config(config, dtype=model.dtype_policy)
+        if isinstance(model, TaskModel):
+            new = type(model)(new, **model.task_config())
     old_weights = named_weights(model)
     for name, weight in named_weights(new).items():
-        value = keras.ops.convert_to_numpy(old_weights[name])
+        value = keras.ops.convert_to_numpy(old_weights[old_name(name)])
         weight.assign(changes[name](value) if name in changes else value)
-    new.missing_heads, new.tokenizer = model.missing_heads, model.tokenizer
+    new.tokenizer = model.tokenizer
+    if isinstance(model, BERTModel):
+        new.missing_heads = model.missing_heads
     return new
 
 

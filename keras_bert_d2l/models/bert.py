@@ -29,7 +29,8 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
-Outputs: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # encoded, MLM, NSP
+Encoded: TypeAlias = Tensor | dict[str, Tensor]  # a dictionary with the hidden states
+Outputs: TypeAlias = tuple[Encoded, Tensor | None, Tensor | None]  # encoded, MLM, NSP
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -62,13 +63,16 @@ class BERTModel(BatchModel):
             padding. Tokens attend only to tokens of the same example.
         position_ids: Index of each token in the position embedding, int `(B, T)`.
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
+        return_hidden_states: Whether to return the output of every block as well.
 
     Returns:
-        For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`; the MLM logits
-        `(B, P, V)`, or `None` without `pred_positions`; and the NSP logits `(B, 2)`, or `(B, E, 2)`
-        with `cls_positions`, or `None` with `next_sentence=False`. Column 1 of the NSP logits is
+        For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`, or with
+        `return_hidden_states` the dictionary of `BERTEncoder`; the MLM logits `(B, P, V)`, or
+        `None` without `pred_positions`; and the NSP logits `(B, 2)`, or `(B, E, 2)` with
+        `cls_positions`, or `None` with `next_sentence=False`. Column 1 of the NSP logits is
         "is next".
-        For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`.
+        For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`,
+        and with `"hidden_states"` if they are requested.
 
     Attributes:
         missing_heads: Names of the heads, from `"pooler"`, `"mlm"` and `"nsp"`, that the model's
@@ -168,10 +172,14 @@ class BERTModel(BatchModel):
         example_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         cls_positions: Tensor | None = None,
+        return_hidden_states: bool = False,
     ) -> Outputs | dict[str, Tensor]:
         if isinstance(tokens, dict):
             check_keys(tokens, (*FEATURES, *PACKED_FEATURES))
-            return _named(cast(Outputs, self.call(**tokens, training=training)))
+            outputs = self.call(
+                **tokens, training=training, return_hidden_states=return_hidden_states
+            )
+            return _named(cast(Outputs, outputs))
         if segments is None:
             raise ValueError(
                 "`segments` is missing: call the model with (tokens, segments, valid_lens, "
@@ -179,16 +187,18 @@ class BERTModel(BatchModel):
             )
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
-        encoded_X = self.encoder(
+        encoded = self.encoder(
             tokens,
             segments,
             valid_lens,
             training=training,
             attention_mask=attention_mask,
             position_ids=position_ids,
-        )  # (B, T, D)
+            return_hidden_states=return_hidden_states,
+        )
+        encoded_X = encoded["encoded"] if return_hidden_states else encoded  # (B, T, D)
         mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
-        return encoded_X, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
+        return encoded, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
 
     def _parts_for_lora(self) -> list[keras.layers.Layer]:
         if self.missing_heads:
@@ -295,11 +305,13 @@ class BERTModel(BatchModel):
 
 
 def _named(outputs: Outputs) -> dict[str, Tensor]:
-    """Return the logits as a dictionary with the heads' names as keys."""
+    """Return the logits, and hidden states if any, as a dictionary."""
     named = {name: x for name, x in zip(("mlm", "nsp"), outputs[1:], strict=True) if x is not None}
     if not named:
         raise ValueError(
             "`pred_positions` is missing, and a model with next_sentence=False has no other "
             "output. Add the positions to predict to the batch."
         )
+    if isinstance(outputs[0], dict):
+        named["hidden_states"] = outputs[0]["hidden_states"]
     return named

@@ -5,10 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.surgery import add_tokens, drop_tokens, extend_positions
+from keras_bert_d2l.checkpoints.surgery import (
+    add_tokens,
+    drop_tokens,
+    extend_positions,
+    keep_blocks,
+)
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -208,3 +214,36 @@ def test_fewer_positions_are_rejected():
 def test_the_dtype_policy_is_kept():
     model = BERTModel.from_bert_config(UNTIED, dtype="mixed_bfloat16")
     assert extend_positions(model, 9).dtype_policy.name == "mixed_bfloat16"
+
+
+# Fewer blocks
+
+
+def test_the_first_blocks_compute_what_they_did_before(tokenizer):
+    model = random_model(dataclasses.replace(UNTIED, num_blks=3), tokenizer)
+    batch = tokenizer(["the cats play"])
+    states = model.encoder(**batch, return_hidden_states=True)["hidden_states"]
+    smaller = keep_blocks(model, [1, 2])
+    np.testing.assert_allclose(smaller.encoder(**batch), states[2], atol=1e-6)
+    assert smaller.tokenizer is tokenizer
+
+
+def test_a_task_model_keeps_its_head_and_any_blocks(tokenizer):
+    bert = random_model(dataclasses.replace(UNTIED, num_blks=3), tokenizer)
+    model = SequenceClassifier(bert, ["bad", "good"], long_texts="mean", dropout=0.3)
+    smaller = keep_blocks(model, [1, 3])
+    assert smaller.task_config() == model.task_config()
+    old, new = named_weights(model), named_weights(smaller)
+    assert len(new) == len(old) - len([name for name in old if "/blk_1/" in name])
+    for name, weight in new.items():
+        np.testing.assert_array_equal(weight, old[name.replace("/blk_1/", "/blk_2/")])
+
+
+def test_blocks_must_exist_and_lora_be_merged():
+    model = random_model(UNTIED)
+    for blocks in ([], [0], [2, 1], [1, 1], [3]):
+        with pytest.raises(ValueError, match=r"`blocks` must be numbers from 1 to 2"):
+            keep_blocks(model, blocks)
+    model.enable_lora(2)
+    with pytest.raises(ValueError, match="call `merge_lora` first"):
+        keep_blocks(model, [1])

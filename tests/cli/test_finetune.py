@@ -7,8 +7,17 @@ import keras
 import pytest
 import yaml
 
-from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, save_pretrained
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    SequenceClassifier,
+    Tokenizer,
+    Vocab,
+    load_pretrained,
+    save_pretrained,
+)
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.distillation.distill import _Lesson
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +31,10 @@ SMALL = ("--epochs", 2, "--batch-size", 8, "--learning-rate", 0.01)
 def eager():
     """Run eagerly, because tracing the graph of a small model takes longer than running it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            TaskModel, "compile", functools.partialmethod(TaskModel.compile, run_eagerly=True)
-        )
+        for model in (TaskModel, _Lesson):
+            patch.setattr(
+                model, "compile", functools.partialmethod(model.compile, run_eagerly=True)
+            )
         yield
 
 
@@ -355,9 +365,34 @@ def test_an_embedder_learns_from_pairs_with_mined_negatives_and_finds_texts(run,
     assert found.splitlines()[0].endswith("the dog")
     (files / "lines.txt").write_text("\n".join(pair.split("\t")[0] for pair in pairs) + "\n")
     teacher = ("--model", "runs/search", "--file", "lines.txt")
-    run("distill", *teacher, "--num-hiddens", 8, "--out", "static")
+    run("distill-static", *teacher, "--num-hiddens", 8, "--out", "static")
     found = run("similar", "a dog is good", "the cat", "the dog", "--model", "static").stdout
     assert found.splitlines()[0].endswith("the dog")
     assert "Use `keras-bert-d2l embed`" in error("predict", "pairs.tsv", "--model", "runs/search")
     message = error("finetune", "tag", *data, "--run-dir", "runs/no", "--mine-negatives")
     assert "--mine-negatives requires the task 'embed'" in message
+
+
+def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, error, files):
+    config = BERTConfig(len(WORDS), 8, 16, num_heads=2, num_blks=2, dropout=0.0, max_len=24)
+    bert = BERTModel.from_bert_config(config)
+    bert.tokenizer = Tokenizer(Vocab(WORDS))
+    save_pretrained(bert, files / "teacher")
+    save_pretrained(SequenceClassifier(bert, ["bad", "good"]), files / "films")
+    (files / "lines.txt").write_text("a good film\nwhat a bad film\n")
+    (files / "story.txt").write_text("the dog runs .\nit is good .\n\na cat .\nthe film runs .\n")
+    small = ("--blocks", 2, "--epochs", 1, "--batch-size", 2, "--max-len", 16)
+    films, taught = ("--model", "films", *small), []
+    run("distill", *films, "--file", "lines.txt", "--out", "small/lines")
+    run("distill", *films, "--train", "few.tsv", "--label-share", 0.5, "--out", "small/labels")
+    options = ("--model", "teacher", *small, "--train", "story.txt", "--outputs-only")
+    run("distill", *options, "--out", "small/bert")
+    for name in ("lines", "labels", "bert"):
+        taught.append(load_pretrained(files / "small" / name, verbose=False).model)
+    assert [model.bert_config.num_blks for model in taught] == [1, 1, 1]
+    assert [type(model) for model in taught] == [SequenceClassifier, SequenceClassifier, BERTModel]
+    out = ("--out", "small/no")
+    assert "--train FILE, or single texts with --file" in error("distill", *films, *out)
+    wrong = ("distill", "--model", "films", "--file", "lines.txt", *out, "--blocks")
+    assert "--blocks must be numbers separated by commas" in error(*wrong, "two")
+    assert "--blocks must be numbers from 1 to 2" in error(*wrong, 3)

@@ -58,6 +58,20 @@ def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message)
         make_model()(features)
 
 
+def test_hidden_states_are_those_of_the_encoder_and_leave_the_logits_as_they_are(
+    make_model, make_batch
+):
+    model, (features, *_) = make_model(), make_batch()
+    found, logits = model(features, return_hidden_states=True), model(features)
+    names = ("tokens", "segments", "valid_lens")
+    encoder = model.encoder(*(features[name] for name in names), return_hidden_states=True)
+    for state, expected in zip(found.pop("hidden_states"), encoder["hidden_states"], strict=True):
+        np.testing.assert_array_equal(state, expected)
+    assert found.keys() == logits.keys()
+    for name, expected in logits.items():
+        np.testing.assert_array_equal(found[name], expected)
+
+
 def test_weights_exist_before_the_first_call(make_model):
     assert make_model().count_params() == (
         (60 + 2 + 16) * 32  # embeddings

@@ -1,33 +1,73 @@
 """`keras-bert-d2l distill`."""
 
+from typing import Any
+
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder
-from keras_bert_d2l.cli.input_output import read_texts, stage
-from keras_bert_d2l.cli.loading import load_embedder
+from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Model, OutFolder, PositiveInt
+from keras_bert_d2l.cli.input_output import read_texts
+from keras_bert_d2l.cli.loading import load
 
 
 def distill(
     *,
     out: OutFolder,
+    blocks: str,
     model: Model = None,
+    train: str | None = None,
     file: File = None,
-    num_hiddens: int | None = None,
+    epochs: PositiveInt = 3,
+    learning_rate: float = 5e-5,
     batch_size: BatchSize = 32,
+    max_len: PositiveInt | None = None,
+    temperature: float = 2.0,
+    label_share: float = 0.0,
+    outputs_only: Flag = False,
+    seed: int = 0,
 ) -> None:
-    """Distill a text embedder into a table with one vector per token, which is much faster.
+    """Distill a model into one with fewer blocks, which is smaller and faster.
 
-    The result is a TextEmbedder without an encoder, for `embed`, `similar`, `finetune embed`,
-    `evaluate` and `export`. It is much better with --file: a few thousand texts, without labels,
-    like those it is for.
+    The student starts with some blocks of the model, and learns its outputs and hidden states. This
+    needs texts like those it is for, but no labels. The result is a checkpoint like any other.
 
-    For example: `keras-bert-d2l distill --model minilm --file lines.txt --out static`
+    For example:
+
+    - `keras-bert-d2l distill --model runs/films --blocks 2,4,6 --train films.tsv --out small`
+    - `keras-bert-d2l distill --model runs/films --blocks 2,4,6 --file lines.txt --out small`
+    - `keras-bert-d2l distill --model runs/mine --blocks 1,3 --train "text/*.txt" --out small`
 
     Args:
-        num_hiddens: Width of the vectors. [default: 256, or that of the model if it is smaller]
+        blocks: Numbers of the blocks to keep, from 1, separated by commas.
+        train: Data that the student learns from: text, as for `pretrain`, or a file for the task of
+            the model, as for `finetune`.
+        epochs: Passes over the data.
+        learning_rate: Peak learning rate.
+        max_len: Maximum number of tokens per row. [default: 128 for text, as `finetune` for a task]
+        temperature: Divisor of the logits. Larger values emphasize unlikely classes.
+        label_share: Share of the true labels in the loss of the outputs, from 0 to 1.
+        outputs_only: Do not learn the hidden states.
+        seed: Random seed.
     """
-    texts = None if file is None else read_texts((), file)
-    teacher = load_embedder(model)
-    with stage("Distilling"):
-        student = kb.distill_static(teacher, texts, num_hiddens=num_hiddens, batch_size=batch_size)
+    if (train is None) == (file is None):
+        raise ValueError("Pass the data with --train FILE, or single texts with --file FILE.")
+    try:
+        numbers = [int(number) for number in blocks.split(",")]
+    except ValueError as error:
+        raise ValueError(
+            f"--blocks must be numbers separated by commas, such as 2,4,6. Received: {blocks!r}."
+        ) from error
+    data: Any = read_texts((), file) if train is None else train
+    student = kb.distill(
+        load(model, as_embedder=None).model,
+        data,
+        numbers,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        max_len=max_len,
+        temperature=temperature,
+        hidden_states=not outputs_only,
+        label_share=label_share,
+        seed=seed,
+    )
     kb.save_pretrained(student, out)
     print(f"Written to {out}")

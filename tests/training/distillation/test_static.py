@@ -4,7 +4,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
-from keras_bert_d2l.training import distillation
+from keras_bert_d2l.training.distillation import static
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 TEXTS = ["the cat sat", "good dogs ran on the mat", "bad rug", "the dog sat on the rug badly"]
@@ -77,7 +77,7 @@ def test_texts_change_the_table_as_ridge_regression_does(teacher, student):
     np.testing.assert_allclose(plain @ plain.T, before @ before.T, atol=1e-5)
     targets = kb.embed(teacher, TEXTS).astype("float64")
     scale = np.sum(means @ plain * targets) / np.sum((means @ plain) ** 2)
-    inverse = np.linalg.inv(means.T @ means + distillation._PENALTY * np.eye(len(plain)))
+    inverse = np.linalg.inv(means.T @ means + static._PENALTY * np.eye(len(plain)))
     expected = scale * plain + inverse @ means.T @ (targets - scale * means @ plain)
     np.testing.assert_allclose(after @ after.T, expected @ expected.T, atol=1e-4)
 

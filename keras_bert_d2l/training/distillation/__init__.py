@@ -1,0 +1,1 @@
+"""Distillation: smaller students of trained models."""

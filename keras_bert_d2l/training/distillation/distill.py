@@ -1,0 +1,348 @@
+"""`distill`: train a student with fewer blocks to reproduce its teacher.
+
+B batch, C classes, D hidden width, R rows, T tokens.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, cast
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bert_d2l.checkpoints.checks import check_head, check_kind, tokenizer_of
+from keras_bert_d2l.checkpoints.surgery import Model, keep_blocks
+from keras_bert_d2l.checks import check_bool, check_integer, check_positive, check_share
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.readers.memory import InMemory
+from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS, check_examples
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.contrastive import ContrastiveLoss
+from keras_bert_d2l.models.keras_options import Loss
+from keras_bert_d2l.models.losses import (
+    GlobalMeanLoss,
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
+    binary_cross_entropy,
+    label_weights,
+    weighted_mean,
+)
+from keras_bert_d2l.models.micro_batches import SplitLoss
+from keras_bert_d2l.models.tasks import TokenClassifier
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.ranges import value_errors
+from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
+from keras_bert_d2l.training.optimizers import BERTAdamW
+from keras_bert_d2l.training.schedules import WarmupLinearDecay
+from keras_bert_d2l.training.seeding import seeded
+from keras_bert_d2l.types import PathLike, Tensor
+
+Data: TypeAlias = Corpus | TokenStore | TaskExamples | tf.data.Dataset | PathLike | InMemory
+
+_PRETRAINING_LEN = 128  # tokens per row
+_WARMUP, _WEIGHT_DECAY = 0.1, 0.01  # as in `finetune`
+
+
+def distill(
+    model: Model,
+    data: Data,
+    blocks: Sequence[int],
+    *,
+    epochs: int = 3,
+    learning_rate: float = 5e-5,
+    batch_size: int = 32,
+    max_len: int | None = None,
+    temperature: float = 2.0,
+    hidden_states: bool = True,
+    label_share: float = 0.0,
+    seed: int = 0,
+    verbose: str | int = "auto",
+) -> Model:
+    """Distill a model into one with fewer blocks, which is smaller and faster.
+
+    The student starts with the embeddings, some blocks and the heads of the teacher. It learns the
+    outputs of the teacher, which needs no labels, and the hidden states after each of its blocks.
+    Logits of classes are compared as probabilities at a raised temperature (soft labels), scores by
+    their squared difference, and vectors of texts by their cosine. The result is evaluated, saved
+    and exported like the teacher.
+
+    Source: Hinton et al. 2015, section 2 (soft labels); Sanh et al. 2019 (DistilBERT: initial
+    weights, cosine of vectors); Jiao et al. 2020 (TinyBERT), equation 8 (hidden states).
+
+    Args:
+        model: The teacher: a `BERTModel` or a fine-tuned model, with its tokenizer.
+        data: For a `BERTModel`: a `Corpus`, a token store, or text that `Corpus.open` takes. For a
+            task model: examples, anything that `read_examples` takes, or a list of single texts.
+            Or a dataset of the batches of one epoch.
+        blocks: Numbers of the blocks to keep, from 1, such as `[2, 4, 6]`.
+        epochs: Passes over the data.
+        learning_rate: Peak learning rate, reached after a tenth of the steps.
+        batch_size: Rows per batch.
+        max_len: Maximum number of tokens per row. `None`: 128 for a `BERTModel`, otherwise as for
+            `finetune`. Longer texts are truncated.
+        temperature: Divisor of the logits of both models. Larger values emphasize unlikely classes.
+        hidden_states: Whether to learn the hidden states.
+        label_share: Share of the true labels in the loss of the outputs, from 0 to 1. Above 0, the
+            data must have labels.
+        seed: Random seed.
+        verbose: As for `keras.Model.fit`.
+
+    Returns: the student, with the tokenizer of the teacher.
+
+    Raises:
+        ValueError: The model has no tokenizer or no trained head, the data do not fit the model, or
+            an argument is out of range.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a good film bore".split()))
+    bert = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=4, dropout=0.1, max_len=16)
+    teacher = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    student = kb.distill(teacher, ["a good film", "a bore"], blocks=[2, 4])
+    kb.save_pretrained(student, "student")
+    ```
+    """
+    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    for name, number, least in (
+        ("epochs", epochs, 1),
+        ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
+    ):
+        check_integer(name, number, least)
+    check_positive("learning_rate", learning_rate)
+    check_positive("temperature", temperature)
+    check_bool("hidden_states", hidden_states)
+    check_share("label_share", label_share, ends=True)
+    with seeded(seed):
+        student = keep_blocks(model, blocks)
+        lesson = _Lesson(model, student, blocks if hidden_states else (), temperature, label_share)
+    batches = _batches(model, data, batch_size, max_len, seed, is_labeled=label_share > 0)
+    steps = epochs * int(batches_of(batches, 0).cardinality())
+    rate = WarmupLinearDecay(learning_rate, int(_WARMUP * steps), steps)
+    lesson.compile(BERTAdamW(rate, _WEIGHT_DECAY), jit_compile=False)
+    lesson.optimizer.build(lesson.trainable_variables)
+    for epoch in range(epochs):
+        dataset = student.checked_data(batches_of(batches, epoch))
+        span = {"initial_epoch": epoch, "epochs": epoch + 1}
+        with value_errors():
+            lesson.fit(dataset, **span, shuffle=False, verbose=verbose)
+    student.trainable = True
+    return student
+
+
+class _Lesson(keras.Model):
+    """A student whose `fit` learns from a teacher.
+
+    Args:
+        teacher: The teacher.
+        student: The student.
+        blocks: The block of the teacher for each block of the student, from 1. Empty: their hidden
+            states are not compared.
+        temperature: Temperature of the soft labels.
+        label_share: Share of the true labels.
+    """
+
+    def __init__(
+        self,
+        teacher: BERTModel | TaskModel,
+        student: BERTModel | TaskModel,
+        blocks: Sequence[int],
+        temperature: float,
+        label_share: float,
+    ) -> None:
+        super().__init__(autocast=False, name="lesson")
+        self.student = student
+        self.__dict__["teacher"] = teacher  # not tracked, so that it is not trained
+        if isinstance(student, BERTModel) and "nsp" not in student.usable_heads:
+            for layer in (student.hidden, student.nsp):
+                if layer is not None:
+                    layer.trainable = False  # it would get no gradient
+        self.blocks = tuple(blocks)
+        self.label_share = label_share
+        losses, weights = _task_losses(student)
+        self.label_loss = SplitLoss.of(losses, weights)
+        if label_share and self.label_loss is None:
+            raise ValueError(
+                f"`label_share` must be 0 for a {type(student).__name__}. Received: {label_share}."
+            )
+        soft = {head: SoftLabelLoss(type(loss), temperature) for head, loss in losses.items()}
+        self.soft_loss = SplitLoss(soft, weights)
+
+    def call(
+        self, x: Mapping[str, Tensor], training: bool | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        return _outputs(self.student, x, training)
+
+    def compute_loss(
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        y_pred: Tensor = None,
+        sample_weight: Tensor = None,
+        training: bool = True,
+    ) -> Tensor:
+        outputs, states = y_pred
+        targets, target_states = _outputs(self.teacher, x, False)
+        mask = _token_weights(x, states[0])
+        weights = mask if isinstance(self.student, TokenClassifier) else sample_weight
+        loss = (1 - self.label_share) * self.soft_loss(targets, outputs, weights)
+        if self.label_share and self.label_loss is not None:
+            loss += self.label_share * self.label_loss(y, outputs, sample_weight)
+        for block, state in zip(self.blocks, states[1:], strict=False):
+            loss += hidden_loss(target_states[block], state, mask)
+        return loss
+
+
+class SoftLabelLoss(GlobalMeanLoss):
+    """Difference between the outputs of a teacher and a student.
+
+    Args:
+        kind: The loss of the labels: it determines what the outputs mean. For cross entropies, the
+            result is the divergence from the probabilities of the teacher, times the square of the
+            temperature, so that the gradients keep their size.
+        temperature: Divisor of the logits.
+
+    Call arguments:
+        y_true: Outputs of the teacher, `(..., C)`.
+        y_pred: Outputs of the student, `(..., C)`.
+        sample_weight: `(...)`. `None`: ones.
+    """
+
+    def __init__(self, kind: type[keras.losses.Loss], temperature: float) -> None:
+        super().__init__(name="soft_labels")
+        self.kind, self.temperature = kind, temperature
+
+    def __call__(
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        sample_weight: Tensor | None = None,
+        total: Tensor | None = None,
+    ) -> Tensor:
+        losses = self.call(y_true, y_pred)
+        return weighted_mean(losses, label_weights(ops.zeros_like(losses), sample_weight), total)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the loss of each prediction: `(...)`, or `(..., C)` for yes or no and scores."""
+        teacher, student = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+        if self.kind is ContrastiveLoss:
+            return 1 + keras.losses.cosine_similarity(teacher, student)  # minus the cosine
+        if not issubclass(self.kind, WeightedCrossEntropy):
+            return ops.square(teacher - student)
+        teacher, student = teacher / self.temperature, student / self.temperature
+        if self.kind is WeightedBinaryCrossEntropy:
+            labels = ops.sigmoid(teacher)
+            losses = binary_cross_entropy(labels, student) - binary_cross_entropy(labels, teacher)
+        else:
+            target = ops.log_softmax(teacher)
+            losses = ops.sum(ops.exp(target) * (target - ops.log_softmax(student)), axis=-1)
+        return self.temperature**2 * losses
+
+
+def hidden_loss(teacher: Tensor, student: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean squared difference of hidden states `(R, T, D)`, weighted by `(R, T)`."""
+    difference = ops.cast(teacher, "float32") - ops.cast(student, "float32")
+    losses = ops.mean(ops.square(difference), axis=-1)
+    return weighted_mean(losses, label_weights(ops.zeros_like(losses), weights))
+
+
+def _task_losses(
+    model: BERTModel | TaskModel,
+) -> tuple[Mapping[str, Loss], Mapping[str, float] | None]:
+    """Return the loss of each trained head, the key being "" for a single output, and weights."""
+    if isinstance(model, BERTModel):
+        check_head(model, "mlm")
+        return {
+            head: WeightedCrossEntropy() for head in model.usable_heads if head != "pooler"
+        }, None
+    loss, _, weights = model.default_training(None)
+    return (loss if isinstance(loss, Mapping) else {"": loss}), weights
+
+
+def _outputs(
+    model: BERTModel | TaskModel, x: Mapping[str, Tensor], training: bool | None
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the outputs of a model and its hidden states, `(R, T, D)` each."""
+    found = model(x, training=training, return_hidden_states=True)
+    return found.get("output", found), found["hidden_states"]
+
+
+def _token_weights(x: Mapping[str, Tensor], states: Tensor) -> Tensor | None:
+    """Return 1 for tokens and 0 for padding, float32 `(R, T)`, or `None` if there is no padding."""
+    if x.get("valid_lens") is None:
+        return None
+    lens = ops.reshape(x["valid_lens"], (-1, 1))  # the rows of choices have the shape (B, N)
+    return ops.cast(ops.arange(ops.shape(states)[1]) < lens, "float32")
+
+
+def _batches(
+    model: BERTModel | TaskModel,
+    data: Data,
+    batch_size: int,
+    max_len: int | None,
+    seed: int,
+    *,
+    is_labeled: bool,
+) -> Batches:
+    """Return the batches of each epoch.
+
+    Raises:
+        ValueError: The data do not fit the model.
+    """
+    if isinstance(data, tf.data.Dataset):
+        return counted(data)
+    tokenizer = tokenizer_of(model)
+    if isinstance(model, BERTModel):
+        text = data if isinstance(data, Corpus | TokenStore) else Corpus.open(cast(PathLike, data))
+        dataset = functools.partial(
+            pretraining_dataset,
+            text,
+            tokenizer,
+            batch_size=batch_size,
+            max_len=max_len or min(_PRETRAINING_LEN, model.bert_config.max_len),
+            objective="nsp" if "nsp" in model.usable_heads else "none",
+            seed=seed,
+        )
+        steps = int(dataset().cardinality())
+        return lambda epoch: dataset(epochs=None, first_step=epoch * steps).take(steps)
+    examples = _examples(model, data, is_labeled)
+    rows = TaskRows.encode(
+        examples,
+        tokenizer,
+        labels=getattr(model, "labels", None),
+        max_len=row_len(model.bert_config, examples.task, max_len),
+    )
+    return lambda epoch: rows.batches(batch_size, epoch=epoch, seed=seed)
+
+
+def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
+    """Read the examples of a task model, with their labels if they are needed."""
+    [task] = [task for task, kind in TASK_MODELS.items() if type(model) is kind]
+    is_list = isinstance(data, list | tuple)
+    if isinstance(data, TaskExamples):
+        examples = data
+    elif task == "embed" and is_list:  # single texts
+        examples = read_examples("classify", cast(InMemory, data), labeled=False)
+    else:
+        several = getattr(model, "multi_label", False)
+        examples = read_examples(
+            task, cast(InMemory, data), multi_label=several, labeled=is_labeled
+        )
+    if is_labeled:
+        check_examples(model, examples)
+        return examples
+    if examples.task != task and not (task == "embed" and isinstance(examples, TextExamples)):
+        raise ValueError(
+            f"`data` must be examples for the task {task!r}, which the model has. Received: "
+            f"examples for {examples.task!r}."
+        )
+    return examples.without_labels()

@@ -1,0 +1,236 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, log_softmax, softmax
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.models.contrastive import ContrastiveLoss
+from keras_bert_d2l.models.losses import (
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
+    WeightedSquaredError,
+)
+from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.training.distillation.distill import (
+    SoftLabelLoss,
+    _batches,
+    _Lesson,
+    hidden_loss,
+)
+
+WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
+TEXTS = ["the cat sat", "good dogs ran on the mat", "bad rug", "the dog sat on the rug badly"]
+TOKENIZER = kb.Tokenizer(kb.Vocab([*GOOGLE_SPECIALS, *WORDS]))
+DOCUMENTS = [["the cat sat on the mat", "the dog ran"] * 3, ["good dog", "bad cat ran"] * 3]
+MANY = TEXTS * 6
+CASES = {
+    "classify": (functools.partial(kb.SequenceClassifier, labels=["bad", "good"]), MANY),
+    "multi_label": (
+        functools.partial(kb.SequenceClassifier, labels=["a", "b"], multi_label=True),
+        MANY,
+    ),
+    "regress": (kb.SequenceRegressor, {"text": MANY, "text_b": MANY[::-1]}),
+    "tag": (
+        functools.partial(kb.TokenClassifier, labels=["NOUN", "VERB"]),
+        kb.WordExamples(words=[text.split() for text in MANY]),
+    ),
+    "answer": (kb.QuestionAnswerer, {"question": MANY, "context": MANY[::-1]}),
+    "choose": (kb.MultipleChoice, kb.ChoiceExamples(texts=MANY, choices=[["mat", "rug"]] * 24)),
+    "embed": (kb.TextEmbedder, MANY),
+    "pretrain": (lambda bert: bert, DOCUMENTS * 6),
+}
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    """Run eagerly, because tracing the graph of a small model takes longer than running it."""
+    compile = functools.partialmethod(keras.Model.compile, run_eagerly=True)
+    monkeypatch.setattr(_Lesson, "compile", compile)
+
+
+def make_bert(dropout=0.0):
+    bert = kb.BERTModel(len(TOKENIZER.vocab), 8, 16, 2, num_blks=3, dropout=dropout, max_len=24)
+    bert.tokenizer = TOKENIZER
+    rng = np.random.default_rng(0)
+    for weight in bert.weights:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+    return bert
+
+
+def make_teacher(task="classify"):
+    kind, data = CASES[task]
+    keras.utils.set_random_seed(0)  # for the weights of a new head
+    return kind(make_bert()), data
+
+
+def outputs(count, *, classes=4):
+    rng = np.random.default_rng(count)
+    return rng.normal(size=(2, 5, 3, classes)).astype("float32")
+
+
+def test_soft_labels_of_classes_have_the_divergence_of_the_probabilities():
+    teacher, student = outputs(1)[0], outputs(2)[0]
+    p, q = softmax(teacher / 3, axis=-1), softmax(student / 3, axis=-1)
+    expected = 9 * np.sum(p * np.log(p / q), axis=-1)
+    loss = SoftLabelLoss(WeightedCrossEntropy, temperature=3.0)
+    np.testing.assert_allclose(loss.call(teacher, student), expected, rtol=1e-4)
+    weights = np.array([[0, 1, 2], [1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]], "float32")
+    mean = np.sum(expected * weights) / weights.sum()
+    assert float(loss(teacher, student, weights)) == pytest.approx(mean, rel=1e-4)
+    assert float(loss(teacher, teacher)) == pytest.approx(0, abs=1e-6)
+
+
+def test_soft_labels_of_independent_classes_have_the_divergence_of_each():
+    teacher, student = outputs(1)[0, 0], outputs(2)[0, 0]
+    p, q = expit(teacher / 2), expit(student / 2)
+    expected = 4 * (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+    loss = SoftLabelLoss(WeightedBinaryCrossEntropy, temperature=2.0)
+    np.testing.assert_allclose(loss.call(teacher, student), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_scores_are_compared_by_their_difference_and_vectors_by_their_cosine():
+    teacher, student = outputs(1)[0, 0], outputs(2)[0, 0]
+    squares = SoftLabelLoss(WeightedSquaredError, 2.0)(teacher, student)
+    assert float(squares) == pytest.approx(np.mean((teacher - student) ** 2), rel=1e-5)
+    norms = np.linalg.norm(teacher, axis=1) * np.linalg.norm(student, axis=1)
+    expected = 1 - np.mean(np.sum(teacher * student, axis=1) / norms)
+    cosines = SoftLabelLoss(ContrastiveLoss, 2.0)(teacher, student)
+    assert float(cosines) == pytest.approx(expected, rel=1e-4)
+
+
+def test_hidden_states_are_compared_at_tokens_only():
+    teacher, student = outputs(1)[0], outputs(2)[0]
+    is_token = np.array([[1, 1, 0]] * 4 + [[1, 0, 0]], "float32")
+    squares = np.mean((teacher - student) ** 2, axis=-1)
+    expected = np.sum(squares * is_token) / is_token.sum()
+    assert float(hidden_loss(teacher, student, is_token)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_loss_of_a_batch_is_that_of_the_outputs_and_of_the_kept_blocks():
+    bert = make_bert()
+    lesson = _Lesson(bert, student := kb.keep_blocks(bert, [1, 3]), [1, 3], 2.0, 0.25)
+    [batch] = kb.pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, max_len=12).take(1)
+    x, y, weights = batch
+    found = float(lesson.compute_loss(x, y, lesson(x), weights))
+    expected = 0.0
+    teach, learn = (model(x, return_hidden_states=True) for model in (bert, student))
+    for head in ("mlm", "nsp"):
+        p, q = (log_softmax(np.asarray(part[head]) / 2, axis=-1) for part in (teach, learn))
+        losses = 4 * np.sum(np.exp(p) * (p - q), axis=-1)
+        log_q = log_softmax(np.asarray(learn[head]), axis=-1)
+        hard = -np.take_along_axis(log_q, np.asarray(y[head])[..., None], axis=-1)[..., 0]
+        expected += np.average(0.75 * losses + 0.25 * hard, weights=weights[head])
+    is_token = np.arange(12) < np.asarray(x["valid_lens"])[:, None]
+    for block, state in zip([1, 3], learn["hidden_states"][1:], strict=True):
+        squares = np.mean((teach["hidden_states"][block] - state) ** 2, axis=-1)
+        expected += np.mean(squares[is_token])
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", CASES)
+def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
+    teacher, data = make_teacher(task)
+    [batch] = _batches(teacher, data, 4, 16, 0, is_labeled=False)(0).take(1)
+    x, _, weights = keras.utils.unpack_x_y_sample_weight(batch)
+
+    def loss(blocks):
+        lesson = _Lesson(teacher, kb.keep_blocks(teacher, blocks), blocks, 2.0, 0.0)
+        return float(lesson.compute_loss(x, None, lesson(x), weights))
+
+    assert loss([1, 2, 3]) == pytest.approx(0, abs=1e-6)
+    assert loss([1, 3]) > 1e-3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", ["tag", "pretrain"])
+def test_a_student_approaches_its_teacher_which_stays_the_same(task):
+    teacher, data = make_teacher(task)
+    before = teacher.get_weights()
+    options = {"epochs": 1, "batch_size": 4, "max_len": 16, "verbose": 0}
+    student = kb.distill(teacher, data, [1, 3], learning_rate=1e-2, **options)
+    assert distance(teacher, student) < 0.8 * distance(teacher, kb.keep_blocks(teacher, [1, 3]))
+    assert type(student) is type(teacher)
+    assert (student.bert_config.num_blks, student.tokenizer) == (2, teacher.tokenizer)
+    for old, new in zip(before, teacher.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def distance(teacher, student):
+    batch = TOKENIZER(TEXTS)
+    found, expected = (model.encoder(**batch).numpy() for model in (student, teacher))
+    is_token = np.arange(found.shape[1]) < np.asarray(batch["valid_lens"])[:, None]
+    return np.mean((found - expected)[is_token] ** 2)
+
+
+@pytest.mark.slow
+def test_with_labels_alone_the_student_is_trained_as_by_fit():
+    teacher, texts = make_teacher()
+    examples = kb.TextExamples(texts=texts[:8], labels=["good", "bad"] * 4)
+    options = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-2, "verbose": 0}
+    student = kb.distill(teacher, examples, [2], label_share=1.0, hidden_states=False, **options)
+    same = kb.keep_blocks(teacher, [2])
+    same.compile(kb.BERTAdamW(kb.WarmupLinearDecay(1e-2, 0, 2)), run_eagerly=True)
+    rows = kb.TaskRows.encode(examples, TOKENIZER, labels=teacher.labels, max_len=24)
+    same.fit(rows.batches(4, epoch=0, seed=0), shuffle=False, verbose=0)
+    for name, weight in named_weights(student).items():
+        np.testing.assert_allclose(weight, named_weights(same)[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.long
+def test_a_student_is_saved_loaded_and_repeated_with_the_same_seed(tmp_path):
+    teacher, texts = kb.SequenceClassifier(make_bert(dropout=0.1), ["bad", "good"]), MANY
+    first, second = (
+        kb.distill(teacher, texts[:8], [2], epochs=1, batch_size=4, seed=3, verbose=0)
+        for _ in range(2)
+    )
+    kb.save_pretrained(first, tmp_path / "student")
+    loaded = kb.load_task(kb.SequenceClassifier, tmp_path / "student").model
+    expected = first.predict(TEXTS, verbose=0)
+    np.testing.assert_array_equal(second.predict(TEXTS, verbose=0), expected)
+    np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)
+
+
+@pytest.mark.slow
+def test_heads_that_a_checkpoint_lacked_are_not_taught():
+    bert = make_bert()
+    bert.missing_heads = frozenset({"nsp"})
+    student = kb.distill(bert, DOCUMENTS, [2], epochs=1, batch_size=2, max_len=12, verbose=0)
+    assert student.missing_heads == {"nsp"}
+    for old, new in zip(bert.nsp.get_weights(), student.nsp.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    bert.missing_heads = frozenset({"mlm"})
+    with pytest.raises(ValueError, match="needs a model with a masked-language-model head"):
+        kb.distill(bert, DOCUMENTS, [2])
+
+
+def test_batches_of_a_dataset_are_checked():
+    teacher, _ = make_teacher()
+    batch = {"tokens": np.full((2, 4), 99), "segments": np.zeros((2, 4), int)}
+    dataset = tf.data.Dataset.from_tensors(batch)
+    with pytest.raises(ValueError, match="`tokens` must be"):
+        kb.distill(teacher, dataset, [1], epochs=1, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("classify", {"blocks": [0, 1]}, "`blocks` must be numbers from 1 to 3"),
+        ("classify", {"temperature": 0}, "`temperature` must be a positive"),
+        ("classify", {"label_share": 2}, "`label_share` must be a number between 0 and 1"),
+        ("classify", {"label_share": 0.5}, "label"),
+        ("classify", {"data": CASES["tag"][1]}, "must be examples for the task 'classify'"),
+        ("embed", {"label_share": 0.5}, "`label_share` must be 0 for a TextEmbedder"),
+        ("classify", {"epochs": 0}, "`epochs` must be an integer of at least 1"),
+        ("classify", {"max_len": 99}, "`max_len` must be at most 24"),
+    ],
+)
+def test_wrong_arguments_are_rejected(task, arguments, message):
+    teacher, data = make_teacher(task)
+    with pytest.raises(ValueError, match=message):
+        kb.distill(teacher, **{"data": data, "blocks": [1], **arguments})
