@@ -346,10 +346,13 @@ def make_optimizer(
     total_steps: int,
     *,
     layer_decay: float = 1.0,
+    decay_steps: int | None = None,
     ema_momentum: float | None = None,
 ) -> BERTAdamW:
     """Create the optimizer and the learning rate schedule that the options of a run name."""
-    schedule = SCHEDULES[options.schedule](options.learning_rate, warmup_steps, total_steps)
+    decay = {} if decay_steps is None else {"decay_steps": decay_steps}
+    make_schedule = SCHEDULES[options.schedule]
+    schedule = make_schedule(options.learning_rate, warmup_steps, total_steps, **decay)
     kind = OPTIMIZERS[options.optimizer]
     return kind(
         schedule,

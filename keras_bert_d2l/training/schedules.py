@@ -197,7 +197,7 @@ class PacedSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return cls(keras.saving.deserialize_keras_object(config["schedule"]), config["pace"])
 
 
-SCHEDULES: Mapping[str, Callable[[float, int, int], WarmupSchedule]] = {
+SCHEDULES: Mapping[str, Callable[..., WarmupSchedule]] = {
     "linear": WarmupLinearDecay,
     "cosine": WarmupCosineDecay,
     "constant": functools.partial(WarmupStableDecay, decay_steps=0),

@@ -56,6 +56,7 @@ DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default
+_STEPS_OR_SHARES = ("warmup_steps", "decay_steps", "short_steps", "ramp_steps")
 _DEFAULT_STEPS = 10_000
 _WARMUP_SHARE = 0.1  # fraction of the steps
 _MASK_STAGES = 4  # each has batches of another shape, for which TensorFlow traces the step again
@@ -143,6 +144,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
             appendix A.2, train nine tenths of their steps this way.
         short_len: Tokens per row during the short steps, a divisor of `max_len`. Defaults to an
             eighth of `max_len`.
+        ramp_steps: Steps at the start, or share of the run, with smaller batches: a quarter of the
+            rows in its first half, half of the rows in its second. Large batches pay off only once
+            gradients are small (Geiping and Goldstein 2023).
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none, which removes the next-sentence
             head and the pooler. Defaults to nsp, or none for a model without that head.
@@ -158,6 +162,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         short_seq_prob: Fraction of the examples that are shortened to a random length.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup_steps: Steps, or share of the run, during which the learning rate rises from 0.
+        decay_steps: Steps, or share of the run, at the end during which the learning rate of
+            `schedule` wsd falls. Defaults to a fifth.
         weight_decay: Weight decay.
         z_loss: Weight of the squared logarithm of the softmax's denominator in the masked-token
             loss, which keeps logits from drifting; 1e-4 is usual (Chowdhery et al. 2022, PaLM).
@@ -201,6 +207,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     max_len: Annotated[int, at_least(MIN_LEN)] = 128
     short_steps: Annotated[float, _steps_or_share] = 0
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
+    ramp_steps: Annotated[float, _steps_or_share] = 0
     objective: Objective | None = None
     masking: MaskingName = "token"
     mask_rate: Share = 0.15
@@ -209,6 +216,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[float, _steps_or_share] = _WARMUP_SHARE
+    decay_steps: Annotated[float, _steps_or_share] | None = None
     weight_decay: NotNegative = 0.01
     z_loss: NotNegative = 0.0
     ema_momentum: Share | None = None
@@ -248,14 +256,14 @@ class PretrainingOptions(StepOptions, LoraOptions):
         """The number of steps, or with `minutes` the number of parts of the budget."""
         return PARTS if self.steps is None else self.steps
 
-    def num_steps(self, name: Literal["warmup_steps", "short_steps"]) -> int:
+    def num_steps(self, name: str) -> int:
         """Return an option that is a number of steps or a share, as a number of `total_steps`."""
-        value = getattr(self, name)
+        value = getattr(self, name) or 0
         return int(value * self.total_steps) if isinstance(value, float) else value
 
     def _check_steps(self) -> None:
-        for name in ("warmup_steps", "short_steps"):
-            value = getattr(self, name)
+        for name in _STEPS_OR_SHARES:
+            value = getattr(self, name) or 0
             if self.minutes is not None and value >= 1:
                 raise ValueError(
                     f"With `minutes`, `{name}` must be a share of the run below 1. Received: "
@@ -278,10 +286,27 @@ class PretrainingOptions(StepOptions, LoraOptions):
                     f"number of tokens. Received: short_len={self.short_len}, "
                     f"max_len={self.max_len}."
                 )
-        if self.num_steps("short_steps") > self.total_steps:
+        for name in ("short_steps", "ramp_steps"):
+            if self.num_steps(name) > self.total_steps:
+                raise ValueError(
+                    f"`{name}` must be at most `steps`. Received: {name}={getattr(self, name)}, "
+                    f"steps={self.steps}."
+                )
+        if self.ramp_steps and self.batch_size % 4:
             raise ValueError(
-                "`short_steps` must be at most `steps`. Received: short_steps="
-                f"{self.short_steps}, steps={self.steps}."
+                "`ramp_steps` starts with a quarter of `batch_size`, which must be a multiple of "
+                f"4. Received: batch_size={self.batch_size}."
+            )
+        if self.decay_steps is not None and self.schedule != "wsd":
+            raise ValueError(
+                "`decay_steps` requires schedule='wsd'. Received: decay_steps="
+                f"{self.decay_steps}, schedule={self.schedule!r}."
+            )
+        if self.num_steps("decay_steps") > self.total_steps - self.num_steps("warmup_steps"):
+            raise ValueError(
+                "`warmup_steps` and `decay_steps` must be at most `steps` together. Received: "
+                f"warmup_steps={self.warmup_steps}, decay_steps={self.decay_steps}, "
+                f"steps={self.steps}."
             )
 
     def _check_devices(self) -> None:
@@ -324,8 +349,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
             return
         if self.steps is None:
             self._set("steps", _DEFAULT_STEPS)
-        for name in ("warmup_steps", "short_steps"):
-            self._set(name, self.num_steps(name))
+        for name in _STEPS_OR_SHARES:
+            if getattr(self, name) is not None:
+                self._set(name, self.num_steps(name))
         if self.evaluate_every is None:
             interval = math.ceil(self.total_steps / _NUM_INTERVALS)
             self._set("evaluate_every", min(interval, _LONGEST_INTERVAL))
@@ -335,7 +361,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         steps, short_steps = self.total_steps, self.num_steps("short_steps")
         stages = range(0 if self.final_mask_rate == self.mask_rate else _MASK_STAGES)
         starts = {math.ceil(steps * stage / _MASK_STAGES) for stage in stages}
-        bounds = sorted(starts | {0, short_steps, steps})
+        ramp_steps = self.num_steps("ramp_steps")
+        bounds = sorted(starts | {0, ramp_steps // 2, ramp_steps, short_steps, steps})
         return [self._phase(start, end) for start, end in itertools.pairwise(bounds)]
 
     def _phase(self, start: int, end: int) -> Phase:
@@ -344,7 +371,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
             max_len = self.short_len
         share = (_MASK_STAGES * start // self.total_steps) / (_MASK_STAGES - 1)  # of the fall
         rate = self.mask_rate + share * ((self.final_mask_rate or self.mask_rate) - self.mask_rate)
-        return Phase(start, end, self.batch_size * self.max_len // max_len, max_len, rate)
+        ramp = self.num_steps("ramp_steps")
+        batch_size = self.batch_size // (4 if start < ramp // 2 else 2 if start < ramp else 1)
+        return Phase(start, end, batch_size * self.max_len // max_len, max_len, rate)
 
 
 class PretrainingArguments(StepArguments, LoraArguments, total=False):
@@ -366,6 +395,7 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     max_len: int
     short_steps: float
     short_len: int | None
+    ramp_steps: float
     objective: Objective | None
     masking: MaskingName
     mask_rate: float
@@ -374,6 +404,7 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     short_seq_prob: float
     learning_rate: float
     warmup_steps: float
+    decay_steps: float | None
     weight_decay: float
     z_loss: float
     ema_momentum: float | None

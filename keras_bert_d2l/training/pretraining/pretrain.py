@@ -121,7 +121,7 @@ def pretrain(
         if is_resumed:
             _check_objects(run, objects)
         strategy = make_strategy(settings.strategy, settings.tpu)
-        check_batch_size(settings.batch_size, strategy)
+        check_batch_size(settings.phases()[0].batch_size, strategy)
         text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
         say(f"Text: {text.description}")
         checkpoint = run.last if is_resumed else settings.init

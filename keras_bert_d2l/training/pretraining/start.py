@@ -119,10 +119,14 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             model.set_weights(start.weights)
         options.add_lora(model)
     model.tokenizer = start.tokenizer
-    warmup_steps = options.num_steps("warmup_steps")
+    has_decay = options.decay_steps is not None
     model.compile(
         make_optimizer(
-            options, warmup_steps, options.total_steps, ema_momentum=options.ema_momentum
+            options,
+            options.num_steps("warmup_steps"),
+            options.total_steps,
+            decay_steps=options.num_steps("decay_steps") if has_decay else None,
+            ema_momentum=options.ema_momentum,
         ),
         micro_batches=options.micro_batches,
         remat=options.remat,

@@ -245,8 +245,11 @@ class Trainer:
         evaluation = (
             _EVALUATION_COST * int(self._held_out.cardinality()) / self.options.micro_batches
         )
-        steps = _TIMED_STEPS + budget.plan(1 / speed, evaluation / speed)
-        num_tokens = steps * phase.batch_size * phase.max_len
+        tokens = [(one.end - one.start) * one.batch_size * one.max_len for one in self._phases]
+        tokens_per_step = sum(tokens) / PARTS
+        cost = tokens_per_step / (phase.batch_size * phase.max_len)  # the first batches are small
+        steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed)
+        num_tokens = int(steps * tokens_per_step)
         epochs = num_tokens / (self.store.num_tokens * (1 - self.options.held_out))
         self.say(
             f"Budget: {budget.minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "

@@ -180,6 +180,28 @@ def test_a_budget_in_time_knows_no_numbers_of_steps(given, message):
         PretrainingOptions(corpus="a", minutes=2, **given)
 
 
+def test_batches_grow_during_the_ramp():
+    options = PretrainingOptions(
+        corpus="a", steps=10, ramp_steps=0.4, batch_size=8, max_len=64, short_steps=3
+    )
+    sizes = [(phase.end, phase.batch_size, phase.max_len) for phase in options.phases()]
+    assert sizes == [(2, 16, 8), (3, 32, 8), (4, 4, 64), (10, 8, 64)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ramp_steps": 11, "steps": 10}, "`ramp_steps` must be at most `steps`"),
+        ({"ramp_steps": 0.5, "batch_size": 6}, "multiple of 4. Received: batch_size=6"),
+        ({"decay_steps": 0.5}, "`decay_steps` requires schedule='wsd'"),
+        ({"decay_steps": 0.95, "schedule": "wsd"}, "`warmup_steps` and `decay_steps` must be"),
+    ],
+)
+def test_invalid_ramps_and_decays_are_rejected(given, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingOptions(corpus="a", **given)
+
+
 def test_a_recipe_sets_the_options_that_are_not_given():
     modern = PretrainingOptions.from_dict({"corpus": "a", "recipe": "modern", "schedule": "cosine"})
     assert (modern.optimizer, modern.schedule, modern.dropout) == ("muon", "cosine", 0.0)
