@@ -1,7 +1,7 @@
 """Command-line arguments shared by several commands, with their help texts."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -57,6 +57,14 @@ Truncate = Annotated[
     Flag, Parameter(help="Truncate texts that are too long instead of reporting an error.")
 ]
 Json = Annotated[Flag, Parameter(help="Print JSON, one object per line.")]
+Aggregate = Annotated[
+    Literal["none", "simple", "first", "average", "max"],
+    Parameter(
+        help="Join labels such as B-PER and I-PER to entities. The label of a word is that of its "
+        "first token, that with the highest mean over its tokens, or that of the token with the "
+        'highest probability; "simple" joins tokens instead of words.'
+    ),
+]
 NullThreshold = Annotated[
     float | None,
     Parameter(

@@ -188,6 +188,21 @@ def test_texts_to_tag_are_read_line_by_line_with_a_message(run, models, text):
     assert "specify their column, as in --text 1" in told.stderr
 
 
+@pytest.mark.slow
+def test_tags_are_joined_to_entities(run, error, models):
+    (models / "lines.txt").write_text("the dog runs .\nit is a good dog\n")
+    (models / "words.conll").write_text("the NOUN\ndog NOUN\n\nruns VERB\n")
+    options = ("--model", "tags", "--aggregate", "first")
+    for file, name in (("lines.txt", "text"), ("words.conll", "words")):
+        found = rows(run("predict", file, *options))
+        expected = kb.tag(str(models / "tags"), [row[name] for row in found], aggregate="first")
+        for row, entities in zip(found, expected, strict=True):
+            labels = [(one["text"], one["label"]) for one in row["entities"]]
+            assert labels == [(one.text, one.label) for one in entities]
+    message = error("predict", "lines.txt", "--model", "reviews", "--aggregate", "first")
+    assert "--aggregate requires a TokenClassifier" in message
+
+
 def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
     (models / "words.txt").write_text("the\ndog\n\nruns\n")
     said = rows(run("predict", "words.txt", "--text", 1, "--model", "tags"))

@@ -8,7 +8,13 @@ from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 
-from keras_bert_d2l.cli.arguments import BatchSize, NullThreshold, OptionalOut, TaskModel
+from keras_bert_d2l.cli.arguments import (
+    Aggregate,
+    BatchSize,
+    NullThreshold,
+    OptionalOut,
+    TaskModel,
+)
 from keras_bert_d2l.cli.input_output import STDIN, as_json_line, progress_bar
 from keras_bert_d2l.cli.loading import load_task, tuned_threshold
 from keras_bert_d2l.cli.options_from_records import takes_options
@@ -28,18 +34,20 @@ def predict(
     batch_size: BatchSize = 32,
     max_len: int | None = None,
     null_threshold: NullThreshold = None,
+    aggregate: Aggregate = "none",
     **columns: Any,
 ) -> None:
     """Run a fine-tuned model on every text of a file and write one JSON object per line.
 
     Each object contains the `id` and the text of its example and, depending on the task, `label`,
-    `score` and `scores`; `labels`; `score`; `tags`; `choice` with its `index`, `score` and
-    `scores`; or `answer` with its position in the text.
+    `score` and `scores`; `labels`; `score`; `tags` or `entities`; `choice` with its `index`,
+    `score` and `scores`; or `answer` with its position in the text.
 
     For example:
 
     - `keras-bert-d2l predict reviews.txt --model runs/reviews --out labels.jsonl`
     - `keras-bert-d2l predict pairs.tsv --model runs/nli --text premise --text-b hypothesis`
+    - `keras-bert-d2l predict lines.txt --model runs/names --aggregate first`
     - `keras-bert-d2l predict questions.txt --context article.txt --model runs/qa`
     - `echo "what a film" | keras-bert-d2l predict - --model runs/reviews`
 
@@ -55,6 +63,11 @@ def predict(
             f"{model!r} is a TextEmbedder, which predicts nothing. Use `keras-bert-d2l embed` for "
             "vectors, or `similar` for a search."
         )
+    if task != "tag" and aggregate != "none":
+        raise ValueError(
+            f"--aggregate requires a TokenClassifier. Received: --aggregate {aggregate} with "
+            f"{model!r}, a {type(trained).__name__}."
+        )
     from keras_bert_d2l.cli.predict.predict_input import read_input, remarks
     from keras_bert_d2l.cli.predict.predict_output import results
     from keras_bert_d2l.data.tasks.examples import how_many
@@ -63,6 +76,8 @@ def predict(
     if task == "answer":
         tuned = tuned_threshold(model)
         options["null_threshold"] = tuned if null_threshold is None else null_threshold
+    if task == "tag":
+        options["aggregate"] = aggregate
     examples = read_input(task, source, columns, context, getattr(trained, "labels", ()))
     for remark in remarks(examples, columns):
         print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)

@@ -31,8 +31,9 @@ def results(
         name = "text" if isinstance(examples, Lines) else "words"
         texts: Any = examples.texts if isinstance(examples, Lines) else examples.words
         found = kb.tag(model, texts, **options)
+        kind = "tags" if options["aggregate"] == "none" else "entities"
         for one, text, tags in zip(examples.ids, texts, found, strict=True):
-            yield {"id": one, name: text, "tags": [_without_none(tag) for tag in tags]}
+            yield {"id": one, name: text, kind: [_without_none(tag) for tag in tags]}
     elif isinstance(examples, QuestionExamples):
         yield from _answers(model, examples, options)
     elif isinstance(examples, ChoiceExamples):

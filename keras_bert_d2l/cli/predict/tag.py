@@ -1,9 +1,7 @@
 """`keras-bert-d2l tag`."""
 
-from typing import Literal
-
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import BatchSize, File, Json, TaskModel, Texts
+from keras_bert_d2l.cli.arguments import Aggregate, BatchSize, File, Json, TaskModel, Texts
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
 from keras_bert_d2l.cli.loading import load
 
@@ -12,7 +10,7 @@ def tag(
     *texts: Texts,
     model: TaskModel,
     file: File = None,
-    aggregate: Literal["none", "simple", "first", "average", "max"] = "none",
+    aggregate: Aggregate = "none",
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
@@ -22,11 +20,6 @@ def tag(
 
     - `keras-bert-d2l tag "a man sleeps" --model runs/pos`
     - `keras-bert-d2l tag "Ada Lovelace lived in London." --model runs/names --aggregate first`
-
-    Args:
-        aggregate: Join labels such as B-PER and I-PER to entities. The label of a word is that of
-            its first token, that with the highest mean over its tokens, or that of the token with
-            the highest probability; "simple" joins tokens instead of words.
     """
     found = read_texts(texts, file)
     task = load(model, heads=False).model
