@@ -16,7 +16,7 @@ _EVALUATION_SHARE = 0.1  # of the time, at most
 # What models predict for masked words, by the product of tokens seen and weights. The measurements
 # are in docs/pretraining.md.
 _EXPECTATIONS = (
-    (2e13, "function words only"),
+    (1e13, "function words only"),
     (1e16, "common phrases"),
     (math.inf, "facts of the text"),
 )
@@ -60,17 +60,21 @@ class Budget:
         """Begin with an interval of steps to time, each of which uses one part."""
         self.last_step = self.last_part = num_steps
 
-    def plan(self, step_seconds: float, evaluation_seconds: float) -> int:
+    def plan(
+        self, step_seconds: float, evaluation_seconds: float, tracing_seconds: float = 0.0
+    ) -> int:
         """End the first interval and return how many steps the remaining time buys.
 
         Args:
             step_seconds: Time per step, without evaluations.
             evaluation_seconds: Time per evaluation.
+            tracing_seconds: Time for tracing the steps of all other phases.
         """
         left = max(60 * self.minutes - self.seconds, step_seconds)
         evaluations = int(_EVALUATION_SHARE * left / evaluation_seconds)
         evaluations = min(max(1, evaluations), _MAX_EVALUATIONS)
-        steps = max(1, int((left - evaluations * evaluation_seconds) / step_seconds))
+        fixed = evaluations * evaluation_seconds + tracing_seconds
+        steps = max(1, int((left - fixed) / step_seconds))
         self.every, self.seconds_per_step = PARTS // evaluations, left / steps
         self.first_step, self.first_part = self.last_step, self.last_part
         return steps

@@ -237,8 +237,10 @@ class Trainer:
         phase = self._phases[0]
         budget.time_steps(_TIMED_STEPS)
         set_pace(self.model.optimizer, 0, 0, budget.parts_per_step())
+        self._tick()
         throughput = Throughput(self.progress, phase.batch_size, phase.max_len)
         check = StopAtNonFiniteLoss(self.progress)
+        before = budget.seconds
         history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput])
         self._tick()
         speed = history["sequences/s"][0] / phase.batch_size
@@ -248,7 +250,9 @@ class Trainer:
         tokens = [(one.end - one.start) * one.batch_size * one.max_len for one in self._phases]
         tokens_per_step = sum(tokens) / PARTS
         cost = tokens_per_step / (phase.batch_size * phase.max_len)  # the first batches are small
-        steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed)
+        tracing = budget.seconds - before - _TIMED_STEPS / speed
+        others = len(self._phases) - 1
+        steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed, others * tracing)
         num_tokens = int(steps * tokens_per_step)
         epochs = num_tokens / (self.store.num_tokens * (1 - self.options.held_out))
         self.say(

@@ -47,6 +47,12 @@ def test_a_run_without_time_ends_after_one_step():
     assert (budget.last_step, budget.last_part) == (11, PARTS)
 
 
+def test_the_plan_reserves_time_for_evaluations_and_tracing():
+    budget = Budget(2.0, seconds=20.0)
+    budget.time_steps(10)
+    assert budget.plan(0.1, 1.0, tracing_seconds=10.0) == 800  # 100 s - 10 evaluations - 10 s
+
+
 def test_evaluations_take_a_tenth_of_the_time_at_most():
     assert len(simulated(10, 1.0, evaluation=20.0)[2]) <= 3 + len(PHASES)
 
@@ -54,7 +60,7 @@ def test_evaluations_take_a_tenth_of_the_time_at_most():
 def test_a_budget_that_is_too_small_is_reported_with_one_that_is_enough():
     assert expectation(10**6, 10**6, 2.0) == [
         "Expect: function words only",
-        "Warning: this is too little to use the context of a word. Give about 40 minutes, or train "
+        "Warning: this is too little to use the context of a word. Give about 20 minutes, or train "
         "a smaller model.",
     ]
     assert expectation(10**8, 10**6, 2.0) == ["Expect: common phrases"]
