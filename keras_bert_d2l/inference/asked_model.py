@@ -4,6 +4,7 @@ import os
 from typing import Any, TypedDict, TypeVar
 
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
+from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.loading import load_pretrained, load_task
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import (
@@ -62,6 +63,24 @@ def asked_model(
             found = load_pretrained(model, heads=(), verbose=False).model
     check_kind(found, *kinds, remedy=_remedy(found, *kinds))
     return found, tokenizer_of(found, tokenizer)
+
+
+def model_at(model: Model | PathLike) -> Model:
+    """Return a model as it is, or load it from the path or the name of its checkpoint.
+
+    A folder that defines how to pool texts gives a `TextEmbedder`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+    """
+    if not isinstance(model, str | os.PathLike):
+        return model
+    found: Any
+    if open_checkpoint(model, verify=False).embedding is None:
+        found = load_pretrained(model, heads=(), verbose=False)
+    else:
+        found = load_task(TextEmbedder, model, verbose=False)
+    return found.model
 
 
 def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:

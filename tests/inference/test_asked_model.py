@@ -49,3 +49,18 @@ def test_the_model_may_be_a_folder_or_a_name(words_bert, tmp_path, local_hub):
     np.testing.assert_allclose(vector, kb.embed(embedder, "the cat"), atol=1e-6)
     with pytest.raises(ValueError, match="a TokenClassifier; query it with `tag`"):
         kb.classify(tmp_path / "tagger", "the cat")
+
+
+@pytest.mark.slow
+def test_evaluate_loads_a_folder_as_what_it_is(words_bert, tmp_path):
+    tagger = kb.TokenClassifier(words_bert, ["a", "b"])
+    kb.save_pretrained(tagger, tmp_path / "tagger")
+    words = kb.WordExamples(words=[["the", "cat"]], labels=[["a", "b"]])
+    expected = kb.evaluate(tagger, words).metrics
+    assert kb.evaluate(tmp_path / "tagger", words).metrics == expected
+    kb.save_pretrained(words_bert, tmp_path / "bert")
+    with pytest.raises(ValueError, match="must be a TokenClassifier. Received: a BERTModel"):
+        kb.evaluate(str(tmp_path / "bert"), words)
+    texts = {"text": ["the cat", "the dog"], "text_b": ["cat", "dog"]}
+    kb.save_pretrained(kb.TextEmbedder(words_bert, pooling="cls"), tmp_path / "cls")
+    assert kb.evaluate(tmp_path / "cls", texts).metrics["recall@10"] == 1

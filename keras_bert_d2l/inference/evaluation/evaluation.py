@@ -18,6 +18,7 @@ from keras_bert_d2l.data.tasks.examples import (
     how_many,
 )
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
+from keras_bert_d2l.inference.asked_model import model_at
 from keras_bert_d2l.inference.evaluation import scores
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.inference.tasks.answers import (
@@ -170,7 +171,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: TaskModel,
+    model: TaskModel | PathLike,
     examples: TaskExamples | PathLike | InMemory,
     *,
     batch_size: int = 32,
@@ -182,7 +183,8 @@ def evaluate(
     """Evaluate a model on labeled examples.
 
     Args:
-        model: The model for the task of the examples, with its tokenizer.
+        model: The model for the task of the examples, with its tokenizer; or its run, its folder,
+            or its name on the Hugging Face Hub.
         examples: The examples that `read_examples` returns, with labels, or the path, `DataFrame`,
             `Dataset` or lists that it reads.
         batch_size: Rows per batch.
@@ -194,6 +196,7 @@ def evaluate(
             threshold for these examples, which is appropriate for development data.
 
     Raises:
+        FileNotFoundError: There is no checkpoint of this name, or no file.
         ImportError: scikit-learn or scipy is not installed.
         ValueError: There are no examples, they have no labels or belong to a different task, or
             the model lacks one of their labels.
@@ -212,6 +215,7 @@ def evaluate(
     kb.print_evaluation(evaluation)
     ```
     """
+    model = cast(TaskModel, model_at(model))
     examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)
     rows: RowOptions = {"batch_size": batch_size, "max_len": max_len}
