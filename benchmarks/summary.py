@@ -1,50 +1,89 @@
-"""Print one page: the training step, the data pipeline and served answers, against their peers."""
+"""Print one page: training step, data, waiting for data, fine-tuning and answers, against peers.
+
+The parts that need a checkpoint or labeled texts are skipped without them.
+"""
 
 import argparse
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
 
 STEP = ("huggingface-tuned-float32", "ours-float32", "ours-bfloat16")
-ANSWERS = ("huggingface-pipeline", "ours", "ours-int8")
+FINETUNING = ("huggingface-grouped-float32", "ours-float32", "ours-bfloat16")
+ANSWERS = ("huggingface-pipeline", "ours", "ours-saved-int8", "ours-int8")
+PARTS = {
+    "step": "Training step: tokens per second",
+    "data": "Data: raw text, and a tokenized corpus, to masked batches",
+    "waiting": "Waiting for data: share of a training step, in pretraining and in fine-tuning",
+    "finetuning": "Fine-tuning: examples per second, beside a Trainer that batches by length",
+    "answers": "Answers: strings in, predictions out",
+}
 VOCAB_SIZE = 8000
 
 
-def contest(module: str, *arguments: object) -> None:
-    """Run a contest and print its table, without the JSON lines."""
+def run(module: str, *arguments: object) -> str:
+    """Run a benchmark and return what it prints."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    lines = [line for line in result.stdout.splitlines() if not line.startswith("{")]
-    print("\n".join(lines), flush=True)
+    return subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.rstrip()
+
+
+def table(module: str, *arguments: object) -> str:
+    """Run a contest and return its table, without the JSON lines."""
+    lines = run(module, *arguments).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("{"))
+
+
+def results(part: str, options: argparse.Namespace, folder: Path) -> str:
+    """Run the benchmarks of a part and return their results."""
+    rounds = f"--rounds={options.rounds}"
+    checkpoint = "--checkpoint", options.checkpoint
+    text, vocab = folder / "docstrings.txt", ("--vocab", folder / "vocab.txt")
+    if part == "step":
+        return table("training.train_step", "--size", options.size, rounds, "--only", *STEP)
+    if part == "data":
+        tasks = "--only", "text", "store"
+        return table("data.pipeline", text, *vocab, "--layout", "lines", rounds, *tasks)
+    if part == "waiting":
+        lines = [run("data.data_wait", text, *vocab, rounds)]
+        if options.labeled is not None:
+            labeled = options.labeled / "train.tsv.gz"
+            lines.append(run("data.data_wait", labeled, *vocab, "--labeled", rounds))
+        return "\n".join(lines)
+    if options.checkpoint is None or (part == "finetuning" and options.labeled is None):
+        return (
+            "Not measured: pass --checkpoint, a BERT such as MiniLM, and --labeled, such as SST-2."
+        )
+    if part == "finetuning":
+        data = "--data", options.labeled
+        return table("tasks.finetune", *checkpoint, *data, rounds, "--only", *FINETUNING)
+    return table("serving.latency", *checkpoint, rounds, "--only", *ANSWERS)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="mini", help="of the trained model: tiny, mini, base")
     parser.add_argument("--checkpoint", type=Path, help="the served BERT, such as MiniLM")
+    parser.add_argument("--labeled", type=Path, help="folder with train.tsv.gz and dev.tsv.gz")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     options = parser.parse_args()
-    rounds = f"--rounds={options.rounds}"
-
-    print(f"Training step, {options.size}: tokens per second")
-    contest("training.train_step", "--size", options.size, rounds, "--only", *STEP)
-    print("\nData: raw text to masked batches")
-    with tempfile.TemporaryDirectory() as folder:
-        text, vocab = Path(folder, "docstrings.txt"), Path(folder, "vocab.txt")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         corpus = kb.Corpus.open("docstrings")
-        documents = ("\n".join(sentences) for sentences in corpus.documents())
-        text.write_text("\n\n".join(documents), encoding="utf-8")
-        kb.learn_vocab(corpus, VOCAB_SIZE).to_file(vocab)
-        contest("data.pipeline", text, "--vocab", vocab, "--layout", "lines", rounds)
-    print("\nAnswers: strings in, predictions out")
-    if options.checkpoint is None:
-        print("Not measured: pass --checkpoint, the folder of a BERT such as MiniLM.")
-    else:
-        contest("serving.latency", "--checkpoint", options.checkpoint, rounds, "--only", *ANSWERS)
+        documents = ("\n".join(sentences) for sentences in corpus)
+        (folder / "docstrings.txt").write_text("\n\n".join(documents), encoding="utf-8")
+        kb.learn_vocab(corpus, VOCAB_SIZE).to_file(folder / "vocab.txt")
+        for part in options.only:
+            start = time.perf_counter()
+            print(f"{PARTS[part]}\n{results(part, options, folder)}")
+            print(f"({(time.perf_counter() - start) / 60:.1f} minutes)\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Data waiting time: how long training steps wait for data, and how much the pipeline slows them.
 
-The `mini` preset in mixed_bfloat16 trains alternately on batches from a token store and on the
-same kind of batches kept in memory. With few cores, a pipeline may never block a step and still
+The `mini` preset trains alternately on batches that the pipeline builds and on the same kind of
+batches kept in memory: pretraining on a token store, or with `--labeled` fine-tuning on a file of
+labeled texts. With few cores, a pipeline may never block a step and still
 cost time, because it uses the cores that compute the step. `waiting` is the fraction of a step
 spent in `next(iterator)`. `slowdown` is how much longer a step takes than on batches in memory.
 `data_cpu` is the CPU time to produce a batch, and `data_share` is its share of the CPU time of a
@@ -20,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.training.precision import choose_precision
 
 KEPT = 16  # number of batches kept in memory
@@ -57,7 +59,8 @@ def cpu_of_a_batch(batches: Iterator[Any]) -> float:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", help="a file or a folder of text")
+    parser.add_argument("data", help="a file or a folder of text")
+    parser.add_argument("--labeled", action="store_true", help="fine-tune on labeled texts")
     parser.add_argument("--vocab", required=True, help="a vocab.txt")
     parser.add_argument("--preset", default="mini")
     parser.add_argument("--precision", help="default: the faster one")
@@ -70,35 +73,52 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def pretraining(
+    options: argparse.Namespace, tokenizer: kb.Tokenizer, folder: str
+) -> tf.data.Dataset:
+    return kb.pretraining_dataset(
+        kb.Corpus.open(options.data),
+        tokenizer,
+        batch_size=options.batch_size,
+        max_len=options.max_len,
+        masking=options.masking,
+        rows=options.rows,
+        epochs=None,
+        cache_dir=folder,
+    )
+
+
+def no_output(line: str) -> None:
+    """Keep the output to one line of JSON."""
+
+
 def main() -> None:
     options = arguments()
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(options.vocab))
     config = kb.BERTConfig.preset(options.preset, vocab_size=len(tokenizer.vocab))
     num_tokens = options.batch_size * options.max_len
-    precision = options.precision or choose_precision(config, num_tokens)
-    model = kb.BERTModel.from_bert_config(config, dtype=precision)
-    model.compile(optimizer=kb.BERTAdamW(1e-4))
-    train_step = tf.function(model.train_step)
+    options.precision = options.precision or choose_precision(config, num_tokens, say=no_output)
+    model = kb.BERTModel.from_bert_config(config, dtype=options.precision)
     with tempfile.TemporaryDirectory() as folder:
-        data = kb.pretraining_dataset(
-            kb.Corpus.open(options.corpus),
-            tokenizer,
-            batch_size=options.batch_size,
-            max_len=options.max_len,
-            masking=options.masking,
-            rows=options.rows,
-            epochs=None,
-            cache_dir=folder,
-        )
+        if options.labeled:
+            examples = read_examples("classify", options.data)
+            rows = kb.TaskRows.encode(examples, tokenizer, max_len=options.max_len)
+            model = kb.SequenceClassifier(model, rows.label_names)
+            data = rows.batches(options.batch_size, epoch=0).repeat()
+        else:
+            data = pretraining(options, tokenizer, folder)
+        model.compile(optimizer=kb.BERTAdamW(1e-4))
+        train_step = tf.function(model.train_step, reduce_retracing=True)
         data_cpu = cpu_of_a_batch(iter(data))
         kept_batches = list(data.take(KEPT))
-        train_step(kept_batches[0])  # builds the graph
-        contestants = {"store": iter(data), "kept": again_and_again(kept_batches)}
+        for batch in kept_batches:
+            train_step(batch)  # builds the graph
+        contestants = {"built": iter(data), "kept": again_and_again(kept_batches)}
         rounds = []
         for number in range(options.rounds):
             names = list(contestants)[:: -1 if number % 2 else 1]
             rounds.append({n: turn(train_step, contestants[n], options.steps) for n in names})
-    seconds, waited = zip(*(times["store"] for times in rounds), strict=True)
+    seconds, waited = zip(*(times["built"] for times in rounds), strict=True)
     kept = [times["kept"][0] for times in rounds]
     step = statistics.median(seconds)
     figures = {
