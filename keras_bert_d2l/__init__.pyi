@@ -107,6 +107,10 @@ from .inference.tasks.tagging import (
     tag as tag,
 )
 from .inference.tasks.zero_shot import zero_shot as zero_shot
+from .inspection.playground.playground import (
+    Playground as Playground,
+    playground as playground,
+)
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import (

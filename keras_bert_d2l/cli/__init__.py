@@ -30,7 +30,16 @@ _NAME = "keras-bert-d2l"
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
     "Train": ("quickstart", "pretrain", "finetune", "distill", "distill-static"),
-    "Ask": ("fill-mask", "next-sentence", "perplexity", "grammar", "embed", "similar", "features"),
+    "Ask": (
+        "fill-mask",
+        "next-sentence",
+        "perplexity",
+        "grammar",
+        "embed",
+        "similar",
+        "features",
+        "playground",
+    ),
     "Predict": ("classify", "zero-shot", "tag", "answer", "choose", "predict", "evaluate"),
     "Checkpoints": ("convert", "inspect"),
     "Serve": ("export", "export-onnx", "audit", "serve"),

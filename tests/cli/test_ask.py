@@ -37,6 +37,7 @@ def models_are_loaded_once(monkeypatch):
     for command in (
         "predict.zero_shot",
         *("ask.fill_mask", "ask.next_sentence", "ask.perplexity", "ask.grammar", "ask.features"),
+        "ask.playground",
         *("predict.classify", "predict.tag", "predict.answer"),
     ):
         monkeypatch.setattr(f"keras_bert_d2l.cli.{command}.load", _load)
@@ -324,3 +325,13 @@ def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, f
 )
 def test_features_refuses_wrong_arguments(error, trained, arguments, message):
     assert message in error("features", "--model", trained, *arguments)
+
+
+@pytest.mark.slow
+def test_playground_writes_a_page(run, trained, texts, folder):
+    command = ("playground", "--model", trained, "--out", "made/page.html")
+    out = run(*command).stdout
+    page = (folder / "made/page.html").read_bytes()
+    assert out == f"{len(page) / 1e6:.1f} MB in made/page.html\n"
+    run(*command, "--file", texts)
+    assert len((folder / "made/page.html").read_bytes()) > len(page)

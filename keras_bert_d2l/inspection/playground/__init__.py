@@ -1,0 +1,1 @@
+"""The playground: one HTML page with a model inside."""

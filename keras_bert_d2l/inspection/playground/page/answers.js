@@ -1,0 +1,113 @@
+// What the page asks for a text: computed here by the model, or stored in the page.
+//
+// Both kinds of model have `answer(text, masked)`, which returns null if `isOutdated()`, or
+// - `pieces`: `{token, word, start, end, isMasked}` for each of the T tokens;
+// - `attention(block, head)`: weights, T rows of T;
+// - `lens(position)`: for the embeddings and each block `{candidates: [[token, probability]], rank}`
+//   with the rank of the token that is masked; null without an MLM head;
+// - `neighbors()`: the most similar texts, `[text, cosine]`;
+// - `isTruncated`; `isStored`: whether the attention is that of the text without masks.
+
+const NUM_NEIGHBORS = 8;
+
+function cosine(a, b) {
+  let product = 0, squaresA = 0, squaresB = 0;
+  for (let i = 0; i < a.length; i++) {
+    product += a[i] * b[i];
+    squaresA += a[i] ** 2;
+    squaresB += b[i] ** 2;
+  }
+  return product / Math.sqrt(Math.max(squaresA * squaresB, 1e-24));
+}
+
+/** Return the texts of the page that are most similar to a vector, without `text` itself. */
+function mostSimilar(vector, text, { texts, weights: { vectors } }) {
+  const { columns: D, values } = vectors;
+  return texts
+    .map((other, row) => [other, cosine(vector, values.subarray(row * D, (row + 1) * D))])
+    .filter(([other]) => other !== text)
+    .sort(([, a], [, b]) => b - a)
+    .slice(0, NUM_NEIGHBORS);
+}
+
+/** Return the numbers of the largest values, in descending order. */
+function largest(values, count) {
+  const found = [];
+  for (let i = 0; i < values.length; i++) {
+    if (found.length === count && values[i] <= values[found.at(-1)]) continue;
+    let place = found.length;
+    while (place > 0 && values[i] > values[found[place - 1]]) place--;
+    found.splice(place, 0, i);
+    found.length = Math.min(found.length, count);
+  }
+  return found;
+}
+
+class LiveModel {
+  constructor(data) {
+    this.data = data;
+    this.tokenizer = new Tokenizer(data.tokenizer);
+    this.encoder = new Encoder(data.config, data.weights);
+  }
+
+  async answer(text, masked, isOutdated) {
+    const { config, pooling, weights, hasHead } = this.data;
+    const all = this.tokenizer.tokenize(text);
+    const isTruncated = all.length > config.max_len;
+    const originals = isTruncated ? [...all.slice(0, config.max_len - 1), all.at(-1)] : all;
+    const maskToken = this.tokenizer.tokens[this.tokenizer.maskId];
+    const pieces = originals.map(piece => ({ ...piece, isMasked: masked.has(piece.word) }));
+    const ids = pieces.map(({ id, isMasked }) => isMasked ? this.tokenizer.maskId : id);
+    const states = await this.encoder.run(ids, isOutdated);
+    if (!states) return null;
+    return {
+      pieces: pieces.map(piece => piece.isMasked ? { ...piece, original: piece.token, token: maskToken } : piece),
+      attention: (block, head) => slice(states.attention[block], head, ids.length),
+      lens: position => hasHead ? this.lens(states.hidden, position, originals[position].id) : null,
+      neighbors: () => weights.vectors
+        ? mostSimilar(this.encoder.pooled(states.hidden.at(-1), ids, pooling), text, this.data) : [],
+      isTruncated,
+      isStored: false,
+    };
+  }
+
+  /** Return the candidates at a position after the embeddings and each block. */
+  lens(hidden, position, original) {
+    const D = this.data.config.num_hiddens;
+    const rows = new Float32Array(hidden.length * D);
+    hidden.forEach((X, l) => rows.set(X.subarray(position * D, (position + 1) * D), l * D));
+    return this.encoder.probabilities(rows).map(shares => ({
+      candidates: largest(shares, this.data.numCandidates).map(id => [this.tokenizer.tokens[id], shares[id]]),
+      rank: 1 + shares.reduce((above, share) => above + (share > shares[original]), 0),
+    }));
+  }
+}
+
+class StoredModel {
+  constructor(data) {
+    this.data = data;
+  }
+
+  async answer(text, masked) {
+    const { texts, answers, weights: { vectors } } = this.data, number = texts.indexOf(text);
+    const { pieces, attention, lens } = answers[number], D = vectors.columns;
+    const [word] = [...masked, NO_WORD];
+    return {
+      pieces: pieces.map(([token, of]) => {
+        const isMasked = word !== NO_WORD && of === word;
+        return isMasked ? { token: this.data.maskToken, original: token, word: of, isMasked } : { token, word: of, isMasked };
+      }),
+      attention: (block, head) =>
+        Float32Array.from(slice(attention[block], head, pieces.length), weight => weight / 255),
+      lens: position => lens?.[`${word}:${position}`] ?? lens?.[`${NO_WORD}:${position}`] ?? null,
+      neighbors: () => mostSimilar(vectors.values.subarray(number * D, (number + 1) * D), text, this.data),
+      isTruncated: false,
+      isStored: true,
+    };
+  }
+}
+
+/** Return the T x T weights of one head. */
+function slice(weights, head, T) {
+  return weights.slice(head * T * T, (head + 1) * T * T);
+}
