@@ -52,36 +52,44 @@ def pseudo_log_likelihoods(
     vocab = tokenizer.vocab
     rows = {name: np.asarray(values) for name, values in tokenizer(texts).items()}
     check_lengths(rows["valid_lens"], texts, model.bert_config.max_len)
+    # Equal texts get equal results, which float errors in different batches would prevent.
+    tokens, first, places = np.unique(
+        rows["tokens"], axis=0, return_index=True, return_inverse=True
+    )  # (different texts, T), (different texts,), (texts,)
+    lengths = rows["valid_lens"][first]
     not_predicted = (vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
-    is_predicted = ~np.isin(rows["tokens"], not_predicted)  # (texts, T)
+    is_predicted = ~np.isin(tokens, not_predicted)  # (different texts, T)
     counts = is_predicted.sum(axis=1)
     if not counts.all():
-        text = texts[int(counts.argmin())]
+        text = texts[int(first[counts.argmin()])]
         raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
     continues = np.array([word_wise and token.startswith("##") for token in vocab.tokens])
-    ends = _ends_of_words(continues[rows["tokens"]])  # (texts, T)
-    sums = np.zeros(len(texts))
+    ends = _ends_of_words(continues[tokens])  # (different texts, T)
+    sums, num_done = np.zeros(len(tokens)), 0
     numbers, positions = np.nonzero(is_predicted)  # one masked copy per predicted token
-    lengths = rows["valid_lens"][numbers]
-    num_done, total = 0, int(lengths.sum())
-    for chosen in length_batches(lengths, batch_size):
-        number, position = numbers[chosen], positions[chosen][:, None]
-        tokens = rows["tokens"][number, : padded_length(lengths[chosen])]  # (B, T)
-        targets = np.take_along_axis(tokens, position, axis=1)[:, 0]
-        column, end = np.arange(tokens.shape[1]), ends[number, position[:, 0]][:, None]
-        is_masked = (position <= column) & (column < end)
+    for chosen in length_batches(lengths[numbers], batch_size):
+        number, position = numbers[chosen], positions[chosen]
+        copies = tokens[number, : padded_length(lengths[number])]  # (B, T)
+        targets = copies[np.arange(len(chosen)), position]
+        is_masked = _is_between(position, ends[number, position], copies.shape[1])
         batch = {
-            "tokens": np.where(is_masked, vocab.mask_id, tokens).astype("int32"),
-            "segments": np.zeros_like(tokens),
-            "valid_lens": lengths[chosen],
-            "pred_positions": position.astype("int32"),
+            "tokens": np.where(is_masked, vocab.mask_id, copies).astype("int32"),
+            "segments": np.zeros_like(copies),
+            "valid_lens": lengths[number],
+            "pred_positions": position[:, None].astype("int32"),
         }
-        logits = predict_batch(model, batch)["mlm"][:, 0].astype("float32")  # (B, V)
+        logits = predict_batch(model, batch)["mlm"][:, 0].astype("float32", copy=False)  # (B, V)
         np.add.at(sums, number, _log_softmax_at(logits, targets))
-        num_done += int(lengths[chosen].sum())
+        num_done += int(lengths[number].sum())
         if progress is not None:
-            progress(num_done, total)
-    return sums, counts
+            progress(num_done, int(counts @ lengths))
+    return sums[places], counts[places]
+
+
+def _is_between(starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
+    """Return a mask `(B, length)` of the positions from each start up to before its end."""
+    columns = np.arange(length)
+    return (starts[:, None] <= columns) & (columns < ends[:, None])
 
 
 def _ends_of_words(continues: np.ndarray) -> np.ndarray:
@@ -99,4 +107,5 @@ def _ends_of_words(continues: np.ndarray) -> np.ndarray:
 def _log_softmax_at(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the log probability of one class in each row, `(B,)`."""
     logits = logits - logits.max(axis=1, keepdims=True)
-    return logits[np.arange(len(targets)), targets] - np.log(np.exp(logits).sum(axis=1))
+    found = logits[np.arange(len(targets)), targets]
+    return found - np.log(np.exp(logits, out=logits).sum(axis=1))

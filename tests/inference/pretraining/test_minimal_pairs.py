@@ -42,6 +42,7 @@ def test_the_scores_are_those_of_a_plain_loop(word_wise, words_bert, words_token
     found = minimal_pairs(words_bert, PAIRS, word_wise=word_wise, batch_size=5)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
     is_right = [good > bad for good, bad in expected]
+    assert found.scores[2, 0] == found.scores[2, 1]  # in different batches
     assert not is_right[2]  # a tie is wrong
     assert found.accuracy == np.mean(is_right)
     assert found.by_uid == {
@@ -87,7 +88,7 @@ def test_batches_of_equal_lengths_have_no_padding(words_bert, words_tokenizer, m
         "predict_on_batch",
         lambda self, x: shapes.append(x["tokens"].shape) or predict(self, x),
     )
-    texts = ["the cat sat"] * 2 + ["the dog sat on the rug"]
+    texts = ["the cat sat", "the dog sat", "the dog sat on the rug", "the cat sat"]
     pseudo_log_likelihoods(words_bert, words_tokenizer, texts, batch_size=6)
     assert shapes == [(6, 8), (6, 5)]
 
