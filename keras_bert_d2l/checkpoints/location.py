@@ -1,4 +1,4 @@
-"""Find the files of a checkpoint: a local path, a run, or a model of the Hugging Face Hub.
+"""Find the files of a checkpoint: a path, a run, a name on the Hub, or the package's own model.
 
 A run folder contains `best/`, the checkpoint with the best evaluation, and `last/`, the state from
 which the run resumes. This module imports neither TensorFlow nor Keras, so that `--help` is fast.
@@ -12,15 +12,17 @@ from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.types import PathLike
 
 RUN_FILE, BEST, LAST, STATE_FILE = "run.yaml", "best", "last", "training_state.json"
+OWN_MODEL = "novels-small"
+_OWN_FOLDER = pathlib.Path(__file__).parents[1] / "novels_small"
 _CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"  # of a checkpoint in a run
 
 
 def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
-    """Return the path of a checkpoint: of a run, its best one; of a name, the downloaded folder.
+    """Return the path of a checkpoint: of a run, its best one; of a name, the folder of the model.
 
     Args:
-        checkpoint: A path, or a name of the Hub. A string that is a local path is never looked up
-            on the Hub, and neither is a `pathlib.Path`.
+        checkpoint: A path, a name of the Hub, or `OWN_MODEL`. A string that is a local path is
+            never taken as a name, and neither is a `pathlib.Path`.
 
     Raises:
         FileNotFoundError: The run was stopped before its first checkpoint, or there is neither a
@@ -30,6 +32,8 @@ def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
     """
     if isinstance(checkpoint, str) and is_remote(checkpoint):
         return download(checkpoint)
+    if isinstance(checkpoint, str) and is_own_model(checkpoint):
+        return _OWN_FOLDER
     path = pathlib.Path(checkpoint)
     if not is_run(path):
         return path
@@ -55,8 +59,15 @@ def is_run(path: PathLike) -> bool:
 
 def is_remote(checkpoint: str) -> bool:
     """Return whether a checkpoint is the name of a model of the Hub and not a local path."""
-    if not is_hub_name(checkpoint):
-        return False
+    return is_hub_name(checkpoint) and not _is_local(checkpoint)
+
+
+def is_own_model(checkpoint: str) -> bool:
+    """Return whether a checkpoint is the name of the package's model and not a local path."""
+    return checkpoint == OWN_MODEL and _OWN_FOLDER.is_dir() and not _is_local(checkpoint)
+
+
+def _is_local(checkpoint: str) -> bool:
     path = pathlib.Path(checkpoint)
     is_prefix = pathlib.Path(f"{checkpoint}.index").exists()  # of a TF1 checkpoint
-    return not is_prefix and not read_folder(path, path.exists)
+    return is_prefix or read_folder(path, path.exists)

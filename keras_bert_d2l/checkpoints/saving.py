@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     write_tokenizer,
 )
 from keras_bert_d2l.checkpoints.loading import load_model
-from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.checks import check_choice, check_type
 from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -23,8 +23,9 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
 Format = Literal["native", "huggingface", "google", "book"]
+Dtype = Literal["float32", "bfloat16"]
 
-_WRITERS = {"native": native, "huggingface": huggingface, "google": google, "book": book}
+_WRITERS = {"huggingface": huggingface, "google": google, "book": book}
 _FOR_TASKS = ("native", "huggingface")
 _CONFIG_FILE = "config.json"
 # The files that `save_pretrained` writes and may therefore replace in a folder. It also replaces
@@ -42,6 +43,7 @@ def save_pretrained(
     *,
     tokenizer: Tokenizer | None = None,
     format: Format = "native",
+    dtype: Dtype = "float32",
 ) -> None:
     """Save a model and its tokenizer to a folder, completely or not at all.
 
@@ -55,10 +57,12 @@ def save_pretrained(
             that is `None` as well, the model is saved without a vocabulary.
         format: `"native"` keeps everything. `"huggingface"`, `"google"` and `"book"` are for other
             programs. Task models can be saved in the first two formats.
+        dtype: `"bfloat16"` halves the file of weights, which keep 8 significant bits. Only for the
+            native format. Weights are always loaded as float32.
 
     Raises:
-        ValueError: The format is unknown or cannot express the model, the vocabulary does not have
-            the model's size, or `path` is the working directory.
+        ValueError: The format is unknown or cannot express the model or the dtype, the vocabulary
+            does not have the model's size, or `path` is the working directory.
         FileExistsError: `path` contains anything other than a checkpoint.
         OSError: The folder cannot be written.
 
@@ -73,12 +77,13 @@ def save_pretrained(
     kb.save_pretrained(model, "checkpoints/tiny-google", format="google")
     ```
     """
+    check_choice("dtype", dtype, get_args(Dtype))
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
-        _save(model, path, None, {}, format)
+        _save(model, path, None, {}, format, dtype)
     else:
         check_vocabulary(model, tokenizer)
-        _save(model, path, tokenizer.vocab, tokenizer.options, format)
+        _save(model, path, tokenizer.vocab, tokenizer.options, format, dtype)
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
@@ -159,9 +164,14 @@ def _save(
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
     format: str,
+    dtype: Dtype = "float32",
 ) -> None:
     _check_format(format)
     _check_replaceable(path)
+    if dtype != "float32" and format != "native":
+        raise ValueError(
+            f'`dtype` must be "float32" for the format {format!r}. Received: {dtype!r}.'
+        )
     if isinstance(model, TaskModel) and format not in _FOR_TASKS:
         raise ValueError(
             f"`format` must be one of {_FOR_TASKS} for a task model. Received: {format!r}."
@@ -172,7 +182,10 @@ def _save(
             f"Received: {format!r}."
         )
     with replacing_folder(pathlib.Path(path).resolve()) as temporary:
-        _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
+        if format == "native":
+            native.write(model, temporary, vocab, tokenizer_options, dtype)
+        else:
+            _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
 
 
 def _check_format(format: str) -> None:

@@ -23,7 +23,7 @@ def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractCon
 def load(
     model: PathLike | None, *, heads: bool = True, as_embedder: bool | None = False
 ) -> "Pretrained":
-    """Load the checkpoint of `--model`, or of the newest quickstart run by default.
+    """Load the checkpoint of `--model`, or `quickstart.default_model()`.
 
     Args:
         model: The checkpoint.
@@ -31,7 +31,7 @@ def load(
         as_embedder: Whether to return a `TextEmbedder`. `None` means if the folder defines how to
             pool texts, as folders of sentence-transformers do.
     """
-    checkpoint = model or quickstart.newest_run()
+    checkpoint = model or quickstart.default_model()
     title = "Loading TensorFlow and the model"
     with stage_of_loading(title, checkpoint), contextlib.redirect_stdout(sys.stderr):
         from keras_bert_d2l.checkpoints.detection import open_checkpoint

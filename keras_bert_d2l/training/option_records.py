@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from keras_bert_d2l.checkpoints.location import is_remote
+from keras_bert_d2l.checkpoints.location import is_own_model, is_remote
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import CHECKSUMS, write_text
 from keras_bert_d2l.reading import read_small_text
@@ -76,8 +76,8 @@ def absolute_path(name: str, value: object) -> str:
 
 
 def checkpoint(name: str, value: object) -> str:
-    """Return the absolute path of a checkpoint, or the unchanged name of a model of the Hub."""
-    if isinstance(value, str) and is_remote(value):
+    """Return the absolute path of a checkpoint, or the unchanged name of a model."""
+    if isinstance(value, str) and (is_remote(value) or is_own_model(value)):
         return value
     return absolute_path(name, value)
 

@@ -7,8 +7,8 @@ The folder contains
   object with its `kind` (for example `SequenceClassifier`) and its arguments (`labels`, `dropout`
   and so on);
 - `vocab.txt`: one token per line, if there is a tokenizer;
-- `model.safetensors`: the weights in float32 under their Keras paths without the model's name, for
-  example `encoder/blk_0/attention/W_q/kernel`.
+- `model.safetensors`: the weights in float32 or bfloat16 under their Keras paths without the
+  model's name, for example `encoder/blk_0/attention/W_q/kernel`.
 
 The files contain JSON with a closed schema, plain text and numbers, so reading them never runs code
 from the files. The format is the same for every Keras backend and dtype policy.
@@ -94,8 +94,9 @@ def write(
     folder: pathlib.Path,
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
+    dtype: str = "float32",
 ) -> None:
-    """Write the files of a checkpoint to an empty folder."""
+    """Write the files of a checkpoint to an empty folder, with the weights in a dtype."""
     config, task = model.bert_config, task_fields(model)
     options = Normalization((), **tokenizer_options).options()
     fields = {
@@ -109,7 +110,8 @@ def write(
     if vocab is not None:
         vocab.to_file(folder / VOCAB_FILE)
     weights = stored_weights(model, table(config, task))
-    write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "keras"})
+    stored = {name: weight.astype(dtype) for name, weight in weights.items()}
+    write_safetensors(folder / WEIGHTS_FILE, stored, {"format": "keras"})
 
 
 def table(config: BERTConfig, task: TaskFields | None = None) -> list[Row]:

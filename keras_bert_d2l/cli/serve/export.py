@@ -31,7 +31,7 @@ def export(
         pairs: Classify or score pairs of texts instead of single texts.
         quantize: Compute in 8-bit integers: faster on recent CPUs, but less accurate.
     """
-    source = model or quickstart.newest_run()
+    source = model or quickstart.default_model()
     loaded = load(source, as_embedder=None)
     with stage("Exporting the model"):
         folder = kb.export_saved_model(
