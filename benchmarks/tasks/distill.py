@@ -7,8 +7,7 @@ The teacher is a fine-tuned model, with files for training and evaluation, or a 
 with the token store of its text, whose held-out documents are those of `pretrain`. All students
 start with the same blocks of the teacher and train for the same steps on the same batches in the
 same order: on the labels, on the outputs of the teacher, or on its outputs and hidden states.
-Prints JSON lines with the metrics of the task, or the cross entropy and the accuracy of masked
-tokens.
+Prints JSON lines with the cross entropy and the accuracy on the data for evaluation.
 """
 
 import argparse
@@ -18,8 +17,11 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import tensorflow as tf
+
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -32,7 +34,7 @@ HELD_OUT_BATCHES = 50
 Model = Any  # a `BERTModel` or a task model
 
 
-def data_of(teacher: Model, options: argparse.Namespace) -> tuple[Any, Any]:
+def data_of(teacher: Model, options: argparse.Namespace) -> tuple[Any, tf.data.Dataset]:
     """Return the data of all steps and the data for evaluation."""
     if isinstance(teacher, kb.BERTModel):
         batches = functools.partial(
@@ -48,15 +50,19 @@ def data_of(teacher: Model, options: argparse.Namespace) -> tuple[Any, Any]:
     [task] = [task for task, kind in TASK_MODELS.items() if type(teacher) is kind]
     examples = kb.read_examples(task, options.train)
     number = min(len(examples), options.steps * options.batch_size)
-    return examples.subset(range(number)), kb.read_examples(task, options.dev)
+    dev = TaskRows.encode(
+        kb.read_examples(task, options.dev),
+        teacher.tokenizer,
+        labels=getattr(teacher, "labels", None),
+        max_len=options.max_len,
+    )
+    return examples.subset(range(number)), dev.batches(options.batch_size)
 
 
-def metrics(model: Model, data: Any) -> dict[str, float]:
-    if not isinstance(model, kb.BERTModel):
-        return kb.evaluate(model, data).metrics
+def metrics(model: Model, data: tf.data.Dataset) -> dict[str, float]:
     model.compile()
     found = cast(dict[str, float], model.evaluate(data, verbose=0, return_dict=True))
-    return {name: found[name] for name in ("mlm_cross_entropy", "mlm_accuracy")}
+    return {name: found[name] for name in found if name.endswith(("entropy", "accuracy"))}
 
 
 def main() -> None:
