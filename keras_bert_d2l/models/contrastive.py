@@ -97,7 +97,7 @@ class RankingLoss(ContrastiveLoss):
     The candidates for a first text are the second texts and the negatives of the whole batch. First
     texts are not compared with each other, and neither are the candidates, because similar texts
     on one side are no mistake of a search. If several pairs have the same group, each of their
-    second texts is right.
+    second texts is right. Vectors are compared only within a replica, which must get whole pairs.
 
     Source: Henderson et al. 2017, section 4.4; sentence-transformers,
     `MultipleNegativesRankingLoss`, which treats pairs with the same first text as different.

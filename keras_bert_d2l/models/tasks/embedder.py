@@ -33,7 +33,7 @@ class TextEmbedder(TaskModel):
 
     Training moves texts of the same group close together. The labels are the groups: ids, or
     names in a list. For pairs of texts with the same meaning, use the index of the pair as the
-    label of both texts, and put both texts into the same batch.
+    label of both texts, put one directly after the other, and compile with `RankingLoss()`.
 
     Source: Reimers and Gurevych 2019 (Sentence-BERT).
 

@@ -5,7 +5,7 @@ B batch, C classes, D hidden width, R rows, T tokens.
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import keras
 import tensorflow as tf
@@ -20,6 +20,7 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.inference.asked_model import model_at
 from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS, check_examples
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
@@ -50,7 +51,7 @@ _WARMUP, _WEIGHT_DECAY = 0.1, 0.01  # as in `finetune`
 
 
 def distill(
-    model: Model,
+    model: Model | PathLike,
     data: Data,
     blocks: Sequence[int],
     *,
@@ -76,7 +77,8 @@ def distill(
     weights, cosine of vectors); Jiao et al. 2020 (TinyBERT), equation 8 (hidden states).
 
     Args:
-        model: The teacher: a `BERTModel` or a fine-tuned model, with its tokenizer.
+        model: The teacher: a `BERTModel` or a fine-tuned model, with its tokenizer; or its run, its
+            folder, or its name on the Hugging Face Hub.
         data: For a `BERTModel`: a `Corpus`, a token store, or text that `Corpus.open` takes. For a
             task model: examples, anything that `read_examples` takes, or a list of single texts.
             Or a dataset of the batches of one epoch.
@@ -96,6 +98,7 @@ def distill(
     Returns: the student, with the tokenizer of the teacher.
 
     Raises:
+        FileNotFoundError: There is no checkpoint of this name, or no file.
         ValueError: The model has no tokenizer or no trained head, the data do not fit the model, or
             an argument is out of range.
 
@@ -111,7 +114,8 @@ def distill(
     kb.save_pretrained(student, "student")
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    teacher: Model = cast(Any, model_at(model))
+    check_kind(teacher, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
     for name, number, least in (
         ("epochs", epochs, 1),
         ("batch_size", batch_size, 1),
@@ -123,9 +127,11 @@ def distill(
     check_bool("hidden_states", hidden_states)
     check_share("label_share", label_share, ends=True)
     with seeded(seed):
-        student = keep_blocks(model, blocks)
-        lesson = _Lesson(model, student, blocks if hidden_states else (), temperature, label_share)
-    batches = _batches(model, data, batch_size, max_len, seed, is_labeled=label_share > 0)
+        student = keep_blocks(teacher, blocks)
+        lesson = _Lesson(
+            teacher, student, blocks if hidden_states else (), temperature, label_share
+        )
+    batches = _batches(teacher, data, batch_size, max_len, seed, is_labeled=label_share > 0)
     steps = epochs * int(batches_of(batches, 0).cardinality())
     rate = WarmupLinearDecay(learning_rate, int(_WARMUP * steps), steps)
     lesson.compile(BERTAdamW(rate, _WEIGHT_DECAY), jit_compile=False)

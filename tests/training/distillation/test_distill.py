@@ -149,16 +149,15 @@ def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["tag", "pretrain"])
-def test_a_student_approaches_its_teacher_which_stays_the_same(task):
+def test_a_student_approaches_its_teacher(task, tmp_path):
     teacher, data = make_teacher(task)
-    before = teacher.get_weights()
     options = {"epochs": 1, "batch_size": 4, "max_len": 16, "verbose": 0}
-    student = kb.distill(teacher, data, [1, 3], learning_rate=1e-2, **options)
+    kb.save_pretrained(teacher, tmp_path / "teacher")
+    student = kb.distill(tmp_path / "teacher", data, [1, 3], learning_rate=1e-2, **options)
     assert distance(teacher, student) < 0.8 * distance(teacher, kb.keep_blocks(teacher, [1, 3]))
     assert type(student) is type(teacher)
-    assert (student.bert_config.num_blks, student.tokenizer) == (2, teacher.tokenizer)
-    for old, new in zip(before, teacher.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
+    assert student.bert_config.num_blks == 2
+    assert student.tokenizer.vocab == teacher.tokenizer.vocab
 
 
 def distance(teacher, student):
@@ -173,7 +172,10 @@ def test_with_labels_alone_the_student_is_trained_as_by_fit():
     teacher, texts = make_teacher()
     examples = kb.TextExamples(texts=texts[:8], labels=["good", "bad"] * 4)
     options = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-2, "verbose": 0}
+    before = teacher.get_weights()
     student = kb.distill(teacher, examples, [2], label_share=1.0, hidden_states=False, **options)
+    for old, new in zip(before, teacher.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
     same = kb.keep_blocks(teacher, [2])
     same.compile(kb.BERTAdamW(kb.WarmupLinearDecay(1e-2, 0, 2)), run_eagerly=True)
     rows = kb.TaskRows.encode(examples, TOKENIZER, labels=teacher.labels, max_len=24)
