@@ -40,6 +40,14 @@ def table(module: str, *arguments: object) -> str:
     return "\n".join(line for line in lines if not line.startswith("{"))
 
 
+def write_text(folder: Path) -> None:
+    """Write the text `docstrings.txt` and its vocabulary."""
+    corpus = kb.Corpus.open("docstrings")
+    documents = ("\n".join(sentences) for sentences in corpus)
+    (folder / "docstrings.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    kb.learn_vocab(corpus, VOCAB_SIZE).to_file(folder / "vocab.txt")
+
+
 def results(part: str, options: argparse.Namespace, folder: Path) -> str:
     """Run the benchmarks of a part and return their results."""
     rounds = f"--rounds={options.rounds}"
@@ -76,10 +84,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        corpus = kb.Corpus.open("docstrings")
-        documents = ("\n".join(sentences) for sentences in corpus)
-        (folder / "docstrings.txt").write_text("\n\n".join(documents), encoding="utf-8")
-        kb.learn_vocab(corpus, VOCAB_SIZE).to_file(folder / "vocab.txt")
+        if {"data", "waiting"} & set(options.only):
+            write_text(folder)
         for part in options.only:
             start = time.perf_counter()
             print(f"{PARTS[part]}\n{results(part, options, folder)}")
