@@ -44,12 +44,12 @@ class Page:
             uploadThroughput=-1,
         )
 
-    def open(self, path: pathlib.Path) -> None:
-        """Open a file and wait until the model has answered."""
+    def open(self, path: pathlib.Path, document: str = "document") -> None:
+        """Open a file and wait until the model in a document of it has answered."""
         self.problems.clear()
         self.run("delete document.documentElement.dataset.ready")
         self.send("Page.navigate", url=path.resolve().as_uri())
-        self.wait("document.documentElement?.dataset.ready")
+        self.wait(f"{document}?.documentElement?.dataset.ready")
 
     def run(self, script: str) -> Any:
         """Return the value of an expression, or of its promise, as JSON."""

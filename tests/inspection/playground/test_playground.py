@@ -280,6 +280,15 @@ def test_a_notebook_shows_the_page_and_nothing_is_loaded_from_elsewhere():
     assert repr(result) == f"Playground({result.num_bytes / 1e6:.1f} MB)"
 
 
+@pytest.mark.slow
+def test_the_page_works_in_the_frame_of_a_notebook(page, tmp_path):
+    (tmp_path / "cell.html").write_text(kb.playground(tiny_model(), texts=TEXTS)._repr_html_())
+    document = "document.querySelector('iframe')?.contentDocument"
+    page.open(tmp_path / "cell.html", document)
+    assert page.run(f"{document}.querySelectorAll('#candidates li').length") == 10
+    assert page.problems == []
+
+
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [

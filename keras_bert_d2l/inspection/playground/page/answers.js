@@ -1,12 +1,13 @@
 // What the page asks for a text: computed here by the model, or stored in the page.
 //
 // Both kinds of model have `answer(text, masked)`, which returns null if `isOutdated()`, or
-// - `pieces`: `{token, word, start, end, isMasked}` for each of the T tokens;
-// - `attention(block, head)`: weights, T rows of T;
-// - `lens(position)`: for the embeddings and each block `{candidates: [[token, probability]], rank}`
-//   with the rank of the token that is masked; null without an MLM head;
+// - `pieces`: `{token, word, start, end, isMasked}` for each of the T tokens, with the `original`
+//   token if it is masked;
+// - `attention(block, head)`: weights, T rows of T, and `attending`, the T tokens they are of;
+// - `lens(position)`: for the embeddings and each block `{candidates, rank}`, with pairs of a token
+//   and its probability, and the rank of the original token; null without an MLM head;
 // - `neighbors()`: the most similar texts, `[text, cosine]`;
-// - `isTruncated`; `isStored`: whether the attention is that of the text without masks.
+// - `isTruncated`; `isStored`, in which case the attention is that of the text without masks.
 
 const NUM_NEIGHBORS = 8;
 
@@ -55,17 +56,20 @@ class LiveModel {
     const all = this.tokenizer.tokenize(text);
     const isTruncated = all.length > config.max_len;
     const originals = isTruncated ? [...all.slice(0, config.max_len - 1), all.at(-1)] : all;
-    const maskToken = this.tokenizer.tokens[this.tokenizer.maskId];
-    const pieces = originals.map(piece => ({ ...piece, isMasked: masked.has(piece.word) }));
-    const ids = pieces.map(({ id, isMasked }) => isMasked ? this.tokenizer.maskId : id);
+    const { maskToken } = this.data, { maskId } = this.tokenizer;
+    const pieces = originals.map(piece => masked.has(piece.word)
+      ? { ...piece, id: maskId, token: maskToken, original: piece.token, isMasked: true }
+      : { ...piece, isMasked: false });
+    const ids = pieces.map(({ id }) => id);
     const states = await this.encoder.run(ids, isOutdated);
     if (!states) return null;
+    const vector = () => this.encoder.pooled(states.hidden.at(-1), ids, pooling);
     return {
-      pieces: pieces.map(piece => piece.isMasked ? { ...piece, original: piece.token, token: maskToken } : piece),
+      pieces,
       attention: (block, head) => slice(states.attention[block], head, ids.length),
+      attending: pieces.map(({ token }) => token),
       lens: position => hasHead ? this.lens(states.hidden, position, originals[position].id) : null,
-      neighbors: () => weights.vectors
-        ? mostSimilar(this.encoder.pooled(states.hidden.at(-1), ids, pooling), text, this.data) : [],
+      neighbors: () => weights.vectors ? mostSimilar(vector(), text, this.data) : [],
       isTruncated,
       isStored: false,
     };
@@ -74,12 +78,13 @@ class LiveModel {
   /** Return the candidates at a position after the embeddings and each block. */
   lens(hidden, position, original) {
     const D = this.data.config.num_hiddens;
-    const rows = new Float32Array(hidden.length * D);
+    const { tokens } = this.tokenizer, rows = new Float32Array(hidden.length * D);
     hidden.forEach((X, l) => rows.set(X.subarray(position * D, (position + 1) * D), l * D));
-    return this.encoder.probabilities(rows).map(shares => ({
-      candidates: largest(shares, this.data.numCandidates).map(id => [this.tokenizer.tokens[id], shares[id]]),
-      rank: 1 + shares.reduce((above, share) => above + (share > shares[original]), 0),
-    }));
+    return this.encoder.probabilities(rows).map(shares => {
+      const best = largest(shares, this.data.numCandidates);
+      const numAbove = shares.reduce((count, share) => count + (share > shares[original]), 0);
+      return { candidates: best.map(id => [tokens[id], shares[id]]), rank: 1 + numAbove };
+    });
   }
 }
 
@@ -89,18 +94,19 @@ class StoredModel {
   }
 
   async answer(text, masked) {
-    const { texts, answers, weights: { vectors } } = this.data, number = texts.indexOf(text);
-    const { pieces, attention, lens } = answers[number], D = vectors.columns;
-    const [word] = [...masked, NO_WORD];
+    const { texts, answers, maskToken, weights: { vectors } } = this.data;
+    const number = texts.indexOf(text), { pieces, attention, lens } = answers[number];
+    const { columns: D, values } = vectors, vector = values.subarray(number * D, (number + 1) * D);
+    const [masking] = [...masked, NO_WORD];
+    const weightsOf = (block, head) => slice(attention[block], head, pieces.length);
     return {
-      pieces: pieces.map(([token, of]) => {
-        const isMasked = word !== NO_WORD && of === word;
-        return isMasked ? { token: this.data.maskToken, original: token, word: of, isMasked } : { token, word: of, isMasked };
-      }),
-      attention: (block, head) =>
-        Float32Array.from(slice(attention[block], head, pieces.length), weight => weight / 255),
-      lens: position => lens?.[`${word}:${position}`] ?? lens?.[`${NO_WORD}:${position}`] ?? null,
-      neighbors: () => mostSimilar(vectors.values.subarray(number * D, (number + 1) * D), text, this.data),
+      pieces: pieces.map(([token, word]) => masked.has(word)
+        ? { token: maskToken, original: token, word, isMasked: true }
+        : { token, word, isMasked: false }),
+      attention: (...head) => Float32Array.from(weightsOf(...head), weight => weight / 255),
+      attending: pieces.map(([token]) => token),
+      lens: at => lens?.[`${masking}:${at}`] ?? lens?.[`${NO_WORD}:${at}`] ?? null,
+      neighbors: () => mostSimilar(vector, text, this.data),
       isTruncated: false,
       isStored: true,
     };

@@ -14,11 +14,13 @@ async function start() {
   data = await readData();
   model = data.answers ? new StoredModel(data) : new LiveModel(data);
   const { num_blks: L, num_heads: N, num_hiddens: D, vocab_size: V } = data.config;
-  const sizes = [[L, "blocks"], [N, "heads per block"], [D, "dimensions"], [V, "tokens"], [data.numWeights, "weights"]];
-  $("facts").textContent = `${sizes.map(([n, what]) => `${n.toLocaleString("en")} ${what}`).join(", ")}. `
-    + (data.answers ? "The answers for these texts were computed in advance."
-      : "The model runs in this page; nothing that you type leaves it.");
-  $("hint").textContent = data.hasHead ? "Click a word to mask it, and once more to show it again." : "";
+  const sizes = Object.entries({
+    blocks: L, "heads per block": N, dimensions: D, tokens: V, weights: data.numWeights,
+  }).map(([what, number]) => `${number.toLocaleString("en")} ${what}`);
+  $("facts").textContent = `${sizes.join(", ")}. ` + (data.answers
+    ? "The answers for these texts were computed in advance."
+    : "The model runs in this page; nothing that you type leaves it.");
+  $("hint").hidden = !data.hasHead;
   $("text").hidden = Boolean(data.answers);
   $("examples-label").hidden = !data.texts.length;
   $("examples").append(...data.texts.map(text => element("option", { value: text }, text)));
@@ -26,7 +28,8 @@ async function start() {
   listen();
   await ask();
   if (data.hasHead) await maskFirst();
-  for (const id of ["input", ...(data.config.num_blks ? ["attention-card"] : [])]) $(id).hidden = false;
+  $("input").hidden = false;
+  $("attention-card").hidden = !L;
   drawAttention();  // the colors of elements that are hidden are not known
   document.documentElement.dataset.ready = Math.round(performance.now());
 }
@@ -64,18 +67,19 @@ async function ask() {
   answer = found;
   const time = performance.now() - started;
   $("status").textContent = `${answer.pieces.length} tokens`
-    + (answer.isTruncated ? `; the rest of the text is left out, because this page takes at most ${data.config.max_len}` : "")
-    + (answer.isStored ? "." : `, computed in ${time.toFixed(0)} ms.`);
+    + (answer.isStored ? "." : `, computed in ${time.toFixed(0)} ms.`)
+    + (answer.isTruncated ? " This is the maximum; the rest of the text is truncated." : "");
   select(Math.min(selected, answer.pieces.length - 1));
   drawAttention();
   const neighbors = answer.neighbors();
   $("neighbors-card").hidden = !neighbors.length;
-  drawBars($("neighbors"), neighbors.map(([text, score]) => ({ name: text, share: score, label: score.toFixed(2) })), 1);
+  drawBars($("neighbors"), neighbors.map(([name, share]) =>
+    ({ name, share, label: share.toFixed(2) })), 1);
 }
 
 /** Mask a word, or select it if it is masked, or show it again if it is selected as well. */
 async function onWord(word) {
-  const positions = answer.pieces.flatMap((piece, position) => piece.word === word ? [position] : []);
+  const positions = positionsOf(word);
   const isSelected = positions.includes(selected);
   if (!isSelected) [selected] = positions;
   const isTyped = answer.pieces[positions[0]].token === data.maskToken && !masked.has(word);
@@ -87,26 +91,33 @@ async function onWord(word) {
   await ask();
 }
 
+/** Return the positions of the pieces of a word. */
+function positionsOf(word) {
+  return [...answer.pieces.keys()].filter(position => answer.pieces[position].word === word);
+}
+
 /** Show the candidates at a position. */
 function select(position) {
   selected = position;
   const { pieces } = answer, piece = pieces[position];
-  drawPieces($("pieces"), pieces, position, { canMask: data.hasHead, onWord });
+  drawPieces($("pieces"), pieces, position, data.hasHead ? onWord : null);
   const lens = piece.word === NO_WORD ? null : answer.lens(position);
   $("candidates-card").hidden = $("lens-card").hidden = !lens;
   if (!lens) return;
   const isMask = piece.token === data.maskToken;
   const original = piece.isMasked ? piece.original : isMask ? null : piece.token;
-  $("candidates-about").textContent = piece.isMasked ? `For the mask in place of ${quoted(original)}.`
-    : isMask ? "For the mask in the text." : `For ${quoted(original)}, which the model can see.`;
-  drawParts(pieces.flatMap((other, i) => other.word === piece.word ? [i] : []), position);
+  $("candidates-about").textContent = original === null ? "For the mask in the text."
+    : piece.isMasked ? `For the mask in place of ${quoted(original)}.`
+      : `For ${quoted(original)}, which the model can see.`;
+  drawParts(positionsOf(piece.word), position);
   const { candidates, rank } = lens.at(-1);
   drawBars($("candidates"), candidates.map(([token, share]) => ({
     name: token, share, label: percent(share), isOriginal: token === original,
     onclick: data.answers ? null : () => put(token, piece),
   })), candidates[0][1]);
   const isListed = original === null || candidates.some(([token]) => token === original);
-  $("rank").textContent = isListed ? "" : `${quoted(original)} is candidate number ${rank.toLocaleString("en")}.`;
+  $("rank").textContent = isListed ? ""
+    : `${quoted(original)} is candidate number ${rank.toLocaleString("en")}.`;
   drawLens($("lens"), lens, original);
 }
 
@@ -120,40 +131,45 @@ function drawParts(positions, position) {
 
 /** Put a candidate into the text. */
 function put(token, { start, end, word }) {
-  const text = $("text").value;
-  const before = token === bare(token) ? text.slice(0, start) : text.slice(0, start).trimEnd();
-  $("text").value = before + bare(token) + text.slice(end);
+  const text = $("text").value, before = text.slice(0, start), isJoined = token !== bare(token);
+  $("text").value = (isJoined ? before.trimEnd() : before) + bare(token) + text.slice(end);
   masked.delete(word);
+  if (isJoined) masked.clear();  // the words after this one have other numbers now
   ask();
 }
 
 function drawAttention() {
-  const { num_blks: L, num_heads: N } = data.config;
-  if (!L) return;
-  const { pieces } = answer, heads = shownHeads(answer, N, shown);
-  drawHeads($("heads"), answer, L, N, shown, (block, head) => {
+  const { num_blks: numBlocks, num_heads: numHeads } = data.config, { block, head, view } = shown;
+  if (!numBlocks) return;
+  const tokens = answer.attending, T = tokens.length;
+  const heads = (head === null ? numbers(numHeads) : [head])
+    .map(h => ({ stroke: color(h), weights: answer.attention(block, h) }));
+  drawHeads($("heads"), answer, { numBlocks, numHeads, block, head }, (block, head) => {
     Object.assign(shown, { block, head });
     drawAttention();
   });
-  for (const view of ["lines", "matrix"]) $(`view-${view}`).setAttribute("aria-pressed", view === shown.view);
-  const name = `Block ${shown.block + 1}, ${shown.head === null ? "all heads" : `head ${shown.head + 1}`}`;
-  const isMean = shown.head === null && shown.view === "matrix";
-  $("head-name").textContent = isMean ? `${name} (mean)` : name;
-  $("attention-about").textContent = "Each token on the left attends to those on the right."
-    .replace("on the left", shown.view === "lines" ? "on the left" : "of a row")
-    .replace("on the right", shown.view === "lines" ? "on the right" : "of the columns")
-    + (answer.isStored && masked.size ? " This is the attention of the text without the mask." : "");
-  const weights = mean(heads), T = pieces.length;
-  const draw = shown.view === "lines" ? drawLines : drawMatrix;
-  draw($("attention"), answer, heads, from => {
-    const row = weights.subarray(from * T, (from + 1) * T);
-    const most = largest(row, MOST_ATTENDED).map(to => `${quoted(pieces[to].token)} ${percent(row[to])}`);
-    $("attends").textContent = `${quoted(pieces[from].token)} attends to ${most.join(", ")}.`;
+  const isMatrix = view === "matrix";
+  $("view-lines").setAttribute("aria-pressed", !isMatrix);
+  $("view-matrix").setAttribute("aria-pressed", isMatrix);
+  const name = head === null ? `all heads${isMatrix ? " (mean)" : ""}` : `head ${head + 1}`;
+  $("head-name").textContent = `Block ${block + 1}, ${name}`;
+  $("attention-about").textContent = (isMatrix
+    ? "The token of each row attends to those of the columns."
+    : "Each token on the left attends to those on the right.")
+    + (answer.isStored && masked.size ? " The weights are those of the text without a mask." : "");
+  const weights = mean(heads);
+  (isMatrix ? drawMatrix : drawLines)($("attention"), tokens, heads, from => {
+    const shares = weights.subarray(from * T, (from + 1) * T);
+    const most = largest(shares, MOST_ATTENDED);
+    const named = most.map(to => `${quoted(tokens[to])} ${percent(shares[to])}`);
+    $("attends").textContent = `${quoted(tokens[from])} attends to ${named.join(", ")}.`;
   });
-  $("attends").textContent = "Point at a token to see what it attends to, or use the Tab and arrow keys.";
+  $("attends").textContent =
+    "Point at a token to see what it attends to, or use the Tab and arrow keys.";
 }
 
 start().catch(error => {
   $("facts").className = "problem";
-  $("facts").textContent = `The model could not be loaded (${error.message}). This page needs a browser from 2023 or later.`;
+  $("facts").textContent = `The model could not be loaded (${error.message}). `
+    + "This page needs a browser from 2023 or later.";
 });

@@ -3,8 +3,9 @@
 const REMOVED = /^[\p{Cc}\p{Cf}\u{fffd}]$/u;
 const SPACE = /^\s$/u;
 const PUNCTUATION = /^[!-/:-@[-`{-~\p{P}]$/u;
-const CHINESE = new RegExp("^[\u{3400}-\u{4dbf}\u{4e00}-\u{9fff}\u{f900}-\u{faff}\u{20000}-\u{2a6df}"
-  + "\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b820}-\u{2ceaf}\u{2f800}-\u{2fa1f}]$", "u");
+const CHINESE = new RegExp("^[\u{3400}-\u{4dbf}\u{4e00}-\u{9fff}\u{f900}-\u{faff}"
+  + "\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b820}-\u{2ceaf}"
+  + "\u{2f800}-\u{2fa1f}]$", "u");
 const NO_WORD = -1;  // of the tokens that start and end a text
 
 class Tokenizer {
