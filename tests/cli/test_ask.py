@@ -143,7 +143,7 @@ def test_grammar_prints_and_writes_the_accuracy_of_each_phenomenon(run, folder, 
     assert all(len(line) <= 100 for line in out.splitlines())
     written = json.loads((folder / "grammar.json").read_text())
     assert (written["accuracy"], written["by_uid"]) == (expected.accuracy, expected.by_uid)
-    assert written["word_wise"] is True
+    assert (written["word_wise"], written["precision"]) == (True, "float32")
 
 
 @pytest.mark.slow

@@ -6,7 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, load_pretrained
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    Tokenizer,
+    Vocab,
+    load_pretrained,
+    minimal_pairs,
+)
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
@@ -225,3 +232,33 @@ def test_the_number_of_parameters_matches_transformers(tmp_path):
     assert theirs.num_parameters() == sum(
         int(np.prod(weight.shape)) for weight in named_weights(ours).values()
     )
+
+
+@pytest.mark.parametrize("word_wise", [False, True])
+def test_minimal_pairs_are_scored_as_by_a_loop_with_transformers(tmp_path, word_wise):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**{**THEIR_SIZES, "vocab_size": len(VOCAB)})
+    theirs = transformers.BertForMaskedLM(config).eval()
+    theirs.save_pretrained(tmp_path)
+    ids = {token: number for number, token in enumerate(WORDS)}
+    tokenizer = transformers.BertTokenizer(vocab=ids)
+    tokenizer.save_pretrained(tmp_path)
+
+    def score(text):
+        tokens, total = tokenizer(text, return_tensors="pt")["input_ids"][0], 0.0
+        for place in range(1, len(tokens) - 1):
+            masked, end = tokens.clone(), place + 1
+            while word_wise and WORDS[tokens[end]].startswith("##"):
+                end += 1
+            masked[place:end] = tokenizer.mask_token_id
+            with torch.no_grad():
+                logits = theirs(masked[None]).logits[0, place]
+            total += float(torch.log_softmax(logits, -1)[tokens[place]])
+        return total
+
+    texts = [("the cats sat on a mat .", "the cats sat on mat a ."), ("the mats", "mats the cat !")]
+    pairs = [dict(zip(("sentence_good", "sentence_bad"), pair, strict=True)) for pair in texts]
+    found = minimal_pairs(tmp_path, pairs, word_wise=word_wise)
+    expected = [[score(text) for text in pair] for pair in texts]
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
+    assert found.accuracy == np.mean([good > bad for good, bad in expected])
