@@ -153,9 +153,10 @@ function mean(heads) {
 }
 
 /** Return a group for each token that attends. Pointing at it or focusing it calls `onFrom`. */
-function fromGroups(T, draw, onFrom) {
-  const groups = numbers(T).map(from =>
-    svg("g", { class: "from", tabindex: from ? -1 : 0 }, ...draw(from)));
+function fromGroups(tokens, draw, onFrom) {
+  const groups = tokens.map((token, from) => svg("g", {
+    class: "from", tabindex: from ? -1 : 0, role: "img", "aria-label": token,
+  }, ...draw(from)));
   groups.forEach((group, from) => {
     const activate = () => {
       groups.forEach((other, i) => other.classList.toggle("active", i === from));
@@ -194,7 +195,7 @@ function drawLines(container, tokens, heads, onFrom) {
   });
   const share = ([weight, to]) =>
     svg("text", { class: "to", x: right - 2, y: y(to), "text-anchor": "end" }, percent(weight));
-  const groups = fromGroups(T, from => [
+  const groups = fromGroups(tokens, from => [
     svg("rect", {
       class: "row", x: 1, y: y(from) - LINE_HEIGHT / 2 + 1, rx: 5,
       width: room - 4, height: LINE_HEIGHT - 2,
@@ -220,7 +221,7 @@ function drawMatrix(container, tokens, heads, onFrom) {
     class: "cell", x: room + to * CELL + 0.5, y: room + from * CELL + 0.5, rx: 3,
     width: CELL - 1, height: CELL - 1, "fill-opacity": strength(weight).toFixed(3),
   }, svg("title", {}, `${tokens[from]} → ${tokens[to]}: ${percent(weight)}`));
-  const groups = fromGroups(T, from => [
+  const groups = fromGroups(tokens, from => [
     svg("rect", {
       class: "row", x: 1, y: middle(from) - CELL / 2, rx: 4, width: size - 2, height: CELL,
     }),
