@@ -75,12 +75,11 @@ def length_batches(lengths: Tensor, batch_size: int) -> Iterator[np.ndarray]:
         yield order[start : start + batch_size]
 
 
-def padded_length(valid_lens: Tensor) -> int:
-    """Return the length of the longest row; not under TensorFlow, rounded up to a multiple of 8.
+def padded_length(valid_lens: Tensor, step: int = 8) -> int:
+    """Return the padded length: the length of the longest row, rounded up to a multiple of `step`.
 
     JAX recompiles for each length, so that their number must be small.
     """
-    step = 1 if keras.backend.backend() == "tensorflow" else 8
     return -(-int(np.max(valid_lens)) // step) * step
 
 

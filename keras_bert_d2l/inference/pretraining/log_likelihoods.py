@@ -6,6 +6,7 @@ B: rows per batch, T: tokens per row, V: vocabulary size.
 from collections.abc import Callable
 from typing import TypeAlias
 
+import keras
 import numpy as np
 
 from keras_bert_d2l.checks import shown
@@ -66,10 +67,11 @@ def pseudo_log_likelihoods(
     continues = np.array([word_wise and token.startswith("##") for token in vocab.tokens])
     ends = _ends_of_words(continues[tokens])  # (different texts, T)
     sums, num_done = np.zeros(len(tokens)), 0
+    step = 1 if keras.backend.backend() == "tensorflow" else 8
     numbers, positions = np.nonzero(is_predicted)  # one masked copy per predicted token
     for chosen in length_batches(lengths[numbers], batch_size):
         number, position = numbers[chosen], positions[chosen]
-        copies = tokens[number, : padded_length(lengths[number])]  # (B, T)
+        copies = tokens[number, : padded_length(lengths[number], step)]  # (B, T)
         targets = copies[np.arange(len(chosen)), position]
         is_masked = _is_between(position, ends[number, position], copies.shape[1])
         batch = {
