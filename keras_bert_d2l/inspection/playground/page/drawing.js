@@ -91,11 +91,12 @@ function drawLens(table, lines, original) {
   const rows = lines.map(({ candidates, rank }, number) => element("tr", {},
     element("th", { scope: "row" }, number ? `Block ${number}` : "Embeddings"),
     ...candidates.slice(0, MOST_LENS).map(([token, share]) => element("td", {
-      class: classes({ original: token === original }), style: `--share:${share.toFixed(3)}`,
-    }, element("span", {}, token, element("small", {}, percent(share))))),
+      class: classes({ original: token === original }), title: token,
+      style: `--share:${share.toFixed(3)}`,
+    }, element("b", {}, token), element("small", {}, percent(share)))),
     ...ranks.map(() => element("td", { class: "rank" }, rank.toLocaleString("en")))));
   replace(table,
-    element("thead", {}, element("tr", {}, element("td", { class: "rank" }), ...heads)),
+    element("thead", {}, element("tr", {}, element("th", {}), ...heads)),
     element("tbody", {}, ...rows));
 }
 
