@@ -67,17 +67,11 @@ def weight_bytes(weights: Mapping[str, np.ndarray]) -> tuple[bytes, bytes]:
     """Return the vectors and the scales as float32, and the rounded matrices as int8."""
     floats, integers = [], []
     for value in weights.values():
-        if value.ndim == 1:
-            floats.append(value)
-        else:
-            scales, values = rounded(value)
-            floats.append(scales)
-            integers.append(values)
-    as_bytes = (
-        b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
-        for parts in (floats, integers)
-    )
-    return next(as_bytes), next(as_bytes)
+        if value.ndim == 2:
+            value, values = rounded(value)  # the scales take the place of the matrix
+            integers.append(values.ravel())
+        floats.append(value)
+    return np.concatenate(floats).astype("<f4").tobytes(), np.concatenate(integers).tobytes()
 
 
 def tokenizer_data(tokenizer: Tokenizer) -> ConfigDict:
