@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
+from keras_bert_d2l.checkpoints.formats.huggingface.pooling import MODULES_FILE, POOLING_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     TOKENIZER_FILES,
     write_tokenizer,
@@ -34,6 +35,7 @@ _REPLACEABLE = {
     *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
+    *(MODULES_FILE, os.path.dirname(POOLING_FILE)),
 }
 
 

@@ -38,6 +38,17 @@ def test_embeddings_are_equal(pooling, normalize, bert, tmp_path):
     np.testing.assert_allclose(kb.embed(ours, TEXTS), theirs.encode(TEXTS), atol=2e-6)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_a_saved_embedder_loads_in_sentence_transformers(pooling, normalize, bert, tmp_path):
+    ours = kb.load_task(kb.TextEmbedder, bert, pooling=pooling, normalize=normalize).model
+    for _ in range(2):  # the second one replaces the first
+        kb.save_pretrained(ours, tmp_path / "saved", format="huggingface")
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_allclose(theirs.encode(TEXTS), kb.embed(ours, TEXTS), atol=2e-6)
+    assert theirs.max_seq_length == ours.bert_config.max_len
+
+
 def test_another_pooling_is_an_error(bert, tmp_path):
     modules = [models.Transformer(str(bert)), models.Pooling(16, "lasttoken")]
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path))

@@ -8,7 +8,6 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TASKS, TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.types import ConfigDict
 
 
 class TaskArguments(TypedDict, total=False):
@@ -47,11 +46,11 @@ def task_fields(model: BERTModel | TaskModel) -> TaskFields | None:
     return cast(TaskFields, {"kind": type(model).__name__, **model.task_config()})
 
 
-def embedding_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
+def embedding_fields(model: BERTModel | TaskModel) -> TaskArguments | None:
     """Return how `embed` pools the tokens of a model; `None` for models that do not embed."""
     if isinstance(model, BERTModel):
         model = TextEmbedder(model)
-    return model.task_config() if isinstance(model, TextEmbedder) else None
+    return cast(TaskArguments, model.task_config()) if isinstance(model, TextEmbedder) else None
 
 
 def check_task_fields(fields: object) -> TaskFields:

@@ -18,11 +18,7 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
-from keras_bert_d2l.checkpoints.formats.huggingface.pooling import (
-    MODULES_FILE,
-    POOLING_FILE,
-    POOLINGS,
-)
+from keras_bert_d2l.checkpoints.formats.huggingface.pooling import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
 from keras_bert_d2l.checks import check_path
@@ -57,7 +53,6 @@ OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 _MAX_BYTES = 2**31 - 1  # maximum size of a protocol buffer
 _MAX_NODES = 2**20  # bytes reserved for the nodes
 _PRODUCER = "keras-bert-d2l"
-_MODULES = "sentence_transformers.models"
 _Shape: TypeAlias = tuple[str | int, ...]
 """The shape of an input or output. A string names a dynamic dimension."""
 _Shapes: TypeAlias = dict[str, _Shape]
@@ -216,20 +211,7 @@ def _write_huggingface_files(
     _write_json(folder / CONFIG_FILE, fields)
     embedding = embedding_fields(model)
     if embedding is not None:
-        _write_pooling(folder, config.num_hiddens, embedding["pooling"], embedding["normalize"])
-
-
-def _write_pooling(folder: pathlib.Path, width: int, pooling: str, normalize: bool) -> None:
-    """Write how a sentence embedding is computed, for sentence-transformers and others."""
-    modes = {f"pooling_mode_{name}": key == pooling for key, name in POOLINGS.items()}
-    (folder / POOLING_FILE).parent.mkdir()
-    _write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
-    steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
-        for index, (path, kind) in enumerate(steps.items())
-    ]
-    _write_json(folder / MODULES_FILE, modules if normalize else modules[:-1])
+        write_pooling(folder, config.num_hiddens, embedding)
 
 
 def _write_json(file: pathlib.Path, content: object) -> None:

@@ -47,7 +47,7 @@ _WITHOUT_EFFECT = frozenset(
     classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype
     early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
     finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
-    initializer_range label2id length_penalty max_length min_length name_or_path
+    initializer_range label2id length_penalty long_texts max_length min_length name_or_path
     no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
     output_attentions output_hidden_states output_past output_scores pad_token_id pooler_fc_size
     pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
@@ -68,6 +68,7 @@ _ARCHITECTURES = {
     "TokenClassifier": "BertForTokenClassification",
     "QuestionAnswerer": "BertForQuestionAnswering",
     "MultipleChoice": "BertForMultipleChoice",
+    "TextEmbedder": "BertModel",
 }
 _SINGLE, _MULTI = "single_label_classification", "multi_label_classification"
 _REGRESSION = "regression"
@@ -119,7 +120,7 @@ def runtime_fields(config: BERTConfig, task: TaskFields | None) -> ConfigDict:
     that embed texts, with or without pretraining heads, are a `BertModel`.
     """
     fields = {**_to_fields(config), "architectures": ["BertModel"]}
-    return fields | config_fields(task) if task and task["kind"] in _ARCHITECTURES else fields
+    return fields | config_fields(task) if task else fields
 
 
 def _to_fields(config: BERTConfig) -> ConfigDict:
@@ -209,18 +210,8 @@ def task_of(
 
 
 def config_fields(task: TaskFields) -> ConfigDict:
-    """Return the fields of `config.json` that describe a task.
-
-    Raises:
-        ValueError: Hugging Face's BERT has no such task.
-    """
+    """Return the fields of `config.json` that describe a task."""
     kind = task["kind"]
-    if kind not in _ARCHITECTURES:
-        raise ValueError(
-            f"Hugging Face's BERT has no architecture for a {kind}, only for "
-            f'{tuple(_ARCHITECTURES)}. Save it with format="native", or save the BERT that it was '
-            "fine-tuned from."
-        )
     fields: ConfigDict = {"architectures": [_ARCHITECTURES[kind]]}
     if "labels" in task:
         fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
@@ -236,9 +227,9 @@ def config_fields(task: TaskFields) -> ConfigDict:
     return fields
 
 
-def head_name(task: TaskFields) -> str:
-    """Return Hugging Face's name for the head of a task."""
-    return _HEADS[_ARCHITECTURES[task["kind"]]]
+def head_name(task: TaskFields) -> str | None:
+    """Return Hugging Face's name for the head of a task, or `None` for a task without one."""
+    return _HEADS.get(_ARCHITECTURES[task["kind"]])
 
 
 def _problem_type(fields: ConfigDict, num_labels: int) -> str:

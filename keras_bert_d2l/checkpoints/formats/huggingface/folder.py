@@ -24,7 +24,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     task_of,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
-from keras_bert_d2l.checkpoints.formats.huggingface.pooling import read_pooling
+from keras_bert_d2l.checkpoints.formats.huggingface.pooling import read_pooling, write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.huggingface.weights import (
     DECODER_BIAS,
@@ -96,6 +96,9 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     architecture = ARCHITECTURES[has_mlm, has_nsp]
     if task is not None:
         (architecture,) = config_fields(task)["architectures"]
+    embedding = None if task else read_pooling(path)
+    if embedding is not None:
+        embedding["long_texts"] = read_json_object(file).get("long_texts", "cut")
     vocab, tokenizer_options, unsupported = read_tokenizer(path)
     return Checkpoint(
         description=f"Hugging Face {architecture}",
@@ -106,7 +109,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         tokenizer_options=tokenizer_options,
         task=task,
         unsupported=unsupported,
-        embedding=None if task else read_pooling(path),
+        embedding=embedding,
     )
 
 
@@ -118,7 +121,8 @@ def write(
 ) -> None:
     """Write a folder that transformers loads without missing or unexpected weights.
 
-    It can be uploaded to the Hugging Face Hub as it is.
+    It can be uploaded to the Hugging Face Hub as it is. That of a `TextEmbedder` is for
+    sentence-transformers and lacks the pooler, which it does not use.
 
     KerasHub's `BertBackbone.from_preset` can also load it, but uses only the sizes in the
     configuration: its outputs are the same for `activation="gelu_tanh"`,
@@ -152,6 +156,8 @@ def write(
     if vocab is not None:
         fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
+    if task is not None and "pooling" in task:
+        write_pooling(folder, config.num_hiddens, task)
     write_card(folder, fields)
     (folder / CONFIG_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})

@@ -6,6 +6,7 @@ Source: huggingface.co/docs/hub/model-cards.
 import json
 import pathlib
 
+from keras_bert_d2l.checkpoints.formats.huggingface.pooling import MODULES_FILE
 from keras_bert_d2l.files import CARD_FILE
 from keras_bert_d2l.types import ConfigDict
 
@@ -20,7 +21,7 @@ _PIPELINES = {
 }
 _CARD = """\
 ---
-library_name: transformers
+library_name: {library}
 {pipeline}tags:
 - bert
 - keras
@@ -48,29 +49,46 @@ In Keras:
 ```python
 import keras_bert_d2l as kb
 
-model, tokenizer, config = kb.load_pretrained({name})
+{in_keras}
 ```
 
 In PyTorch:
 
 ```python
+{in_pytorch}
+```
+"""
+_IN_KERAS = "model, tokenizer, config = kb.load_pretrained({name})"
+_IN_PYTORCH = """\
 from transformers import {auto_class}, AutoTokenizer
 
 model = {auto_class}.from_pretrained({name})
-tokenizer = AutoTokenizer.from_pretrained({name})
-```
-"""
+tokenizer = AutoTokenizer.from_pretrained({name})"""
+_EMBED_IN_KERAS = """\
+model = kb.load_task(kb.TextEmbedder, {name}).model
+vectors = kb.embed(model, ["a text"])"""
+_EMBED_IN_PYTORCH = """\
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer({name}).encode(["a text"])"""
 
 
 def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
     """Write the model card of a folder.
 
     Args:
-        folder: The folder, whose name becomes the title.
+        folder: The folder, whose name becomes the title. If it defines the embedding of a text,
+            the card is for sentence-transformers.
         fields: The fields of `config.json`.
     """
+    embeds_texts = (folder / MODULES_FILE).is_file()
     [architecture] = fields["architectures"]
-    pipeline = _PIPELINES.get(architecture)
+    pipeline = "sentence-similarity" if embeds_texts else _PIPELINES.get(architecture)
+    in_keras, in_pytorch = _IN_KERAS, _IN_PYTORCH
+    if embeds_texts:
+        in_keras, in_pytorch = _EMBED_IN_KERAS, _EMBED_IN_PYTORCH
+    name = json.dumps(f"OWNER/{folder.name}")
+    auto_class = "AutoModel" + architecture.removeprefix("Bert").removeprefix("Model")
     labels = ", ".join(f"`{label}`" for label in fields.get("label2id", ()))
     text = _CARD.format(
         **{name: value for name, value in fields.items() if not isinstance(value, dict)},
@@ -78,7 +96,8 @@ def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
         architecture=architecture,
         pipeline=f"pipeline_tag: {pipeline}\n" if pipeline else "",
         labels=f"\nLabels: {labels}.\n" if labels else "",
-        name=json.dumps(f"OWNER/{folder.name}"),
-        auto_class="AutoModel" + architecture.removeprefix("Bert").removeprefix("Model"),
+        library="sentence-transformers" if embeds_texts else "transformers",
+        in_keras=in_keras.format(name=name),
+        in_pytorch=in_pytorch.format(name=name, auto_class=auto_class),
     )
     (folder / CARD_FILE).write_text(text, encoding="utf-8")

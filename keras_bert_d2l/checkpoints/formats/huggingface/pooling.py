@@ -1,8 +1,9 @@
-"""Read how sentence-transformers computes the embedding of a text.
+"""Read and write how sentence-transformers computes the embedding of a text.
 
 Source: github.com/UKPLab/sentence-transformers, `modules.json` and the configuration of `Pooling`.
 """
 
+import json
 import os
 import pathlib
 
@@ -11,9 +12,11 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.reading import read_json, read_json_object
 
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
-POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
+
+_POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
 
 _PREFIX = "pooling_mode_"
+_MODULES = "sentence_transformers.models"
 
 
 def read_pooling(path: pathlib.Path) -> TaskArguments | None:
@@ -41,10 +44,33 @@ def read_pooling(path: pathlib.Path) -> TaskArguments | None:
             f"{shown(modules)}. Copy it again."
         )
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    ours = {theirs: name for name, theirs in POOLINGS.items()}
+    ours = {theirs: name for name, theirs in _POOLINGS.items()}
     modes = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
     steps = [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes]
     if "pooling_mode" in fields:  # another form of the same field
         steps = [str(fields["pooling_mode"])]
     steps += [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
     return {"pooling": " and ".join(steps), "normalize": "Normalize" in kinds}
+
+
+def write_pooling(folder: pathlib.Path, width: int, arguments: TaskArguments) -> None:
+    """Write the files that define the embedding of a text.
+
+    Args:
+        folder: The folder of the checkpoint.
+        width: The width of the model, D.
+        arguments: `pooling` and `normalize` of the `TextEmbedder`.
+    """
+    modes = {_PREFIX + name: key == arguments["pooling"] for key, name in _POOLINGS.items()}
+    (folder / POOLING_FILE).parent.mkdir()
+    _write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
+    steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
+        for index, (path, kind) in enumerate(steps.items())
+    ]
+    _write_json(folder / MODULES_FILE, modules if arguments["normalize"] else modules[:-1])
+
+
+def _write_json(file: pathlib.Path, content: object) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -51,7 +51,8 @@ _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
 def table(config: BERTConfig, task: TaskFields | None) -> list[tables.Row]:
     """Return a row for every weight, with the name that transformers writes."""
-    names = _NAMES if task is None else {**_NAMES, "head": head_name(task)}
+    head = head_name(task) if task else None
+    names = {**_NAMES, "head": head} if head else _NAMES
     return tables.expand(config, names, tables.TORCH_ENDINGS, parts_of(task))
 
 
