@@ -28,18 +28,17 @@ PIECES = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tokenize(page):
     """Return a function of a tokenizer and texts that tokenizes in the browser.
 
     `result` is what it returns for a row of pieces.
     """
-    page.run(f"{source('tokenizer.js')}; globalThis.Tokenizer = Tokenizer; 0")
 
     def tokenize(tokenizer, texts, result="row"):
         options = json.dumps(tokenizer_data(tokenizer))
         return page.run(
-            f"(() => {{ const tokenizer = new Tokenizer({options});"
+            f"(() => {{ {source('tokenizer.js')}; const tokenizer = new Tokenizer({options});"
             f"const rows = {json.dumps(texts)}.map(text => tokenizer.tokenize(text));"
             f"return rows.map(row => {result}) }})()"
         )
