@@ -23,6 +23,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
 _SMOOTHING = 1e-4  # of the frequencies, as in model2vec
 _PENALTY = 0.03  # for changing the vectors of tokens: 0.01 is about equally good
+_ROUNDING = 1e-12  # squared relative error of float32 sums
 _STEPS = 100  # of the conjugate gradient method
 _WIDTH = 256
 _ROWS = 1024  # tokens that the teacher embeds at once
@@ -151,10 +152,11 @@ def _solve(product: Product, right: tf.Tensor) -> tf.Tensor:
     """Solve `product(x) = right` for each column by the conjugate gradient method."""
     x = tf.zeros_like(right)
     rest = direction = right
-    size = tf.reduce_sum(tf.square(rest), axis=0)
+    size = first = tf.reduce_sum(tf.square(rest), axis=0)
     for _ in range(_STEPS):
         along = product(direction)
         step = tf.math.divide_no_nan(size, tf.reduce_sum(direction * along, axis=0))
+        step = tf.where(size > _ROUNDING * first, step, 0)  # further steps would diverge
         x, rest = x + step * direction, rest - step * along
         before, size = size, tf.reduce_sum(tf.square(rest), axis=0)
         direction = rest + tf.math.divide_no_nan(size, before) * direction

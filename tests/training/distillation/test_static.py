@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -80,6 +82,16 @@ def test_texts_change_the_table_as_ridge_regression_does(teacher, student):
     inverse = np.linalg.inv(means.T @ means + static._PENALTY * np.eye(len(plain)))
     expected = scale * plain + inverse @ means.T @ (targets - scale * means @ plain)
     np.testing.assert_allclose(after @ after.T, expected @ expected.T, atol=1e-4)
+
+
+def test_the_solver_stops_where_float32_ends():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        means, right = rng.random((4, 17)) / 4, rng.normal(size=(17, 8))
+        matrix = means.T @ means + static._PENALTY * np.eye(17)
+        product = functools.partial(tf.matmul, tf.constant(matrix, tf.float32))
+        found = static._solve(product, tf.constant(right, tf.float32))
+        np.testing.assert_allclose(found, np.linalg.solve(matrix, right), atol=1e-3)
 
 
 @pytest.mark.slow
