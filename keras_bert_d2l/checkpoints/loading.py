@@ -28,6 +28,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -229,6 +230,18 @@ def load_task(
                 "BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
+
+
+def load_as_defined(path: PathLike, *, heads: Collection[str]) -> Pretrained:
+    """Load a checkpoint as a `TextEmbedder` if its folder defines how to pool texts.
+
+    Args:
+        path: The checkpoint, as for `load_pretrained`.
+        heads: The names of the heads to report if a checkpoint without pooling lacks them.
+    """
+    if open_checkpoint(path, verify=False).embedding is not None:
+        return load_task(TextEmbedder, path, verbose=False)
+    return load_pretrained(path, heads=heads, verbose=False)
 
 
 def _load(

@@ -34,15 +34,15 @@ def load(
     checkpoint = model or quickstart.default_model()
     title = "Loading TensorFlow and the model"
     with stage_of_loading(title, checkpoint), contextlib.redirect_stdout(sys.stderr):
-        from keras_bert_d2l.checkpoints.detection import open_checkpoint
-        from keras_bert_d2l.checkpoints.loading import HEADS, load_pretrained, load_task
+        from keras_bert_d2l.checkpoints import loading
         from keras_bert_d2l.models.tasks import TextEmbedder
 
-        if as_embedder is None:
-            as_embedder = open_checkpoint(checkpoint, verify=False).embedding is not None
         if as_embedder:
-            return load_task(TextEmbedder, checkpoint, verbose=False)
-        return load_pretrained(checkpoint, heads=HEADS if heads else (), verbose=False)
+            return loading.load_task(TextEmbedder, checkpoint, verbose=False)
+        reported = loading.HEADS if heads else ()
+        if as_embedder is None:
+            return loading.load_as_defined(checkpoint, heads=reported)
+        return loading.load_pretrained(checkpoint, heads=reported, verbose=False)
 
 
 def load_embedder(model: PathLike | None) -> Any:

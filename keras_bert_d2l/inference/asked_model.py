@@ -4,8 +4,7 @@ import os
 from typing import Any, TypedDict, TypeVar
 
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
-from keras_bert_d2l.checkpoints.detection import open_checkpoint
-from keras_bert_d2l.checkpoints.loading import load_pretrained, load_task
+from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import (
     MultipleChoice,
@@ -75,12 +74,8 @@ def model_at(model: Model | PathLike) -> Model:
     """
     if not isinstance(model, str | os.PathLike):
         return model
-    found: Any
-    if open_checkpoint(model, verify=False).embedding is None:
-        found = load_pretrained(model, heads=(), verbose=False)
-    else:
-        found = load_task(TextEmbedder, model, verbose=False)
-    return found.model
+    found: Any = load_as_defined(model, heads=()).model
+    return found
 
 
 def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:

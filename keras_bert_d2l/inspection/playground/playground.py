@@ -6,7 +6,6 @@ import gzip
 import html
 import importlib.resources
 import json
-import os
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,10 +13,9 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inference.asked_model import asked_model
+from keras_bert_d2l.inference.asked_model import asked_model, model_at
 from keras_bert_d2l.inference.batching import text_list
 from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.inspection.playground.model_data import (
@@ -116,10 +114,8 @@ def playground(
     kb.playground(model, "page.html", texts=["the cat", "the cat sat"], tokenizer=tokenizer)
     ```
     """
-    if isinstance(model, str | os.PathLike):
-        model = load_pretrained(model, heads=(), verbose=False).model
     model, tokenizer = asked_model(
-        cast(BERTModel, model), BERTModel, TextEmbedder, tokenizer=tokenizer
+        cast(BERTModel, model_at(model)), BERTModel, TextEmbedder, tokenizer=tokenizer
     )
     found = [] if texts is None else text_list("texts", texts)
     weights = page_weights(model)

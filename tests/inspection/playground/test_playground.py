@@ -268,6 +268,16 @@ def test_an_embedder_has_no_candidates(page, tmp_path):
     assert page.problems == []
 
 
+@pytest.mark.slow
+def test_the_folder_of_an_embedder_gives_the_page_of_its_pooling(tmp_path):
+    bert = tiny_model("huggingface")
+    embedder = kb.TextEmbedder(bert, pooling="cls")
+    kb.save_pretrained(embedder, tmp_path / "embedder", format="huggingface")
+    page = kb.playground(tmp_path / "embedder", texts=TEXTS)
+    assert page == kb.playground(embedder, texts=TEXTS)
+    assert page != kb.playground(kb.TextEmbedder(bert, pooling="mean"), texts=TEXTS)
+
+
 def test_a_notebook_shows_the_page_and_nothing_is_loaded_from_elsewhere():
     result = kb.playground(tiny_model(), texts=["</script><b>a cat</b>"])
     assert not re.search(
