@@ -150,8 +150,12 @@ class GlobalMeanLoss(keras.losses.Loss):
         total: Tensor | None = None,
     ) -> Tensor:
         losses = self.call(y_true, y_pred)
-        weights = self.weights(labels_of(y_true, losses.shape), sample_weight)
+        weights = self.weights(self.labels(y_true, losses), sample_weight)
         return weighted_mean(losses, weights, total)
+
+    def labels(self, y_true: Tensor, losses: Tensor) -> Tensor:
+        """Return the labels in the shape of the losses."""
+        return labels_of(y_true, losses.shape)
 
     def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:
         """Return the weight of each label."""

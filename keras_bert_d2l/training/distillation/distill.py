@@ -22,6 +22,7 @@ from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.asked_model import model_at
 from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS, check_examples
+from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.keras_options import Loss
@@ -227,15 +228,8 @@ class SoftLabelLoss(GlobalMeanLoss):
         super().__init__(name="soft_labels")
         self.kind, self.temperature = kind, temperature
 
-    def __call__(
-        self,
-        y_true: Tensor,
-        y_pred: Tensor,
-        sample_weight: Tensor | None = None,
-        total: Tensor | None = None,
-    ) -> Tensor:
-        losses = self.call(y_true, y_pred)
-        return weighted_mean(losses, label_weights(ops.zeros_like(losses), sample_weight), total)
+    def labels(self, y_true: Tensor, losses: Tensor) -> Tensor:
+        return ops.zeros_like(losses)  # no output of the teacher is unknown
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each prediction: `(...)`, or `(..., C)` for yes or no and scores."""
@@ -284,10 +278,11 @@ def _outputs(
 
 def _token_weights(x: Mapping[str, Tensor], states: Tensor) -> Tensor | None:
     """Return 1 for tokens and 0 for padding, float32 `(R, T)`, or `None` if there is no padding."""
-    if x.get("valid_lens") is None:
-        return None
-    lens = ops.reshape(x["valid_lens"], (-1, 1))  # the rows of choices have the shape (B, N)
-    return ops.cast(ops.arange(ops.shape(states)[1]) < lens, "float32")
+    lens = x.get("valid_lens")
+    if lens is not None:
+        lens = ops.reshape(lens, (-1,))  # the rows of choices have the shape (B, N)
+    mask = valid_lens_mask(lens, ops.shape(states)[1])
+    return None if mask is None else ops.cast(mask[:, 0], "float32")
 
 
 def _batches(
