@@ -169,7 +169,7 @@ class TaskModel(BatchModel, abc.ABC):
     def is_token(
         self, tokens: Tensor, valid_lens: Tensor | None, attention_mask: Tensor | None = None
     ) -> Tensor | None:
-        """Return which tokens are not padding, bool `(B, T)`, or `None` if none of them is."""
+        """Return which tokens are not padding, bool `(B, T)`; `None` if there is no padding."""
         by_tokens = self.bert_config.mask_from == "tokens"
         # A mask with one entry per query and key does not say which tokens are padding.
         is_padding_mask = attention_mask is not None and len(attention_mask.shape) == 2
