@@ -107,6 +107,10 @@ from .inference.tasks.tagging import (
     tag as tag,
 )
 from .inference.tasks.zero_shot import zero_shot as zero_shot
+from .inspection.learning_rate.range_test import (
+    RangeTest as RangeTest,
+    find_learning_rate as find_learning_rate,
+)
 from .inspection.playground.playground import (
     Playground as Playground,
     playground as playground,

@@ -293,3 +293,11 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
         assert ("Reusing the vocabulary" in out) == (version == 2)
         assert ("Budget: 0.1 minutes" in out) == (version == 2)
     assert quickstart.default_model() == quickstart.RUNS / "2"
+
+
+@pytest.mark.long
+def test_lr_find_of_pretrain_writes_a_plot_and_creates_no_run(run, folder):
+    out = run("pretrain", "text.txt", "--config", "small.yaml", "--lr-find", "rates.svg").stdout
+    assert re.search(r"Proposed: --learning-rate \d\.\de-\d\d\.", out)
+    assert (folder / "rates.svg").read_text().startswith("<svg")
+    assert not (folder / "run.yaml").exists()

@@ -1,6 +1,7 @@
 import functools
 import json
 import random
+import re
 import signal
 
 import keras
@@ -396,3 +397,13 @@ def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, err
     wrong = ("distill", "--model", "films", "--file", "lines.txt", *out, "--blocks")
     assert "--blocks must be numbers separated by commas" in error(*wrong, "two")
     assert "--blocks must be numbers from 1 to 2" in error(*wrong, 3)
+
+
+@pytest.mark.long
+def test_lr_find_proposes_a_rate_and_creates_no_run(run, files):
+    data = ("finetune", "classify", "--train", "reviews.tsv", "--model", "bert")
+    out = run(*data, *SMALL[:4], "--lr-find", "rates.svg").stdout
+    assert re.search(r"Proposed: --learning-rate \d\.\de-\d\d\. The loss falls from 0\.\d+ to", out)
+    assert out.endswith("Plot: rates.svg\n")
+    assert (files / "rates.svg").read_text().startswith("<svg")
+    assert not (files / "run.yaml").exists()

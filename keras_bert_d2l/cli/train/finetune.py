@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from pathlib import Path
 from typing import Annotated, Unpack
 
 from cyclopts import Parameter
@@ -9,6 +10,7 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Config, Flag, Resume, RunDir, run_folder
 from keras_bert_d2l.cli.options_from_records import help_text, panel, takes_options
+from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, TaskRunOptions
 
 
@@ -33,6 +35,7 @@ def finetune(
     resume: Resume = None,
     config: Config = None,
     peek: Flag = False,
+    lr_find: LrFind = None,
     class_weight: Annotated[
         tuple[str, ...],
         Parameter(name="--class-weights", negative="", show_default=False, group=panel("Training")),
@@ -55,6 +58,7 @@ def finetune(
     - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
       --run-dir runs/search`
     - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`
+    - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --lr-find rates.svg`
     - `keras-bert-d2l finetune --resume runs/reviews`
 
     Args:
@@ -69,6 +73,9 @@ def finetune(
     given = TaskRunOptions.read_yaml(config) if config is not None else {}
     if peek:
         _peek(TaskRunOptions.from_dict({**given, **options}))
+        return
+    if lr_find is not None:
+        _find_learning_rate(TaskRunOptions.from_dict({**given, **options}), lr_find)
         return
     folder = run_folder(run_dir, resume)
     kb.finetune_files(folder, resume=resume is not None, **{**given, **options})
@@ -106,3 +113,13 @@ def _peek(options: TaskRunOptions) -> None:
             f"{', '.join(unseen):.200}.",
             file=sys.stderr,
         )
+
+
+def _find_learning_rate(options: TaskRunOptions, plot: Path) -> None:
+    from keras_bert_d2l.training.finetuning.data import batches_of
+    from keras_bert_d2l.training.finetuning.finetune_files import make_trainer
+    from keras_bert_d2l.training.run_folder import RunFolder
+    from keras_bert_d2l.training.verbosity import Printer
+
+    trainer = make_trainer(RunFolder("."), options, Printer("auto"))  # never creates its run
+    report_learning_rate(trainer.model, batches_of(trainer.data.train, 0), plot)

@@ -1,5 +1,6 @@
 """`keras-bert-d2l pretrain`."""
 
+from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
@@ -7,6 +8,7 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Config, Resume, RunDir, one_or_many, run_folder
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.pretraining.options import (
     RECIPES,
     PretrainingArguments,
@@ -32,6 +34,7 @@ def pretrain(
     run_dir: RunDir = None,
     resume: Resume = None,
     config: Config = None,
+    lr_find: LrFind = None,
     **options: Unpack[PretrainingArguments],
 ) -> None:
     """Pretrain a BERT on masked-token and next-sentence prediction.
@@ -43,6 +46,7 @@ def pretrain(
     For example:
 
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine --steps 20000`
+    - `keras-bert-d2l pretrain my_text/ --lr-find rates.svg`
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/hour --minutes 60 --recipe modern`
     - `keras-bert-d2l pretrain my_store/ --run-dir runs/mine --masking whole_word`
     - `keras-bert-d2l pretrain "news/*.txt.gz" --run-dir runs/news --init runs/mine`
@@ -53,11 +57,25 @@ def pretrain(
         texts: Text files, folders or globs (also .gz, .xz), or the word "docstrings"; or a token
             store from `prepare`.
     """
-    folder = run_folder(run_dir, resume)
     given: dict[str, Any] = {"corpus": None}
     if config is not None:
         given |= PretrainingOptions.read_yaml(config)
     given |= RECIPES.get(options.get("recipe"), {})  # takes precedence over the file
     if texts:
         given["corpus"] = one_or_many(list(texts))
+    if lr_find is not None:
+        _find_learning_rate({**given, **options}, lr_find)
+        return
+    folder = run_folder(run_dir, resume)
     kb.pretrain(run_dir=folder, resume=resume is not None, **{**given, **options})
+
+
+def _find_learning_rate(given: dict[str, Any], plot: Path) -> None:
+    from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
+    from keras_bert_d2l.training.run_folder import RunFolder
+    from keras_bert_d2l.training.verbosity import Printer
+
+    settings = PretrainingOptions.from_dict(with_store_options(given))
+    # The trainer of a run that is never created: its folder stays untouched.
+    trainer = make_trainer(settings.corpus, RunFolder("."), settings, Printer("auto"))
+    report_learning_rate(trainer.model, trainer.batches(), plot)

@@ -6,11 +6,13 @@ from typing import Unpack, cast
 
 import keras
 
-from keras_bert_d2l.data.tasks.examples import PairExamples
+from keras_bert_d2l.data.tasks.examples import PairExamples, TaskExamples
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.tasks.retrieval import mine_negatives
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
@@ -18,6 +20,7 @@ from keras_bert_d2l.training.finetuning.options import (
     TaskRunOptions,
 )
 from keras_bert_d2l.training.finetuning.start import load_model, read_data, with_precision
+from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
@@ -80,21 +83,42 @@ def finetune_files(
     run, say = RunFolder(run_dir), Printer(verbose)
     opened = run.opened(TaskRunOptions, options, resume=resume, is_complete=bool(options))
     with opened as (settings, is_resumed):
-        train, dev = read_data(settings, say)
-        settings = with_precision(settings, say)
-        model = load_model(settings, train, dev, say)
-        for examples in (train, dev):
-            check_examples(model, examples)
-        if settings.mine_negatives:
-            say("Mining negatives: the most similar text of the other pairs, for each pair.")
-            train = mine_negatives(
-                cast(TextEmbedder, model),
-                cast(PairExamples, train),
-                batch_size=settings.batch_size,
-            )
+        settings, model, train, dev = load_run(settings, say)
         if not is_resumed:
             settings.to_yaml(run.options_file)
             write_checksums(run.path)
-        fields = dataclasses.fields(FinetuningOptions)
-        own = FinetuningOptions(**{field.name: getattr(settings, field.name) for field in fields})
-        return train_run(run, model, train, dev, own, say, is_resumed, callbacks)
+        return train_run(run, model, train, dev, own_options(settings), say, is_resumed, callbacks)
+
+
+def load_run(
+    settings: TaskRunOptions, say: Printer
+) -> tuple[TaskRunOptions, TaskModel, TaskExamples, TaskExamples]:
+    """Load what a run trains.
+
+    Returns: the options with the chosen precision, the model, and the training and development
+        data.
+    """
+    train, dev = read_data(settings, say)
+    settings = with_precision(settings, say)
+    model = load_model(settings, train, dev, say)
+    for examples in (train, dev):
+        check_examples(model, examples)
+    if settings.mine_negatives:
+        say("Mining negatives: the most similar text of the other pairs, for each pair.")
+        train = mine_negatives(
+            cast(TextEmbedder, model), cast(PairExamples, train), batch_size=settings.batch_size
+        )
+    return settings, model, train, dev
+
+
+def own_options(settings: TaskRunOptions) -> FinetuningOptions:
+    """Return those options of a run on files that do not concern the files."""
+    fields = dataclasses.fields(FinetuningOptions)
+    return FinetuningOptions(**{field.name: getattr(settings, field.name) for field in fields})
+
+
+def make_trainer(run: RunFolder, settings: TaskRunOptions, say: Printer) -> Trainer:
+    """Load the model and the data of a run. Nothing is written to its folder."""
+    settings, model, train, dev = load_run(settings, say)
+    own = own_options(settings)
+    return Trainer(run, own, model, prepare(model, train, dev, own, say), {}, say)

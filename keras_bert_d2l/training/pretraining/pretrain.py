@@ -115,36 +115,58 @@ def pretrain(
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
     is_complete = corpus is not None
-    given = _with_store_options(given)
+    given = with_store_options(given)
     opened = run.opened(PretrainingOptions, given, resume=resume, is_complete=is_complete)
     with opened as (settings, is_resumed):
         if is_resumed:
             _check_objects(run, objects)
-        strategy = make_strategy(settings.strategy, settings.tpu)
-        check_batch_size(settings.phases()[0].batch_size, strategy)
-        text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
-        say(f"Text: {text.description}")
-        checkpoint = run.last if is_resumed else settings.init
-        if checkpoint is None:
-            start = from_scratch(settings, text, say=say, **objects)
-        else:
-            is_verbose = not (say.is_silent or is_resumed)
-            start = from_checkpoint(settings, checkpoint, verbose=is_verbose)
-        store = _token_store(text, start.tokenizer, settings, say)
-        if settings.precision == "auto":
-            num_tokens = settings.batch_size * settings.max_len
-            precision = choose_precision(start.config, num_tokens, jit=settings.jit, say=say)
-            settings = dataclasses.replace(settings, precision=precision)
-        with scope_of(strategy):
-            model = compiled_model(start, settings)
-        say(f"Model: {model.count_params():,} weights, {settings.precision}")
-        trainer = Trainer(run, settings, model, store, say, num_replicas(strategy))
+        checkpoint = run.last if is_resumed else None
+        trainer = make_trainer(corpus, run, settings, say, checkpoint=checkpoint, **objects)
         if is_resumed:
             trainer.restore()
         else:
             trainer.create()
         trainer.train(callbacks)
-        return PretrainingResult(model, start.tokenizer, run.metrics())
+        return PretrainingResult(trainer.model, trainer.model.tokenizer, run.metrics())
+
+
+def make_trainer(
+    corpus: object,
+    run: RunFolder,
+    settings: PretrainingOptions,
+    say: Printer,
+    *,
+    checkpoint: PathLike | None = None,
+    **objects: Any,
+) -> Trainer:
+    """Prepare the text and the model of a run. Nothing is written to its folder.
+
+    Args:
+        corpus: As for `pretrain`.
+        run: The run folder.
+        settings: The options of the run.
+        say: Prints messages.
+        checkpoint: Where a resumed run continues. `None`: start as the options say.
+        **objects: The vocabulary and the architecture, if they were passed as objects.
+    """
+    strategy = make_strategy(settings.strategy, settings.tpu)
+    check_batch_size(settings.phases()[0].batch_size, strategy)
+    text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
+    say(f"Text: {text.description}")
+    if (path := checkpoint or settings.init) is None:
+        start = from_scratch(settings, text, say=say, **objects)
+    else:
+        is_verbose = not (say.is_silent or checkpoint)
+        start = from_checkpoint(settings, path, verbose=is_verbose)
+    store = _token_store(text, start.tokenizer, settings, say)
+    if settings.precision == "auto":
+        num_tokens = settings.batch_size * settings.max_len
+        precision = choose_precision(start.config, num_tokens, jit=settings.jit, say=say)
+        settings = dataclasses.replace(settings, precision=precision)
+    with scope_of(strategy):
+        model = compiled_model(start, settings)
+    say(f"Model: {model.count_params():,} weights, {settings.precision}")
+    return Trainer(run, settings, model, store, say, num_replicas(strategy))
 
 
 def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
@@ -176,7 +198,7 @@ def _check_objects(run: RunFolder, objects: Mapping[str, Any]) -> None:
         )
 
 
-def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
+def with_store_options(given: dict[str, Any]) -> dict[str, Any]:
     """Add the vocabulary and the casing of the token store, if there is one, to the options.
 
     Raises:

@@ -269,6 +269,10 @@ class Trainer:
         left = (PARTS - budget.first_part) / budget.parts_per_step() + budget.first_step - step
         return f"step {step:,}", round(left)
 
+    def batches(self) -> tf.data.Dataset:
+        """Return the training batches of the first phase, without an end."""
+        return self._data(self._phases[0], "train")
+
     def _data(
         self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
     ) -> tf.data.Dataset:

@@ -1,0 +1,39 @@
+"""`--lr-find` of `pretrain` and `finetune`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.input_output import stage
+from keras_bert_d2l.cli.options_from_records import panel
+from keras_bert_d2l.types import Tensor
+
+LrFind = Annotated[
+    Path | None,
+    Parameter(
+        help="Test learning rates instead of training: up to 100 steps with rising rates. Print "
+        "the proposed rate and write the plot to this SVG file.",
+        group=panel("Run"),
+    ),
+]
+
+
+def report_learning_rate(
+    model: "kb.BERTModel | kb.SequenceClassifier", batches: Iterable[Tensor], plot: Path
+) -> None:
+    """Print the proposal of `find_learning_rate` and write its plot."""
+    with stage("Testing learning rates"):
+        found = kb.find_learning_rate(model, batches)
+    found.plot(plot)
+    first, lowest, rate = found.smoothed[0], found.smoothed[found.best], found.rates[found.best]
+    if found.proposal is None:
+        print(f"No learning rate up to {found.rates[-1]:.1g} lowers the loss, {first:.3f}.")
+    else:
+        print(
+            f"Proposed: --learning-rate {found.proposal:.1e}. The loss falls from {first:.3f} to "
+            f"{lowest:.3f} at {rate:.1e}; the test ended at {found.rates[-1]:.1e}."
+        )
+    print(f"Plot: {plot}")

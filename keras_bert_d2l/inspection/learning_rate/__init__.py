@@ -1,0 +1,1 @@
+"""Learning rate range test: which learning rates a model can train with."""

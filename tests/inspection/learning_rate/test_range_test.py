@@ -1,0 +1,141 @@
+import math
+from xml.etree import ElementTree
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_d2l import (
+    BERTAdamW,
+    BERTConfig,
+    BERTModel,
+    RangeTest,
+    SequenceClassifier,
+    WarmupLinearDecay,
+    find_learning_rate,
+)
+
+CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.1, max_len=8)
+RATES = tuple(10.0**n for n in range(-12, 3))
+
+
+def make_model(optimizer):
+    keras.utils.set_random_seed(0)
+    model = SequenceClassifier(BERTModel.from_bert_config(CONFIG), ["low", "high"])
+    model.compile(optimizer, run_eagerly=True)
+    return model
+
+
+def make_batches(number=3):
+    """Return batches of rows that are labeled 1 if the second token is above 10."""
+    tokens = np.random.default_rng(0).integers(0, 20, (number, 4, 6), "int32")
+    return [({"tokens": x, "segments": 0 * x}, (x[:, 1] > 10).astype(int)) for x in tokens]
+
+
+def test_the_proposal_is_a_fifth_of_the_rate_of_the_lowest_smoothed_loss():
+    found = RangeTest(RATES, tuple(9 - math.exp(-((n - 7) ** 2) / 20) for n in range(15)))
+    assert found.best == 7
+    assert found.proposal == pytest.approx(2e-6)
+    assert "learning rate 2e-06" in repr(found)
+
+
+def test_one_lucky_batch_does_not_decide():
+    losses = [8.0 - (4 <= n < 9) for n in range(15)]
+    losses[11] = 6.0
+    assert RangeTest(RATES, tuple(losses)).best in range(4, 9)
+
+
+def test_without_a_fall_there_is_no_proposal():
+    found = RangeTest(RATES, (8.0,) * 15)
+    assert found.proposal is None
+    assert repr(found) == "RangeTest: no rate up to 1e+02 lowered the loss"
+
+
+@pytest.mark.slow
+def test_losses_equal_those_of_a_training_with_these_rates():
+    batches = make_batches()
+    found = find_learning_rate(
+        make_model(keras.optimizers.SGD()), batches, lowest=1e-3, highest=1e-1, steps=10
+    )
+    assert found.rates == pytest.approx(np.geomspace(1e-3, 1e-1, 10))
+    model = make_model(keras.optimizers.SGD())
+    for number, rate in enumerate(found.rates):
+        model.optimizer.learning_rate = rate
+        loss = model.train_on_batch(*batches[number % 3], return_dict=True)["loss"]
+        assert loss == pytest.approx(found.losses[number], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_training_after_the_test_equals_one_without_it():
+    weights = []
+    for is_tested in (False, True):
+        model = make_model(BERTAdamW(WarmupLinearDecay(1e-2, 1, 10)))
+        model.train_on_batch(*make_batches()[0])
+        if is_tested:
+            find_learning_rate(model, make_batches(), steps=10)
+        model.train_on_batch(*make_batches()[1])
+        weights.append([weight.numpy() for weight in model.weights])
+    for without, with_test in zip(*weights, strict=True):
+        np.testing.assert_array_equal(without, with_test)
+
+
+@pytest.mark.slow
+def test_heads_that_the_checkpoint_lacked_still_count_as_missing():
+    model = BERTModel.from_bert_config(CONFIG)
+    model.missing_heads = frozenset({"mlm"})
+    model.compile(BERTAdamW(), run_eagerly=True)
+    tokens = np.ones((2, 6), "int32")
+    positions, labels = np.array([[1, 2]] * 2), np.array([[7, 8]] * 2)
+    features = {"tokens": tokens, "segments": 0 * tokens, "pred_positions": positions}
+    find_learning_rate(model, [(features, {"mlm": labels, "nsp": labels[:, 0] - 7})], steps=10)
+    assert model.missing_heads == {"mlm"}
+
+
+@pytest.mark.slow
+def test_the_test_ends_when_the_loss_diverges():
+    found = find_learning_rate(
+        make_model(keras.optimizers.SGD()), make_batches(), lowest=1.0, highest=1e30, steps=30
+    )
+    assert len(found.losses) < 30
+    assert all(map(math.isfinite, found.losses))
+
+
+def test_the_plot_is_an_svg_with_a_point_for_every_loss(tmp_path):
+    found = RangeTest(RATES, tuple(9 - math.exp(-((n - 7) ** 2) / 20) for n in range(15)))
+    found.plot(tmp_path / "rates.svg")
+    root = ElementTree.parse(tmp_path / "rates.svg").getroot()
+    space = root.tag.removesuffix("svg")
+    lines = root.iter(f"{space}polyline")
+    losses, smoothed = (line.get("points").split() for line in lines)
+    assert len(losses) == len(smoothed) == 15
+    x, y = zip(*(map(float, point.split(",")) for point in losses), strict=True)
+    assert (x[0], x[-1]) == (60, 700)
+    np.testing.assert_allclose(np.diff(x), 640 / 14, atol=0.11)
+    assert max(y) == y[7] == 360  # the lowest loss
+    texts = [text.text for text in root.iter(f"{space}text")]
+    assert "proposed: 2e-06" in texts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lowest": 1.0, "highest": 0.1}, "`lowest` must be below `highest`"),
+        ({"lowest": 0}, "`lowest` must be a positive"),
+        ({"steps": 5}, "`steps` must be an integer of at least 10"),
+        ({"data": []}, "`data` must contain at least one batch"),
+        ({"model": "mini"}, "`model` must be a `BatchModel`"),
+        ({"model": BERTModel.from_bert_config(CONFIG)}, "`model` must be compiled"),
+    ],
+)
+def test_wrong_arguments_are_reported(arguments, message):
+    given = {"model": make_model(BERTAdamW()), "data": make_batches(), **arguments}
+    with pytest.raises(ValueError, match=message):
+        find_learning_rate(**given)
+
+
+def test_a_loss_that_is_never_finite_is_reported():
+    model = make_model(BERTAdamW())
+    model.head.kernel.assign(model.head.kernel * np.nan)
+    with pytest.raises(FloatingPointError, match="first batch is not finite"):
+        find_learning_rate(model, make_batches())
+    assert np.isnan(model.head.kernel).all()
