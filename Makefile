@@ -13,7 +13,7 @@ TF212 := .venv-tf212
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check lint test test-long test-peers test-served wheel bench clean
+.PHONY: help demo check lint test test-long test-peers test-served docs wheel bench clean
 
 help: ## list the targets
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -43,6 +43,10 @@ test-peers: $(PEERS)/installed ## compare with PyTorch, Transformers, KerasHub, 
 test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in TensorFlow 2.12; needs python3.11
 	$(VENV)/bin/python -m pytest tests/serving/loaders/test_peers.py
 
+docs: $(VENV)/installed ## build the documentation site in site/, strictly and without a network
+	$(VENV)/bin/zensical build --clean --strict
+	$(VENV)/bin/python scripts/check_site.py site
+
 wheel: $(VENV)/installed ## build a wheel, install it in an empty environment, and run it
 	scripts/check_wheel.sh $(VENV)/bin/python
 
@@ -51,10 +55,10 @@ bench: $(PEERS)/installed ## compare training, data and answers with other libra
 
 clean: ## delete the environments, caches and build files
 	rm -rf $(VENV) $(PEERS) $(TF212) build dist *.egg-info
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf site .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/installed: EXTRAS := dev
+$(VENV)/installed: EXTRAS := dev,docs
 $(PEERS)/installed: EXTRAS := dev,peers
 # seqeval has no wheel, and it does not build with setuptools_scm 10.
 $(PEERS)/installed: export PIP_CONSTRAINT := tests/peers/build-constraints.txt
