@@ -60,10 +60,12 @@ VARIANTS = {
     "finetune": FINETUNE,
 }
 FILE_OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
-# What may differ from an uninterrupted run, by file: throughput, and the checksum of such a file.
+# What may differ from an uninterrupted run, by file: throughput, times, starts, and checksums.
 TIMED = {
     "metrics.jsonl": rb', "(sequences|tokens)/s": [^,}]+',
-    "SHA256SUMS": rb".*  metrics\.jsonl\n",
+    "report.jsonl": rb'[^\n]*"machine"[^\n]*\n|"(time|sequences/s)": [^,}]+,? ?',
+    "report.html": rb"(?s).+",
+    "SHA256SUMS": rb".*  (metrics|report)\.jsonl\n",
 }
 MOST_SECONDS = 300  # a command that takes longer hangs
 

@@ -10,7 +10,7 @@ import tempfile
 import PIL.Image
 
 import keras_bert_d2l as kb
-from tests.inspection.playground.chromium import browser, find_chromium
+from tests.inspection.chromium import browser, find_chromium
 
 PICTURES = pathlib.Path(__file__).parents[1] / "docs/pictures"
 TEXTS = [

@@ -14,7 +14,7 @@ from keras_bert_d2l.types import PathLike
 RUN_FILE, BEST, LAST, STATE_FILE = "run.yaml", "best", "last", "training_state.json"
 OWN_MODEL = "novels-small"
 _OWN_FOLDER = pathlib.Path(__file__).parents[1] / "novels_small"
-_CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"  # of a checkpoint in a run
+CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE = "config.json", "vocab.txt", "model.safetensors"
 
 
 def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
@@ -41,7 +41,7 @@ def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
     if read_folder(best, best.is_dir):
         return best
     # `last/` of a fine-tuning run is not a checkpoint.
-    if not read_folder(last, (last / _CONFIG_FILE).is_file):
+    if not read_folder(last, (last / CONFIG_FILE).is_file):
         raise FileNotFoundError(
             f"The run {os.fspath(path)!r} has no checkpoint yet, because its first epoch is not "
             "complete. Resume it first, if it was stopped."
@@ -52,7 +52,7 @@ def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
 def is_run(path: PathLike) -> bool:
     """Return whether a folder is a pretraining or fine-tuning run."""
     folder = pathlib.Path(path)
-    if (folder / _WEIGHTS_FILE).exists():  # a checkpoint with other checkpoints inside
+    if (folder / WEIGHTS_FILE).exists():  # a checkpoint with other checkpoints inside
         return False
     return any((folder / name).exists() for name in (RUN_FILE, f"{LAST}/{STATE_FILE}", BEST))
 

@@ -29,7 +29,7 @@ _NAME = "keras-bert-d2l"
 # Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
-    "Train": ("quickstart", "pretrain", "finetune", "distill", "distill-static"),
+    "Train": ("quickstart", "pretrain", "finetune", "distill", "distill-static", "compare"),
     "Ask": (
         "fill-mask",
         "next-sentence",

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import Progress
-from keras_bert_d2l.training.verbosity import Printer
+from keras_bert_d2l.training.verbosity import Printer, duration
 from keras_bert_d2l.types import PathLike, Tensor
 
 Metrics = dict[str, float | None]
@@ -88,17 +88,11 @@ class ProgressLine(keras.callbacks.Callback):
         self._steps += 1
         position, left = self.position()
         seconds = (time.monotonic() - self._start) / self._steps
-        speed = f"{1 / seconds:.1f} steps/s, {_duration(left * seconds)} left"
+        speed = f"{1 / seconds:.1f} steps/s, {duration(left * seconds)} left"
         self.say.progress(f"{position}, loss {(logs or {}).get('loss', math.nan):.3f}, {speed}")
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         self.say.progress(f"{self.position()[0]}, evaluating")
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
 class StopAtNonFiniteLoss(keras.callbacks.Callback):

@@ -4,7 +4,8 @@
 - `best/`: the checkpoint with the best evaluation, for `load_pretrained`;
 - `last/`: the complete training state, from which an interrupted run resumes;
 - `adapter/`: with LoRA, the adapter of `best/`, for `load_adapter`;
-- `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation.
+- `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation;
+- `report.html`: a page about the run, and `report.jsonl`: what it needs besides the other files.
 
 A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint.
 """
@@ -18,8 +19,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE
-from keras_bert_d2l.checkpoints.location import BEST, LAST, RUN_FILE, STATE_FILE
+from keras_bert_d2l.checkpoints.location import (
+    BEST,
+    CONFIG_FILE,
+    LAST,
+    RUN_FILE,
+    STATE_FILE,
+    VOCAB_FILE,
+)
 from keras_bert_d2l.files import (
     CHECKSUMS,
     changed_files,
@@ -50,6 +57,8 @@ class RunFolder:
         self.config_file = self.path / CONFIG_FILE
         self.vocab_file = self.path / VOCAB_FILE
         self.metrics_file = self.path / "metrics.jsonl"
+        self.records_file = self.path / "report.jsonl"
+        self.report = self.path / "report.html"
         self.tensorboard = self.path / "tensorboard"
         self.best, self.last = self.path / BEST, self.path / LAST
         self.adapter = self.path / "adapter"
@@ -179,15 +188,18 @@ class RunFolder:
         Raises:
             ValueError: `metrics.jsonl` is damaged.
         """
-        if not self.metrics_file.exists():
-            return []
-        # A killed process may have left the last line incomplete.
-        *lines, _ = self.metrics_file.read_text(encoding="utf-8").split("\n")
-        try:
-            found = [json.loads(line) for line in lines]
-            return [{k: math.nan if v is None else v for k, v in m.items()} for m in found]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{os.fspath(self.metrics_file)!r} is damaged: {error}.") from error
+        return [
+            {name: math.nan if value is None else value for name, value in line.items()}
+            for line in _json_lines(self.metrics_file)
+        ]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the records for the report: of each start, and of each evaluation.
+
+        Raises:
+            ValueError: `report.jsonl` is damaged.
+        """
+        return _json_lines(self.records_file)
 
     def how_to_resume(self, command: str) -> str:
         """Return a sentence, without the full stop, that explains how to resume the run.
@@ -206,3 +218,14 @@ def damaged(path: pathlib.Path, reason: object) -> ValueError:
         "new run from the weights of the last or best checkpoint; `pretrain` accepts a "
         "checkpoint as `init`."
     )
+
+
+def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    # A killed process may have left the last line incomplete.
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    try:
+        return [dict(**json.loads(line)) for line in lines]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is damaged: {error}.") from error

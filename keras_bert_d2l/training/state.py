@@ -2,8 +2,9 @@
 
 The state is in `last/`: `optimizer.safetensors`, `variables.safetensors` with the other variables,
 such as the dropout seeds, which Keras does not save, `training_state.json` with the progress, and
-a copy of `metrics.jsonl`. Between two evaluations it may also have `metrics.safetensors`. The
-`last/` of a pretraining run is also a checkpoint, which contains the weights.
+copies of `metrics.jsonl` and `report.jsonl`. Between two evaluations it may also have
+`metrics.safetensors`. The `last/` of a pretraining run is also a checkpoint, which contains the
+weights.
 """
 
 import dataclasses
@@ -90,16 +91,17 @@ def save_state(
         _write_variables(folder / _OPTIMIZER, model.optimizer.variables)
         if metrics:
             _write_variables(folder / _METRICS, model.metrics_variables)
-        if run.metrics_file.exists():
-            shutil.copy(run.metrics_file, folder)
+        for file in (run.metrics_file, run.records_file):
+            if file.exists():
+                shutil.copy(file, folder)
         state = {**dataclasses.asdict(progress), "settings": settings}
         write_text(folder / STATE_FILE, json.dumps(state) + "\n")
 
 
 def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
-    """Return the progress and the settings of a run, and restore `metrics.jsonl`.
+    """Return the progress and the settings of a run, and restore its logs.
 
-    A killed process may have left metrics of steps that are about to be repeated.
+    A killed process may have left metrics and samples of steps that are about to be repeated.
 
     Raises:
         ValueError: The file is missing or damaged.
@@ -109,9 +111,10 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
         progress = kind(**stored)
     except TypeError as error:
         raise damaged(run.state_file, error) from error
-    saved = run.last / run.metrics_file.name
-    with replacing_file(run.metrics_file) as file:
-        shutil.copyfile(saved if saved.exists() else os.devnull, file)
+    for log in (run.metrics_file, run.records_file):
+        saved = run.last / log.name
+        with replacing_file(log) as file:
+            shutil.copyfile(saved if saved.exists() else os.devnull, file)
     return progress, settings
 
 

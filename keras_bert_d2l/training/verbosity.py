@@ -40,3 +40,10 @@ class Printer:
         if self._progress or line:
             print("\r" + line.ljust(len(self._progress)), end="" if line else "\r", flush=True)
         self._progress = line
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in its two largest units."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"

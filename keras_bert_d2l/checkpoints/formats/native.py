@@ -27,6 +27,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     parts_of,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import Row, weight_names
@@ -40,7 +41,6 @@ from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
-CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE = "config.json", "vocab.txt", "model.safetensors"
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
 
 

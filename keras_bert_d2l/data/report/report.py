@@ -229,7 +229,7 @@ def data_report(
         store, examples, options, vocab=vocab, masking=masking, num_shown=num_shown
     )
     num_predicted = sum(sample.counts.values())
-    counts = _count_ids(store)
+    counts = count_ids(store.tokens, store.vocab_size)
     most_frequent = np.argsort(-counts, kind="stable")[:_NUM_FREQUENT]
     lines = find_copies(sentence_hashes(store), store.num_sentences)
     return DataReport(
@@ -270,11 +270,11 @@ def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
         yield np.asarray(array[first : first + _AT_ONCE])
 
 
-def _count_ids(store: TokenStore) -> np.ndarray:
+def count_ids(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     """Return the count of each id of the vocabulary, int64 `(V,)`."""
-    counts = np.zeros(store.vocab_size, np.int64)
-    for ids in _blocks(store.tokens):
-        counts += np.bincount(ids, minlength=store.vocab_size)
+    counts = np.zeros(vocab_size, np.int64)
+    for ids in _blocks(tokens):
+        counts += np.bincount(ids, minlength=vocab_size)
     return counts
 
 

@@ -249,7 +249,9 @@ def _evaluate_labels(
         gold = tuple((name,) for name in names)
         metrics = scores.classification_scores(names, predicted, model.labels)
         confusion = Confusion.of(names, predicted, model.labels)
-    for name, text, right, one in zip(examples.ids, _shown(examples), gold, found, strict=True):
+    for name, text, right, one in zip(
+        examples.ids, shown_texts(examples), gold, found, strict=True
+    ):
         wrong = set(right) ^ set(one.labels)
         if wrong:
             confidences = [one.scores[x] if x in one.labels else 1 - one.scores[x] for x in wrong]
@@ -266,7 +268,9 @@ def _evaluate_scores(
     gold = cast("tuple[float, ...]", examples.labels)
     mistakes = [
         Mistake(name, text, f"{score:g}", f"{one.score:.4g}", abs(one.score - score))
-        for name, text, score, one in zip(examples.ids, _shown(examples), gold, found, strict=True)
+        for name, text, score, one in zip(
+            examples.ids, shown_texts(examples), gold, found, strict=True
+        )
         if one.score != score
     ]
     metrics = scores.regression_scores(gold, [one.score for one in found])
@@ -295,7 +299,7 @@ def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: i
     mistakes = [
         Mistake(name, text, f"{right:.4g}", f"{cosine:.4g}", abs(float(cosine - right)))
         for name, text, right, cosine in zip(
-            examples.ids, _shown(examples), gold, cosines, strict=True
+            examples.ids, shown_texts(examples), gold, cosines, strict=True
         )
     ]
     metrics = {name: correlations[name] for name in ("spearman", "pearson")}
@@ -401,7 +405,7 @@ def _evaluation(
     return Evaluation(examples.task, metrics, predictions, worst, confusion, len(examples))
 
 
-def _shown(examples: TextExamples) -> Sequence[str]:
+def shown_texts(examples: TextExamples) -> Sequence[str]:
     """Return each text, or both texts of each pair."""
     if examples.texts_b is None:
         return examples.texts

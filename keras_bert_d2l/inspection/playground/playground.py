@@ -1,23 +1,19 @@
 """`playground`: an HTML page that shows what a model predicts and what it attends to."""
 
 import base64
-import dataclasses
 import gzip
-import html
-import importlib.resources
 import json
 from collections.abc import Sequence
 from typing import cast
 
-import jinja2
 import numpy as np
-from markupsafe import Markup
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asked_model import asked_model, model_at
 from keras_bert_d2l.inference.batching import text_list
 from keras_bert_d2l.inference.tasks.embeddings import embed
+from keras_bert_d2l.inspection.pages import Page, render
 from keras_bert_d2l.inspection.playground.model_data import (
     page_length,
     page_weights,
@@ -32,40 +28,6 @@ from keras_bert_d2l.types import ConfigDict, PathLike
 
 _MOST_WEIGHTS = 30_000_000  # in a page of at most 40 MB
 SCRIPTS = ("unpack.js", "tokenizer.js", "encoder.js", "answers.js", "drawing.js", "page.js")
-_FRAME_HEIGHT = 900  # pixels, in a notebook
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Playground:
-    """A page with a model inside. A notebook shows the page itself.
-
-    Attributes:
-        html: The page.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    kb.Playground("<!doctype html><title>A page</title>")
-    ```
-    """
-
-    html: str
-
-    def __repr__(self) -> str:
-        return f"Playground({self.num_bytes / 1e6:.1f} MB)"
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the page as a file."""
-        return len(self.html.encode())
-
-    def _repr_html_(self) -> str:
-        return (
-            f'<iframe title="BERT playground" srcdoc="{html.escape(self.html)}" '
-            f'style="width:100%;height:{_FRAME_HEIGHT}px;border:0"></iframe>'
-        )
 
 
 def playground(
@@ -74,7 +36,7 @@ def playground(
     *,
     texts: Sequence[str] | None = None,
     tokenizer: Tokenizer | None = None,
-) -> Playground:
+) -> Page:
     """Write a page on which one can try a model and look inside it, without a server.
 
     The page is one HTML file that contains the model and needs no network. Type a text, click a
@@ -127,7 +89,7 @@ def playground(
             f"weights, because its answers are computed in advance. Received: texts={shown(texts)} "
             f"and a model of {num_weights / 1e6:.0f} million weights."
         )
-    page = Playground(_page(model, tokenizer, found, {} if is_large else weights))
+    page = _page(model, tokenizer, found, {} if is_large else weights)
     if path is not None:
         write_text(path, page.html)
     return page
@@ -138,7 +100,7 @@ def _page(
     tokenizer: Tokenizer,
     texts: list[str],
     weights: dict[str, np.ndarray],
-) -> str:
+) -> Page:
     """Return the page of a model with these weights or, without weights, with stored answers."""
     is_embedder = isinstance(model, TextEmbedder)
     data: ConfigDict = {
@@ -159,25 +121,17 @@ def _page(
         weights = {**weights, "vectors": vectors}
     data["shapes"] = {name: value.shape for name, value in weights.items()}
     floats, integers = weight_bytes(weights)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("page.html.jinja").render(
-        style=source("page.css"),
-        script=Markup("\n").join(map(source, SCRIPTS)),
+    return render(
+        "playground/page/page.html.jinja",
+        "BERT playground",
+        styles=["playground/page/page.css"],
+        scripts=[f"playground/page/{name}" for name in SCRIPTS],
         data={
             "data": _packed(json.dumps(data).encode()),
             "floats": _packed(floats),
             "integers": _packed(integers),
         },
     )
-
-
-def source(name: str) -> Markup:
-    """Return the source of a style sheet or a script of the page."""
-    return Markup(importlib.resources.files(__package__).joinpath("page", name).read_text("utf-8"))
 
 
 def _packed(data: bytes) -> str:

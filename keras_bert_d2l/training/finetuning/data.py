@@ -1,6 +1,7 @@
 """Data of a fine-tuning run: batches for each epoch, evaluation scores and reported facts."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, TypeAlias, cast
@@ -30,16 +31,24 @@ from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
+from keras_bert_d2l.training.finetuning.recording import record_of
 from keras_bert_d2l.types import PathLike
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
 
 
 class Scores(NamedTuple):
-    """Metrics of a model by name, and a warning about its predictions, if there is a reason."""
+    """What is found out about a model on the development data.
+
+    Attributes:
+        metrics: The metrics by name.
+        warning: A warning about the predictions, if there is a reason.
+        observe: Returns what the report of the run shows about the predictions.
+    """
 
     metrics: Mapping[str, float]
     warning: str | None = None
+    observe: Callable[[], dict[str, object]] = dict
 
 
 Score: TypeAlias = Callable[[TaskModel], Scores]
@@ -85,8 +94,8 @@ class TaskData:
 
         def extended(score: Score) -> Score:
             def extended_score(model: TaskModel) -> Scores:
-                metrics, warning = score(model)
-                return Scores({**metrics, **further(model)}, warning)
+                found = score(model)
+                return found._replace(metrics={**found.metrics, **further(model)})
 
             return extended_score
 
@@ -217,7 +226,8 @@ def _of_examples(
     def score_of(some: TaskExamples) -> Score:
         def score(model: TaskModel) -> Scores:
             evaluation = evaluate(model, some, batch_size=size, max_len=max_len)
-            return Scores(evaluation.metrics, evaluation.warning)
+            observe = functools.partial(record_of, evaluation, some)
+            return Scores(evaluation.metrics, evaluation.warning, observe)
 
         return score
 

@@ -23,13 +23,19 @@ from keras_bert_d2l.files import write_checksums, write_text
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.callbacks import ProgressLine, RunLog, StopAtNonFiniteLoss
+from keras_bert_d2l.training.callbacks import (
+    ProgressLine,
+    RunLog,
+    StopAtNonFiniteLoss,
+    Throughput,
+)
 from keras_bert_d2l.training.finetuning.curves import draw_curves
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.optimizers import make_optimizer
+from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     restore_metrics,
@@ -66,6 +72,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.progress = FinetuningProgress()
+        self._recorder = RunRecorder(self.run)
         steps_per_epoch = int(batches_of(self.data.train, 0).cardinality())
         _compile(self.model, self.options, steps_per_epoch, self.data.loss)
 
@@ -112,16 +119,20 @@ class Trainer:
             ValueError: The monitored metric was never finite.
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
-        self.say(_describe_model(self.model))
+        description = _describe_model(self.model)
+        self.say(f"Model: {description}")
         if self._is_over():
             self.say(f"The run {os.fspath(self.run)!r} is finished: {self._epochs_done()}.")
+        else:
+            self._recorder.add_start(self.progress.step, lambda: {"model": {"Model": description}})
         ending = _EpochEnd()
         with (
             contextlib.closing(RunLog(self.run, self.progress)) as log,
             interruptible() as interrupt,
         ):
             steps = _Steps(self, interrupt)
-            before = [StopAtNonFiniteLoss(self.progress), steps]
+            throughput = Throughput(self.progress, self.options.batch_size, None)
+            before = [StopAtNonFiniteLoss(self.progress), throughput, steps]
             after = [ProgressLine(self.say, steps.position)] if self.say.has_progress else []
             while not (ending.is_requested or self._is_over()):
                 self._train_epoch(log, [*before, *callbacks, *after, ending])
@@ -159,6 +170,8 @@ class Trainer:
         found = self.data.score(self.model)
         scores = {f"val_{k}": float(v) for k, v in found.metrics.items()}
         metrics = {name: float(values[-1]) for name, values in history.items()} | scores
+        speed = metrics.pop("sequences/s", None)  # differs from machine to machine
+        metrics["learning_rate"] = float(self.model.optimizer.learning_rate)
         progress.monitor = self._monitor(metrics)
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
@@ -168,7 +181,9 @@ class Trainer:
                 save_adapter(self.model, self.run.adapter)
         self._write_metrics()
         self._draw_curves()
+        self._recorder.add(progress.step, lambda: {"sequences/s": speed, **found.observe()})
         self.save()  # last, so that a run that was killed before repeats the epoch
+        self._recorder.write(progress.step)
         self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
 
     def interrupted(self, where: str) -> str:
@@ -257,7 +272,7 @@ class Trainer:
 
 
 class _Steps(keras.callbacks.Callback):
-    """Callback that counts steps, records their loss, and saves periodically and on signals.
+    """Callback that counts batches, records their loss, and saves periodically and on signals.
 
     Raises:
         TrainingInterrupted: There was a signal during a step; the state is saved.
@@ -276,7 +291,6 @@ class _Steps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         progress = self.trainer.progress
-        progress.step += 1
         progress.batch += 1
         is_last = progress.batch == self._num_batches
         interval = math.ceil(self._num_batches / _POINTS_PER_EPOCH)
@@ -333,7 +347,7 @@ def _compile(
 def _describe_model(model: TaskModel) -> str:
     trained = sum(math.prod(weight.shape) for weight in model.trainable_variables)
     return (
-        f"Model: {type(model).__name__}, {model.count_params():,} weights, {trained:,} of them "
+        f"{type(model).__name__}, {model.count_params():,} weights, {trained:,} of them "
         f"trainable, {model.dtype_policy.name}"
     )
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import shlex
@@ -30,7 +31,9 @@ from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.optimizers import set_pace
 from keras_bert_d2l.training.pretraining.budget import PARTS, Budget, expectation
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
+from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
 from keras_bert_d2l.training.pretraining.rows import MAX_EXAMPLES, choose_rows
+from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     Progress,
@@ -103,6 +106,8 @@ class Trainer:
         self._held_out = self._data(evaluated, "held_out").take(
             math.ceil(_MAX_EVALUATED_ROWS / rows)
         )
+        self._masked_words = MaskedWords(self.store, self.model.tokenizer.vocab, self.options)
+        self._recorder = RunRecorder(self.run)
 
     def create(self) -> None:
         """Create the run folder before the first step.
@@ -150,6 +155,10 @@ class Trainer:
             interruptible() as interrupt,
         ):
             self._say_header()
+            self._recorder.add_start(
+                self.progress.step,
+                lambda: describe(self.model, self.store, self.options, self._padding),
+            )
             budget = self.progress.budget
             if not self.run.metrics():
                 self._evaluate_start(log)
@@ -177,6 +186,8 @@ class Trainer:
                 "different checkpoint."
             )
         log.write({f"val_{name}": value for name, value in metrics.items()})
+        self.record()
+        self.write_report()
 
     def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
         if self.say.has_progress:
@@ -330,6 +341,17 @@ class Trainer:
         if self.model.has_lora:
             save_adapter(self.model, self.run.adapter)
 
+    def record(self) -> None:
+        """Record predictions of the current model for the report."""
+        sync(self.model)
+        self._recorder.add(
+            self.progress.step, lambda: {"samples": self._masked_words.predict(self.model)}
+        )
+
+    def write_report(self) -> None:
+        """Write the report from the files of the run."""
+        self._recorder.write(self.progress.step)
+
     def interrupted(self) -> str:
         """Return the message for a run that was stopped after saving its state."""
         budget, steps = self.progress.budget, self.options.total_steps
@@ -345,14 +367,18 @@ class Trainer:
         return {"text": self.store.fingerprint}
 
     def _say_header(self) -> None:
-        [(features, *_)] = self._held_out.take(1)
-        share = float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
         number, padded = (phases[-1].batch_size for phases in (self._phases, self.options.phases()))
         fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
-        self.say(f"Rows: {self._rows}{fewer}, {share:.0%} of their tokens are not padding")
+        self.say(f"Rows: {self._rows}{fewer}, {self._padding:.0%} of their tokens are padding")
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")
+
+    @functools.cached_property
+    def _padding(self) -> float:
+        """Share of padding in a batch of the held-out text."""
+        [(features, *_)] = self._held_out.take(1)
+        return 1 - float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
 
     def say_metrics(self) -> None:
         """Print a row of the table with the metrics of the last evaluation."""
@@ -407,7 +433,9 @@ class Checkpoints(keras.callbacks.Callback):
         if best_loss is None or loss < best_loss:
             self.trainer.progress.best_loss = float(loss)
             self.trainer.save_best()
+        self.trainer.record()
         self.trainer.save_last()
+        self.trainer.write_report()
         self.trainer.say_metrics()
         self.interrupt.check(self.trainer.interrupted())
 

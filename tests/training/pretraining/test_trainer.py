@@ -19,8 +19,10 @@ class Saves:
         self.callback = Checkpoints(self, self.interrupt)
         self.callback.set_params({"steps": 3})
 
-    def say_metrics(self):
+    def do_nothing(self):
         pass
+
+    record = write_report = say_metrics = do_nothing
 
     def interrupted(self):
         return "stopped"

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.inspection.playground.chromium import browser, find_chromium
+from tests.inspection.chromium import browser, find_chromium
 
 
 @pytest.fixture(scope="session")
