@@ -10,7 +10,7 @@ from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.store.token_store import TokenStore
 
-TOGETHER = 8  # batches per call
+TOGETHER = 32  # batches per call
 
 options = workload.read_options()
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -46,7 +46,7 @@ if options.task == "text":
     batches = iter(together.rebatch(options.batch_size).prefetch(1))
 
     def step() -> int:
-        return int(tf.reduce_sum(next(batches)[0]))
+        return int(next(batches)[0].numpy().sum())
 
 elif options.task == "masking":
     size = workload.MASKED_TOGETHER
@@ -77,7 +77,7 @@ else:
 
     def step() -> int:
         features, _, _ = next(batches)
-        return int(tf.reduce_sum(features["valid_lens"]))
+        return int(features["valid_lens"].numpy().sum())
 
 
 workload.take_turns(step, options.answers)

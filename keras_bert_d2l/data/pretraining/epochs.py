@@ -113,26 +113,34 @@ class Reader:
             The keys of the rows, int64, and the arrays of their `Layout`.
         """
         with _python_calls:
-            steps = [self._read(*divmod(step, self.num_steps)) for step in range(first, last)]
-        return tuple(np.concatenate(arrays) for arrays in zip(*steps, strict=True))
+            parts = []
+            while first < last:
+                number, step = divmod(int(first), self.num_steps)
+                stop = min(step + int(last - first), self.num_steps)
+                parts.append(self._read(number, step, stop))
+                first += stop - step
+        return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
-    def _read(self, number: int, step: int) -> list[np.ndarray]:
+    def _read(self, number: int, first: int, last: int) -> list[np.ndarray]:
+        """Read the steps from `first` to `last - 1` of an epoch, whose rows have one length."""
         with self._lock:  # otherwise every thread of the pipeline would build the same epoch
             epoch = self._cached_epoch(number)
-        first = step * self._step_rows + self.shard[0] * self.batch_size
-        splits = epoch.splits[first : first + self.batch_size + 1]
+        steps = np.arange(first, last)[:, None] * self._step_rows
+        own = np.arange(self.batch_size) + self.shard[0] * self.batch_size
+        rows = (steps + own).ravel()
+        starts, sizes = epoch.splits[rows], epoch.splits[rows + 1] - epoch.splits[rows]
+        splits = np.concatenate([[0], np.cumsum(sizes)])
         layout = lay_out(
             self._tokens,
             epoch.examples,
-            epoch.order[splits[0] : splits[-1]],
+            epoch.order[np.arange(splits[-1]) + np.repeat(starts - splits[:-1], sizes)],
             splits,
             vocab=self.vocab,
-            max_len=int(epoch.lengths[step]),
+            max_len=int(epoch.lengths[first]),
             max_examples=self.max_examples,
             packed=self.rows == "packed",
         )
-        keys = epoch.keys[first : first + self.batch_size]
-        return [keys, *(array for array in layout if array is not None)]
+        return [epoch.keys[rows], *(array for array in layout if array is not None)]
 
     def _make_epoch(self, number: int) -> _Epoch:
         seed, step_rows, max_len = self.options.seed, self._step_rows, self.options.max_len
