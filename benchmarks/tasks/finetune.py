@@ -130,7 +130,7 @@ def main() -> None:
     if options.prepare:
         prepare(options.checkpoint, options.prepare)
         return
-    names = [name for name in CONTESTANTS if name in options.only]
+    names = list(dict.fromkeys(options.only))  # the first is the base of the ratios
     with tempfile.TemporaryDirectory() as folder:
         arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
         subprocess.run(  # in a separate process, to release its memory
