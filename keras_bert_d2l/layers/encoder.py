@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.feature_checks import check_shapes, check_values, is_known
+from keras_bert_d2l.layers.heads import gather_positions
 from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
 from keras_bert_d2l.layers.kernels.dropout import Dropout
 from keras_bert_d2l.layers.kernels.embedding import ReversibleEmbedding
@@ -57,11 +58,15 @@ class BERTEncoder(keras.layers.Layer):
             2, ...
         return_hidden_states: Whether to return the output of every block as well.
         return_attention: Whether to return the attention weights as well.
+        positions: The tokens to return, int `(B, P)`. The last block computes no others. `None`:
+            all tokens.
 
-    Returns: The encoded tokens, `(B, T, D)`. With `return_hidden_states` or `return_attention`, a
-        dictionary: `"encoded"`, the encoded tokens; `"hidden_states"`, a list of L + 1 tensors
-        `(B, T, D)`, the embeddings followed by the output of every block; `"attention"`, a list of
-        L tensors `(B, N, T, T)`, the attention weights of every block.
+    Returns: The encoded tokens, `(B, T, D)`, or `(B, P, D)` with `positions`. With
+        `return_hidden_states` or `return_attention`, a dictionary: `"encoded"`, the encoded tokens;
+        `"hidden_states"`, a list of L + 1 tensors `(B, T, D)`, the embeddings followed by the
+        output of every block; `"attention"`, a list of L tensors `(B, N, T, T)`, the attention
+        weights of every block. With `positions`, the last of them have P in place of T, the
+        attention weights in place of the first T.
 
     Raises:
         ValueError: An option, an id or the sequence length is out of range.
@@ -120,6 +125,7 @@ class BERTEncoder(keras.layers.Layer):
         position_ids: Tensor | None = None,
         return_hidden_states: bool = False,
         return_attention: bool = False,
+        positions: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         self._check(
             tokens=tokens, segments=segments, valid_lens=valid_lens, position_ids=position_ids
@@ -138,14 +144,18 @@ class BERTEncoder(keras.layers.Layer):
         lens_mask = valid_lens_mask(valid_lens, ops.shape(tokens)[1])
         mask = combine_masks(attention_mask, lens_mask, is_token)  # (B, T or 1, T), for all blocks
         hidden_states, attention = [X], []
+        if positions is not None and not self.blks:
+            X = gather_positions(X, positions, "positions")  # (B, P, D)
         for block in self.blks:
+            options = {"training": training, "attention_mask": mask}
+            options["positions"] = positions if block is self.blks[-1] else None
             if return_attention:
-                X, weights = block(X, training=training, attention_mask=mask, return_attention=True)
+                X, weights = block(X, **options, return_attention=True)
                 attention.append(weights)  # (B, N, T, T)
             elif training and self.remat == "blocks" and not isinstance(X, keras.KerasTensor):
-                X = rematerialized(block, X, training=True, attention_mask=mask)  # (B, T, D)
+                X = rematerialized(block, X, **options)  # (B, T, D)
             else:
-                X = block(X, training=training, attention_mask=mask)  # (B, T, D)
+                X = block(X, **options)  # (B, T, D)
             hidden_states.append(X)
         outputs = {"encoded": X if self.final_ln is None else self.final_ln(X)}
         if return_hidden_states:

@@ -44,7 +44,8 @@ class MaskLM(keras.layers.Layer):
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
         pred_positions: Positions to predict, int `(B, P)`. Or `(1, P)`: positions in all rows, one
-            row after another, so that rows may have different numbers of predictions.
+            row after another, so that rows may have different numbers of predictions. `None`: all
+            T positions, so P = T.
 
     Output shape: logits, `(B, P, V)` or `(1, P, V)`.
 
@@ -124,11 +125,12 @@ class MaskLM(keras.layers.Layer):
                 self.token_embedding.build(X_shape[:-1])
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, X: Tensor, pred_positions: Tensor) -> Tensor:
-        if pred_positions.shape[0] == 1:
-            X = ops.reshape(X, (1, -1, X.shape[-1]))  # (1, B T, D)
-        masked_X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
-        Y = self.mlp(masked_X)  # (B, P, V), or (B, P, D) if the output kernel is tied
+    def call(self, X: Tensor, pred_positions: Tensor | None = None) -> Tensor:
+        if pred_positions is not None:
+            if pred_positions.shape[0] == 1:
+                X = ops.reshape(X, (1, -1, X.shape[-1]))  # (1, B T, D)
+            X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
+        Y = self.mlp(X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
             return Y
         rows = ops.reshape(Y, (-1, self.num_hiddens))  # (B P, D)
@@ -136,8 +138,10 @@ class MaskLM(keras.layers.Layer):
         logits = add_bias(logits, ops.cast(self.bias, logits.dtype))
         return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
 
-    def compute_output_shape(self, X_shape: Shape, pred_positions_shape: Shape) -> Shape:
-        return (*pred_positions_shape, self.vocab_size)
+    def compute_output_shape(
+        self, X_shape: Shape, pred_positions_shape: Shape | None = None
+    ) -> Shape:
+        return (*(pred_positions_shape or X_shape[:-1]), self.vocab_size)
 
     def get_config(self) -> ConfigDict:
         return {

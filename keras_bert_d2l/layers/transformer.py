@@ -18,6 +18,7 @@ from keras_bert_d2l.config import (
 )
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
+from keras_bert_d2l.layers.heads import gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.add_norm import add_norm
 from keras_bert_d2l.layers.kernels.dense import Dense
@@ -48,9 +49,11 @@ class TransformerEncoderBlock(keras.layers.Layer):
         training: Whether to apply dropout.
         attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, see `MultiHeadAttention`.
         return_attention: Whether to return the attention weights as well.
+        positions: The tokens to return, int `(B, P)`, which saves computing the others. `None`:
+            all tokens.
 
-    Returns: The output `(B, T, D)`. With `return_attention`, a tuple of the output and the
-        attention weights `(B, N, T, T)`.
+    Returns: The output `(B, T, D)`, or `(B, P, D)` with `positions`. With `return_attention`, a
+        tuple of the output and the attention weights, `(B, N, T, T)` or `(B, N, P, T)`.
 
     Raises:
         ValueError: An option is out of range.
@@ -111,10 +114,15 @@ class TransformerEncoderBlock(keras.layers.Layer):
         training: bool | None = None,
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
+        positions: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        before = self.addnorm1.before(X)  # (B, T, D), as are all tensors below except the weights
+        queries = before = self.addnorm1.before(X)  # (B, T, D)
+        if positions is not None:  # all tensors below except the weights are then (B, P, D)
+            X, queries = (gather_positions(x, positions, "positions") for x in (X, before))
+            if attention_mask is not None and attention_mask.shape[1] != 1:
+                attention_mask = gather_positions(attention_mask, positions, "positions")
         attended, weights = self.attention(
-            before,
+            queries,
             before,
             before,
             valid_lens,

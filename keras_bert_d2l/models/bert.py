@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Self, TypeAlias, Unpack, cast
 
 import keras
+from keras import ops
 
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.encoder import BERTEncoder
+from keras_bert_d2l.layers.feature_checks import check_positions, is_known
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
@@ -25,7 +27,7 @@ from keras_bert_d2l.models.keras_options import (
 )
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
@@ -64,6 +66,9 @@ class BERTModel(BatchModel):
         position_ids: Index of each token in the position embedding, int `(B, T)`.
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
         return_hidden_states: Whether to return the output of every block as well.
+        only_logits: Whether to compute the last block only for the tokens that the heads read, with
+            `pred_positions` `(B, P)`. The encoded tokens are then those only. So for a
+            dictionary, unless it asks for hidden states.
 
     Returns:
         For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`, or with
@@ -173,11 +178,15 @@ class BERTModel(BatchModel):
         position_ids: Tensor | None = None,
         cls_positions: Tensor | None = None,
         return_hidden_states: bool = False,
+        only_logits: bool = False,
     ) -> Outputs | dict[str, Tensor]:
         if isinstance(tokens, dict):
             check_keys(tokens, (*FEATURES, *PACKED_FEATURES))
             outputs = self.call(
-                **tokens, training=training, return_hidden_states=return_hidden_states
+                **tokens,
+                training=training,
+                return_hidden_states=return_hidden_states,
+                only_logits=not return_hidden_states,
             )
             return _named(cast(Outputs, outputs))
         if segments is None:
@@ -187,6 +196,9 @@ class BERTModel(BatchModel):
             )
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
+        positions = None
+        if only_logits and pred_positions is not None and pred_positions.shape[0] != 1:
+            positions = _positions_read(pred_positions, cls_positions, tokens.shape)
         encoded = self.encoder(
             tokens,
             segments,
@@ -195,10 +207,19 @@ class BERTModel(BatchModel):
             attention_mask=attention_mask,
             position_ids=position_ids,
             return_hidden_states=return_hidden_states,
+            positions=positions,
         )
         encoded_X = encoded["encoded"] if return_hidden_states else encoded  # (B, T, D)
+        if positions is not None:
+            num_cls = 1 if cls_positions is None else ops.shape(cls_positions)[1]
+            cls_X = encoded_X[:, 0] if cls_positions is None else encoded_X[:, :num_cls]
+            return encoded, self.mlm(encoded_X[:, num_cls:]), self._next_sentence(cls_X)
         mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
-        return encoded, mlm_Y_hat, self._next_sentence(encoded_X, cls_positions)
+        if cls_positions is None:
+            cls_X = encoded_X[:, 0]  # (B, D)
+        else:
+            cls_X = gather_positions(encoded_X, cls_positions, "cls_positions")  # (B, E, D)
+        return encoded, mlm_Y_hat, self._next_sentence(cls_X)
 
     def _parts_for_lora(self) -> list[keras.layers.Layer]:
         if self.missing_heads:
@@ -236,13 +257,9 @@ class BERTModel(BatchModel):
             self.missing_heads -= trained | ({"pooler"} if "nsp" in trained else set())
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
-    def _next_sentence(self, encoded_X: Tensor, cls_positions: Tensor | None) -> Tensor | None:
+    def _next_sentence(self, cls: Tensor) -> Tensor | None:
         if self.nsp is None:
             return None
-        if cls_positions is None:
-            cls = encoded_X[:, 0, :]  # (B, D)
-        else:
-            cls = gather_positions(encoded_X, cls_positions, "cls_positions")  # (B, E, D)
         return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
     def compile(
@@ -302,6 +319,19 @@ class BERTModel(BatchModel):
         model.missing_heads = frozenset(missing)
         model.quantize_layers(quantized)
         return model
+
+
+def _positions_read(
+    pred_positions: Tensor, cls_positions: Tensor | None, tokens_shape: Shape
+) -> Tensor:
+    """Return all positions that the heads read, those of `[CLS]` first, int32 `(B, 1 or E + P)`."""
+    if cls_positions is None:
+        cls_positions = ops.zeros_like(pred_positions[:, :1])
+    for name, given in (("pred_positions", pred_positions), ("cls_positions", cls_positions)):
+        if is_known(given) and len(tokens_shape) == 2:  # the encoder reports other shapes
+            check_positions(name, given, tokens_shape[1])
+    parts = (ops.cast(x, "int32") for x in (cls_positions, pred_positions))
+    return ops.concatenate(list(parts), axis=1)
 
 
 def _named(outputs: Outputs) -> dict[str, Tensor]:

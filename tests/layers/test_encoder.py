@@ -145,6 +145,22 @@ def test_hidden_states_and_attention_match_the_default_call():
     assert sorted(encoder(TOKENS, SEGMENTS, return_attention=True)) == ["attention", "encoded"]
 
 
+@pytest.mark.parametrize("options", [{}, {"norm_first": True, "final_norm": True}, {"num_blks": 0}])
+@pytest.mark.parametrize("mask", [None, np.tri(6)[None].repeat(2, axis=0)])
+def test_positions_select_the_tokens_to_encode(mask, options):
+    sizes = {"num_blks": 2, **options}
+    encoder = BERTEncoder(10, 8, 16, 2, dropout=0.0, max_len=6, **sizes)
+    batch = (TOKENS, SEGMENTS, np.array([4, 6]))
+    positions = np.array([[3, 0, 3], [5, 1, 2]])
+    expected = np.take_along_axis(
+        keras.ops.convert_to_numpy(encoder(*batch, attention_mask=mask)),
+        positions[..., None],
+        axis=1,
+    )
+    found = encoder(*batch, attention_mask=mask, positions=positions)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_hidden_states_can_be_outputs_of_a_functional_model():
     tokens, segments = (keras.Input((None,), dtype="int32") for _ in range(2))
     states = small_encoder()(tokens, segments, return_hidden_states=True)["hidden_states"]

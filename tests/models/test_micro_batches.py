@@ -44,7 +44,7 @@ def check_same(make, data, micro_batches, tolerance=1e-6, **options):
     # Keras's own trackers of the losses of the heads would see only parts of batches.
     expected = {name: logs[name] for name in logs_of_parts}
     assert logs.keys() - expected.keys() <= {"mlm_loss", "nsp_loss", "start_loss", "end_loss"}
-    assert logs_of_parts == pytest.approx(expected, abs=1e-5)
+    assert logs_of_parts == pytest.approx(expected, abs=max(tolerance, 1e-5))
 
 
 @pytest.fixture

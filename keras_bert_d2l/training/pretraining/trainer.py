@@ -190,6 +190,9 @@ class Trainer:
         self.write_report()
 
     def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
+        # A graph for the shapes of several phases may sum in another order than one for this
+        # phase alone, which a resumed run would have.
+        self.model.train_function = None
         if self.say.has_progress:
             callbacks.append(ProgressLine(self.say, self._position))
         for length, count in self._intervals(phase):
