@@ -61,10 +61,10 @@ class Throughput(keras.callbacks.Callback):
 
 
 class ProgressLine(keras.callbacks.Callback):
-    """Callback that shows the position, the loss, the speed and the remaining time on one line.
+    """Callback that shows the position, loss, accuracy, speed and remaining time on one line.
 
-    The loss is the mean since the last evaluation. The speed excludes evaluations and the first
-    step, which builds the graph.
+    Loss and accuracy are means since the last evaluation. The speed excludes evaluations and the
+    first step, which builds the graph.
 
     Args:
         say: Prints the line.
@@ -89,7 +89,9 @@ class ProgressLine(keras.callbacks.Callback):
         position, left = self.position()
         seconds = (time.monotonic() - self._start) / self._steps
         speed = f"{1 / seconds:.1f} steps/s, {duration(left * seconds)} left"
-        self.say.progress(f"{position}, loss {(logs or {}).get('loss', math.nan):.3f}, {speed}")
+        names = {"loss": "loss", "accuracy": "accuracy", "mlm_accuracy": "accuracy"}
+        values = [f"{names[n]} {value:.3f}" for n, value in (logs or {}).items() if n in names]
+        self.say.progress(", ".join([position, *values, speed]))
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         self.say.progress(f"{self.position()[0]}, evaluating")

@@ -1,40 +1,48 @@
 """Printed output of a run, according to the argument `verbose` of `keras.Model.fit`."""
 
+import shutil
 import sys
 import time
 from typing import Literal
 
 Verbose = Literal["auto"] | int
 
-_UPDATE_SECONDS = 0.2
+_UPDATE_SECONDS, _LINE_SECONDS = 0.2, 30.0  # between updates of the progress
 
 
 class Printer:
-    """Prints lines, and one progress line that each update replaces.
+    """Prints lines, and the progress: a line that each update replaces, or a new one now and then.
 
     Args:
-        verbose: 0 (silent), 1 (with the progress line) or 2 (without it). `"auto"` means 1 in a
-            terminal or a notebook, otherwise 2, because each update would be a line of its own.
+        verbose: 0 (silent), 1 (the progress is one line that is replaced) or 2 (it is a new line,
+            after 30 seconds without another one). `"auto"` means 1 in a terminal or a notebook,
+            otherwise 2.
     """
 
     def __init__(self, verbose: Verbose) -> None:
         if verbose == "auto":
             verbose = 1 if sys.stdout.isatty() or "ipykernel" in sys.modules else 2
         self.is_silent = not verbose
-        self.has_progress = verbose == 1
-        self._progress, self._updated = "", 0.0
+        self._is_replaced = verbose == 1
+        self._seconds = _UPDATE_SECONDS if self._is_replaced else _LINE_SECONDS
+        self._progress, self._updated = "", time.monotonic()
 
     def __call__(self, line: str) -> None:
         """Print a line immediately."""
         if not self.is_silent:
             self._replace_progress("")
             print(line, flush=True)
+            self._updated = time.monotonic()
 
     def progress(self, line: str) -> None:
-        """Replace the progress line, unless the last update was a moment ago."""
-        if self.has_progress and time.monotonic() - self._updated >= _UPDATE_SECONDS:
-            self._replace_progress(line)
+        """Show the progress, unless something was printed a moment ago."""
+        if self.is_silent or time.monotonic() - self._updated < self._seconds:
+            return
+        if self._is_replaced:
+            self._replace_progress(line[: shutil.get_terminal_size().columns - 1])
             self._updated = time.monotonic()
+        else:
+            self(line)
 
     def _replace_progress(self, line: str) -> None:
         if self._progress or line:

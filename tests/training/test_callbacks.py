@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 import re
@@ -130,15 +131,41 @@ def test_a_loss_that_is_not_finite_stops_the_run(layer, message):
     assert progress.step < 15
 
 
-@pytest.mark.slow
-def test_the_progress_line_fits_into_80_columns(fit, capsys, monkeypatch):
-    monkeypatch.setattr("keras_bert_d2l.training.verbosity._UPDATE_SECONDS", 0.0)
-    say = Printer(1)
-    fit(ProgressLine(say, lambda: ("step 100,000/1,000,000", 900_000)))
-    say("done")
+@pytest.fixture
+def lines_of(monkeypatch):
+    """Return a function of `verbose` and the width of the terminal that updates and prints."""
+
+    def updates(verbose, columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr("time.monotonic", itertools.count().__next__)  # a second per call
+        say = Printer(verbose)
+        logs = {"loss": 7.25, "mlm_accuracy": 0.125, "nsp_accuracy": 0.5}
+        line = ProgressLine(say, lambda: ("step 100,000/1,000,000", 900_000))
+        for batch in range(20):
+            line.on_train_batch_end(batch, logs)
+        say("done")
+
+    return updates
+
+
+LINE = r"step 100,000/1,000,000, loss 7.250, accuracy 0.125, [\d.]+ steps/s, [\d hmins]+ left"
+
+
+def test_the_progress_line_fits_into_the_terminal(lines_of, capsys):
+    lines_of(1, columns=100)
     *updates, last, end = capsys.readouterr().out.split("\r")
-    pattern = r"step 100,000/1,000,000, loss \d\.\d{3}, [\d.]+ steps/s, [\d hmins]+ left *"
-    assert len(updates) > 5
-    assert all(re.fullmatch(pattern, update) for update in updates if update)
-    assert max(map(len, updates)) <= 80
+    assert len(updates) == 20
+    assert all(re.fullmatch(LINE, update.rstrip()) for update in updates[1:])
     assert (last.strip(), end) == ("", "done\n")
+    lines_of(1, columns=60)
+    assert max(map(len, capsys.readouterr().out.split("\r"))) == 59
+
+
+def test_redirected_output_gets_a_line_every_30_seconds(lines_of, capsys):
+    lines_of(2, columns=60)  # which is not the width of a file
+    *lines, end = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    assert re.fullmatch(LINE, lines[0])
+    assert end == "done"
+    lines_of(0, columns=60)
+    assert capsys.readouterr().out == ""

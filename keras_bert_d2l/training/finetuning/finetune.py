@@ -91,8 +91,8 @@ def finetune(
             that sets `model.stop_training` ends the run; the epoch counts as finished, and
             `resume` continues with the next one. Use `patience` instead of `EarlyStopping`, which
             only counts the epochs within one call of `fit`.
-        verbose: 0 (silent), 1 (progress line), 2 (one line per epoch) or `"auto"`, which is 1 in a
-            terminal or a notebook, otherwise 2.
+        verbose: 0 (silent), 1 (progress line), 2 (one line per epoch, and one every 30 seconds) or
+            `"auto"`, which is 1 in a terminal or a notebook, otherwise 2.
         **options: The fields of `FinetuningOptions`. `monitor` is the metric that selects the best
             epoch, for example `"val_f1"`. Higher is better, unless its name ends in loss, entropy
             or error; ties go to the lower `val_loss`. `None` means the default metric of the task,

@@ -133,7 +133,7 @@ class Trainer:
             steps = _Steps(self, interrupt)
             throughput = Throughput(self.progress, self.options.batch_size, None)
             before = [StopAtNonFiniteLoss(self.progress), throughput, steps]
-            after = [ProgressLine(self.say, steps.position)] if self.say.has_progress else []
+            after = [ProgressLine(self.say, steps.position)]
             while not (ending.is_requested or self._is_over()):
                 self._train_epoch(log, [*before, *callbacks, *after, ending])
                 if not self._is_over():

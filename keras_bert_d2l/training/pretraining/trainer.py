@@ -193,8 +193,7 @@ class Trainer:
         # A graph for the shapes of several phases may sum in another order than one for this
         # phase alone, which a resumed run would have.
         self.model.train_function = None
-        if self.say.has_progress:
-            callbacks.append(ProgressLine(self.say, self._position))
+        callbacks.append(ProgressLine(self.say, self._position))
         for length, count in self._intervals(phase):
             if self.model.stop_training:  # a callback has ended the run
                 return
