@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 
 _PACKAGE = "keras_bert_d2l"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_OF_USER = os.environ.get(_LEVEL)  # read before JAX is imported, which sets it
 # Runs around the import of TensorFlow; the command line shows a message meanwhile.
 while_importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 # Importing these modules registers every class that a `.keras` file of this package can name.
@@ -57,7 +58,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 @contextlib.contextmanager
 def _silently() -> Iterator[None]:
     """Hide TensorFlow's start-up messages, unless the environment sets a log level."""
-    if _LEVEL in os.environ:
+    if _OF_USER is not None:
         yield
         return
     os.environ[_LEVEL] = "3"  # Python exceptions still report every error

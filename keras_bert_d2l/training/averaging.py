@@ -23,7 +23,7 @@ class Averages(keras.callbacks.Callback):
         self.optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # float16 scales losses
         self.optimizer.use_ema = False
         for weight, average in self._pairs():
-            average.assign(weight)
+            average.assign(keras.ops.copy(weight))  # with JAX, `fit` frees the weight
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._swap()

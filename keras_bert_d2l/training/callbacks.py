@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.state import Progress
+from keras_bert_d2l.training.state import Progress, sync
 from keras_bert_d2l.training.verbosity import Printer, duration
 from keras_bert_d2l.types import PathLike, Tensor
 
@@ -126,6 +126,7 @@ class StopAtNonFiniteLoss(keras.callbacks.Callback):
     def _check(self, name: str, loss: float, step: int) -> None:
         if math.isfinite(loss):
             return
+        sync(self.model)
         before = "none" if self._last is None else f"{self._last:.4g}"
         rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         raise FloatingPointError(

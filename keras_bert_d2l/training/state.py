@@ -26,6 +26,7 @@ from keras_bert_d2l.training.run_folder import RunFolder, damaged
 _VARIABLES, _OPTIMIZER, _METRICS = (
     f"{name}.safetensors" for name in ("variables", "optimizer", "metrics")
 )
+_BACKEND = "backend"
 
 
 @dataclasses.dataclass
@@ -76,7 +77,8 @@ def save_state(
         model: The compiled model.
         variables: Variables to save in addition to those of the optimizer.
         progress: The progress of the run.
-        settings: Options and data hashes that must be the same when the run resumes.
+        settings: Options and data hashes that must be the same when the run resumes. The Keras
+            backend is added to them.
         save_model: Called with the folder, to add further files to it.
         metrics: Also save the metrics since the last evaluation.
 
@@ -94,6 +96,7 @@ def save_state(
         for file in (run.metrics_file, run.records_file):
             if file.exists():
                 shutil.copy(file, folder)
+        settings = {**settings, _BACKEND: keras.backend.backend()}
         state = {**dataclasses.asdict(progress), "settings": settings}
         write_text(folder / STATE_FILE, json.dumps(state) + "\n")
 
@@ -104,9 +107,10 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
     A killed process may have left metrics and samples of steps that are about to be repeated.
 
     Raises:
-        ValueError: The file is missing or damaged.
+        ValueError: The file is missing or damaged, or the run has another Keras backend.
     """
     stored, settings = run.read_state()
+    _check_backend(run, settings.pop(_BACKEND, "tensorflow"))
     try:
         progress = kind(**stored)
     except TypeError as error:
@@ -153,3 +157,14 @@ def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> 
             variable.assign(stored[str(index)])  # raises ValueError if the shape is different
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
         raise damaged(file, error) from error
+
+
+def _check_backend(run: RunFolder, backend: object) -> None:
+    """Raise `ValueError` if the run was started with another Keras backend."""
+    if backend != keras.backend.backend():
+        raise ValueError(
+            f"The run {os.fspath(run)!r} was started with the Keras backend {backend!r} and "
+            "resumes only with it, because dropout differs. Received: the backend "
+            f"{keras.backend.backend()!r}. Set KERAS_BACKEND={backend}, or start a new run from "
+            "its best checkpoint."
+        )

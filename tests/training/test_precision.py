@@ -1,3 +1,7 @@
+import sys
+import types
+
+import keras
 import pytest
 import tensorflow as tf
 import yaml
@@ -45,6 +49,22 @@ def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model():
 def test_a_gpu_is_not_measured(capability, expected, gpu, monkeypatch):
     gpu(*capability)
     monkeypatch.delattr(precision, "_speedup")
+    assert choose_precision(WIDE, 512, say=lambda line: None) == expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "expected"),
+    [
+        ("cpu", None, "float32"),
+        ("gpu", "7.5", "float32"),
+        ("gpu", "12.0", "mixed_bfloat16"),
+        ("tpu", None, "mixed_bfloat16"),
+    ],
+)
+def test_with_jax_the_device_decides(platform, capability, expected, monkeypatch):
+    device = types.SimpleNamespace(platform=platform, compute_capability=capability)
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(devices=lambda: [device]))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     assert choose_precision(WIDE, 512, say=lambda line: None) == expected
 
 

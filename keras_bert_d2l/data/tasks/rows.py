@@ -9,6 +9,7 @@ T: tokens in its longest row, C: labels.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -32,6 +33,8 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+_JAX_STEP = 32  # tokens; larger steps give fewer lengths to compile, and more padding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -167,6 +170,9 @@ class TaskRows:
     ) -> tf.data.Dataset:
         """Return batches for the model of the task, each padded to its longest row.
 
+        With JAX, which compiles the training step for each length, the length is rounded up to a
+        multiple of 32, but not above that of the longest row of all batches.
+
         Args:
             batch_size: B; for `"embed"`, the number of pairs or triplets. For `"choose"`, the
                 number of texts, with N rows each. The last batch may be smaller.
@@ -205,6 +211,13 @@ class TaskRows:
         first = order[:, np.newaxis] * self.rows_together
         return (first + np.arange(self.rows_together)).ravel()
 
+    def _padded(self, rows: tf.RaggedTensor, value: int) -> tf.Tensor:
+        """Return rows of this object as a dense tensor."""
+        step = _JAX_STEP if keras.backend.backend() == "jax" else 1
+        length = -(-tf.reduce_max(rows.row_lengths()) // step) * step
+        longest = tf.constant(self.lengths.max(), tf.int64)
+        return rows.to_tensor(value, shape=tf.stack([-1, tf.minimum(length, longest)]))
+
     def _batch_function(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """Return a function that builds the batch of given row indices with TensorFlow ops only."""
         splits = tf.constant(self.splits, tf.int64)
@@ -217,7 +230,7 @@ class TaskRows:
         @tf.autograph.experimental.do_not_convert  # nothing to convert
         def batch(rows: tf.Tensor) -> tf.Tensor:
             chosen = tf.gather(tokens, rows)
-            dense = chosen.to_tensor(self.pad_id)
+            dense = self._padded(chosen, self.pad_id)
             valid_lens = tf.cast(chosen.row_lengths(), tf.int32)
             position = tf.range(tf.shape(dense)[1])
             is_second = position >= tf.gather(seconds, rows)[:, tf.newaxis]
@@ -233,7 +246,7 @@ class TaskRows:
                 return features
             of_rows = tf.gather(labels, rows)
             if self.task == "tag":
-                of_rows = of_rows.to_tensor(IGNORED)
+                of_rows = self._padded(of_rows, IGNORED)
             elif self.task == "choose":
                 of_rows = of_rows[:: self.rows_together]
             elif self.task == "answer":

@@ -223,8 +223,9 @@ class TaskModel(BatchModel, abc.ABC):
             optimizer: As in Keras.
             loss: As in Keras. `None`: the task's loss and, if no metrics are given, its metrics.
             class_weights: Weight of each label in the task's loss; 1 for labels not listed.
-            **options: Other keyword arguments of `keras.Model.compile`. `jit_compile` is `False`
-                by default, because XLA would recompile for every new batch length.
+            **options: Other keyword arguments of `keras.Model.compile`. With TensorFlow,
+                `jit_compile` is `False` by default, because XLA would recompile for every new
+                batch length.
 
         Raises:
             ValueError: `class_weights` names an unknown label, or the loss or the task does not
@@ -232,7 +233,8 @@ class TaskModel(BatchModel, abc.ABC):
         """
         if class_weights is not None and loss is not None:
             raise ValueError("`class_weights` requires the default loss. Received: another `loss`.")
-        options.setdefault("jit_compile", False)
+        if keras.backend.backend() == "tensorflow":
+            options.setdefault("jit_compile", False)
         if loss is None:
             weights = None if class_weights is None else self.weights_of_classes(class_weights)
             training = self.default_training(weights)

@@ -339,7 +339,8 @@ def _compile(
         class_weights=options.class_weights,
         micro_batches=options.micro_batches,
         remat=options.remat,
-        jit_compile=options.jit,
+        # Without compilation, JAX would run the step one operation at a time.
+        jit_compile=options.jit or keras.backend.backend() == "jax",
     )
     model.optimizer.build(model.trainable_variables)
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert
@@ -130,7 +131,8 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
         ),
         micro_batches=options.micro_batches,
         remat=options.remat,
-        jit_compile=options.jit,
+        # Without compilation, JAX would run the step one operation at a time.
+        jit_compile=options.jit or keras.backend.backend() == "jax",
         z_loss=options.z_loss,
     )
     model.optimizer.build(model.trainable_variables)

@@ -314,6 +314,7 @@ class Trainer:
         Args:
             metrics: Also save the metrics since the last evaluation.
         """
+        sync(self.model)
         if self._averages is not None:
             self._averages.end_steps()
         self._tick()
