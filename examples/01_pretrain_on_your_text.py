@@ -14,6 +14,7 @@ import keras_bert_d2l as kb
 source, run_dir = sys.argv[1:] or ("docstrings", "runs/example")
 question = "the [MASK] of the first one ."
 
+# %% Train
 result = kb.pretrain(
     source,
     run_dir,
@@ -26,12 +27,15 @@ result = kb.pretrain(
     short_steps=400,  # start with short rows, from which word order is learned faster
     short_len=16,
 )
+
+# %% Compare the loss before and after
 before, after = result.metrics[0], result.metrics[-1]
 print(
     f"Loss of the masked words on held-out text: {before['val_mlm_cross_entropy']:.2f} before, "
     f"{after['val_mlm_cross_entropy']:.2f} after"
 )
 
+# %% Fill in a masked word
 print(question)
 for prediction in kb.fill_mask(result.model, question)[0]:
     print(f"  {prediction.score:.3f}  {prediction.token}")

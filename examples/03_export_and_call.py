@@ -43,6 +43,7 @@ print(f"Cosine similarity of the two texts: {tf.tensordot(vectors[0], vectors[1]
 """
 
 
+# %% Train a tiny model, unless there is a checkpoint
 def tiny_checkpoint() -> pathlib.Path:
     checkpoint = TINY_RUN / "best"
     if not checkpoint.exists():
@@ -58,6 +59,7 @@ def tiny_checkpoint() -> pathlib.Path:
     return checkpoint
 
 
+# %% Export it and call it
 def main() -> None:
     checkpoint = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else tiny_checkpoint()
     model = kb.load_pretrained(checkpoint).model

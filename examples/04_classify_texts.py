@@ -20,6 +20,7 @@ TOY = pathlib.Path("runs/toy_reviews")
 OPINIONS = {"good": ["great", "lovely", "a joy"], "bad": ["dull", "a bore", "awful"]}
 
 
+# %% Make toy reviews
 def make_toy() -> tuple[pathlib.Path, pathlib.Path]:
     """Write toy reviews and a small untrained BERT with their words in its vocabulary."""
     rows = [
@@ -38,12 +39,15 @@ def make_toy() -> tuple[pathlib.Path, pathlib.Path]:
     return TOY / "untrained", TOY / "reviews.tsv"
 
 
+# %% Read and split the examples
 keras.utils.set_random_seed(0)
 is_toy = len(sys.argv) < 3
 checkpoint, file = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:3])
 
 examples = kb.read_examples("classify", file)
 train, dev = kb.split_examples(examples, 0.2)  # duplicate texts stay in the same part
+
+# %% Fine-tune
 model = kb.load_task(kb.SequenceClassifier, checkpoint, labels=train.label_names).model
 runs = (pathlib.Path(f"runs/{file.stem}_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
@@ -52,6 +56,7 @@ result = kb.finetune(
     model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=16, monitor="val_loss"
 )
 
+# %% Evaluate and classify
 kb.print_evaluation(kb.evaluate(result.model, dev))
 for text in ("the film was a joy .", "a bore , really ."):
     found = kb.classify(result.model, text)

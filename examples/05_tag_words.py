@@ -21,6 +21,7 @@ PEOPLE = ["ada", "grace hopper", "alan turing", "emmy noether"]
 PLACES = ["paris", "new york", "london", "rio de janeiro"]
 
 
+# %% Make toy sentences
 def tagged(words: str, kind: str) -> list[str]:
     """Return one line per word of a name, labeled B- for the first word and I- for the others."""
     first, *others = words.split()
@@ -50,18 +51,22 @@ def make_toy() -> tuple[pathlib.Path, ...]:
     return TOY / "untrained", TOY / "train.conll", TOY / "dev.conll"
 
 
+# %% Read the examples
 keras.utils.set_random_seed(0)
 is_toy = len(sys.argv) < 4
 checkpoint, *files = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:4])
 column = sys.argv[4] if len(sys.argv) > 4 else None
 
 train, dev = (kb.read_examples("tag", file, label=column) for file in files)
+
+# %% Fine-tune
 model = kb.load_task(kb.TokenClassifier, checkpoint, labels=train.label_names).model
 runs = (pathlib.Path(f"runs/tags_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
 rate = 1e-3 if is_toy else 5e-5  # a pretrained model needs a low learning rate
 result = kb.finetune(model, train, dev, run_dir, epochs=8, learning_rate=rate, batch_size=16)
 
+# %% Tag a new sentence
 for word in kb.tag(result.model, "Grace Hopper went to New York"):
     print(f"{word.label:6} {word.score:.3f}  {word.word}")
 print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")

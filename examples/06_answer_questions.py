@@ -22,6 +22,7 @@ PEOPLE, PLACES = ["ada", "grace", "alan", "emmy", "mary"], ["paris", "london", "
 MONTHS = ["may", "june", "july"]
 
 
+# %% Make toy questions
 def make_toy() -> list[pathlib.Path]:
     """Write three questions about each of 60 toy sentences, and an untrained BERT."""
     rows = []
@@ -42,18 +43,22 @@ def make_toy() -> list[pathlib.Path]:
     return [TOY / "untrained", TOY / "train.jsonl"]
 
 
+# %% Read the examples
 keras.utils.set_random_seed(0)
 is_toy = len(sys.argv) < 3
 checkpoint, *files = make_toy() if is_toy else map(pathlib.Path, sys.argv[1:4])
 
 train, *others = (kb.read_examples("answer", file) for file in files)
 train, dev = (train, others[0]) if others else kb.split_examples(train, 0.2)
+
+# %% Fine-tune
 model = kb.load_task(kb.QuestionAnswerer, checkpoint).model
 runs = (pathlib.Path(f"runs/answers_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
 rate, epochs, rows = (2e-3, 12, 8) if is_toy else (5e-5, 2, 32)
 result = kb.finetune(model, train, dev, run_dir, epochs=epochs, learning_rate=rate, batch_size=rows)
 
+# %% Ask
 context = "in june alan went to rome ."
 for question in ("who went there ?", "where was that ?", "when was that ?"):
     [best] = kb.answer(result.model, question, context)

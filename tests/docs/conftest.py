@@ -1,6 +1,9 @@
-"""Small models under the names that the documentation uses, on a local hub."""
+"""Small models and files under the names that the documentation uses."""
+
+import shutil
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.hub import SHORT_NAMES
@@ -8,19 +11,37 @@ from keras_bert_d2l.checkpoints.hub import SHORT_NAMES
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h i k l m n o p r s t u v w y good bad film
 what paris is the of france . ##a ##d ##e ##g ##i ##l ##m ##n ##o ##r ##s ##t ##u ##y""".split()
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+SIZES = {"num_hiddens": 16, "ffn_num_hiddens": 24, "num_heads": 2, "num_blks": 1, "max_len": 128}
+REVIEWS = ["text\tlabel", *["a good film\tgood", "the film is bad\tbad"] * 2]
+REVIEWS += [f"{word} film of the {word}\t{word}" for word in ("good", "bad")] * 2
+FILES = {
+    "lines.txt": ["a good film", "a bad film", "what is paris"],
+    "train.tsv": REVIEWS,
+    "dev.tsv": REVIEWS,
+    "reviews.tsv": REVIEWS,
+    "SST-2/train.tsv": ["sentence\tlabel", "a good film\t1", "a bad film\t0"],
+    "pairs.tsv": ["anchor\tpositive", "a film\ta good film", "paris\tparis is good", "what\tis"],
+    "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],
+    "wikitext-2/wiki.train.tokens": [
+        f"a crane is {w} . the film is {w} . {w} is" for w in WORDS[5:]
+    ],
+}
 
 
-def make_bert():
-    config = kb.BERTConfig.preset(
-        "huggingface",
-        vocab_size=len(WORDS),
-        num_hiddens=16,
-        ffn_num_hiddens=24,
-        num_heads=2,
-        num_blks=1,
-        max_len=32,
-    )
-    return kb.BERTModel.from_bert_config(config)
+FILES |= {
+    f"my_text/{first}{last}.txt": [
+        f"Paris is {first} and {last}. What is {first}? A film of {last}."
+    ]
+    for first in WORDS[5:25]
+    for last in "abcdef"
+}
+
+
+def make_bert(preset="huggingface", **sizes):
+    config = kb.BERTConfig.preset(preset, vocab_size=len(WORDS), **{**SIZES, **sizes})
+    model = kb.BERTModel.from_bert_config(config)
+    model.tokenizer = kb.Tokenizer(kb.Vocab(WORDS))
+    return model
 
 
 @pytest.fixture(scope="session")
@@ -28,15 +49,16 @@ def small_models(tmp_path_factory):
     """The folder of a model for each id."""
     models = {
         SHORT_NAMES["bert-base-uncased"].repo: make_bert(),
+        SHORT_NAMES["bert-tiny"].repo: make_bert(),
         SHORT_NAMES["minilm"].repo: make_bert(),
         SHORT_NAMES["bert-base-ner"].repo: kb.TokenClassifier(make_bert(), LABELS),
         "google-bert/bert-large-uncased-whole-word-masking-finetuned-squad": kb.QuestionAnswerer(
             make_bert()
         ),
     }
-    folder, tokenizer = tmp_path_factory.mktemp("models"), kb.Tokenizer(kb.Vocab(WORDS))
+    folder = tmp_path_factory.mktemp("models")
     for name, model in models.items():
-        kb.save_pretrained(model, folder / name, tokenizer=tokenizer, format="huggingface")
+        kb.save_pretrained(model, folder / name, format="huggingface")
     return {name: folder / name for name in models}
 
 
@@ -47,3 +69,40 @@ def hub(local_hub, small_models, tmp_path, monkeypatch):
         local_hub.add(name, folder)
     monkeypatch.chdir(tmp_path)
     return local_hub
+
+
+@pytest.fixture(scope="session")
+def prepared(small_models, tmp_path_factory):
+    """A folder with the files and the runs that the pages mention."""
+    folder = tmp_path_factory.mktemp("prepared")
+    for name, lines in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("\n".join(lines) + "\n")
+    bert = make_bert()
+    kb.save_pretrained(bert, folder / "runs/mine")
+    for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
+        kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
+    kb.export_onnx(kb.SequenceClassifier(bert, ["bad", "good"]), folder / "onnx/mine")
+    kb.export_onnx(bert, folder / "onnx/pretrained")
+    kb.export_saved_model(bert, folder / "saved_models/mine")
+    kb.save_pretrained(make_bert("d2l-torch"), folder / "book", format="book")
+    weights = load_file(folder / "book/pretrained.safetensors")
+    save_file(weights, folder / "bert.safetensors")  # without the number of heads
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"])
+    kb.save_pretrained(classifier, folder / "runs/reviews")
+    nli = kb.SequenceClassifier(make_bert(), ["contradiction", "neutral", "entailment"])
+    kb.save_pretrained(nli, folder / "runs/nli")
+    base = small_models[SHORT_NAMES["bert-base-uncased"].repo]
+    adapted = kb.load_task(kb.SequenceClassifier, base, labels=["bad", "good"]).model
+    adapted.enable_lora(8)
+    kb.save_adapter(adapted, folder / "runs/films/adapter")
+    return folder
+
+
+@pytest.fixture
+def workplace(hub, prepared, tmp_path, monkeypatch):
+    """A working directory with copies of the files, and presets that are small."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    preset = kb.BERTConfig.preset
+    monkeypatch.setattr(kb.BERTConfig, "preset", lambda name, **o: preset(name, **{**SIZES, **o}))
+    return tmp_path
