@@ -107,6 +107,12 @@ from .inference.tasks.tagging import (
     tag as tag,
 )
 from .inference.tasks.zero_shot import zero_shot as zero_shot
+from .inspection.doctor.callback import DoctorCallback as DoctorCallback
+from .inspection.doctor.doctor import doctor as doctor
+from .inspection.doctor.finding import (
+    Diagnosis as Diagnosis,
+    Finding as Finding,
+)
 from .inspection.learning_rate.range_test import (
     RangeTest as RangeTest,
     find_learning_rate as find_learning_rate,

@@ -29,7 +29,15 @@ _NAME = "keras-bert-d2l"
 # Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
-    "Train": ("quickstart", "pretrain", "finetune", "distill", "distill-static", "compare"),
+    "Train": (
+        "quickstart",
+        "pretrain",
+        "finetune",
+        "distill",
+        "distill-static",
+        "compare",
+        "doctor",
+    ),
     "Ask": (
         "fill-mask",
         "next-sentence",
@@ -61,7 +69,7 @@ Or with a model of the Hugging Face Hub:
 
 - `keras-bert-d2l fill-mask "paris is the [MASK] of france ." --model bert-base-uncased`
 
-Exit codes: 0 success, 1 diverged training or a finding of audit, 2 error,
+Exit codes: 0 success, 1 diverged training or findings of audit or doctor, 2 error,
 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 """,
     help_format="markdown",

@@ -69,7 +69,7 @@ def _bfloat16(config: BERTConfig, num_tokens: int, jit: bool) -> tuple[bool, str
         return False, "XLA gains nothing from bfloat16 on a CPU"
     if config.num_hiddens < _MIN_HIDDENS:
         return False, "the model is too small to gain from bfloat16"
-    speedup = _speedup(config.num_hiddens, config.ffn_num_hiddens, num_tokens)
+    speedup = bfloat16_speedup(config.num_hiddens, config.ffn_num_hiddens, num_tokens)
     return speedup >= _MIN_SPEEDUP, f"bfloat16 is {speedup:.1f} times as fast here as float32"
 
 
@@ -95,7 +95,7 @@ def _jax_device() -> Device:
 _DEVICES = {"tensorflow": _tensorflow_device, "jax": _jax_device}
 
 
-def _speedup(num_hiddens: int, ffn_num_hiddens: int, num_tokens: int) -> float:
+def bfloat16_speedup(num_hiddens: int, ffn_num_hiddens: int, num_tokens: int) -> float:
     """Time the product of a batch and a kernel, and its gradients: float32 / bfloat16."""
     rows = max(1, min(num_tokens, _MAX_TOKENS, _MAX_PRODUCTS // (num_hiddens * ffn_num_hiddens)))
     inputs = tf.ones((rows, num_hiddens))

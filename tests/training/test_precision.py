@@ -30,7 +30,7 @@ def gpu(monkeypatch):
     ("speedup", "expected"), [(0.6, "float32"), (1.1, "float32"), (1.9, "mixed_bfloat16")]
 )
 def test_bfloat16_must_be_clearly_faster(speedup, expected, monkeypatch):
-    monkeypatch.setattr(precision, "_speedup", lambda *sizes: speedup)
+    monkeypatch.setattr(precision, "bfloat16_speedup", lambda *sizes: speedup)
     lines = []
     assert choose_precision(WIDE, 512, say=lines.append) == expected
     assert lines == [
@@ -39,8 +39,8 @@ def test_bfloat16_must_be_clearly_faster(speedup, expected, monkeypatch):
 
 
 def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model():
-    assert 0.01 < precision._speedup(256, 1024, 512) < 100
-    assert 0.01 < precision._speedup(1024, 4096, 10**6) < 100  # not a million rows
+    assert 0.01 < precision.bfloat16_speedup(256, 1024, 512) < 100
+    assert 0.01 < precision.bfloat16_speedup(1024, 4096, 10**6) < 100  # not a million rows
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model():
 )
 def test_a_gpu_is_not_measured(capability, expected, gpu, monkeypatch):
     gpu(*capability)
-    monkeypatch.delattr(precision, "_speedup")
+    monkeypatch.delattr(precision, "bfloat16_speedup")
     assert choose_precision(WIDE, 512, say=lambda line: None) == expected
 
 
@@ -69,7 +69,7 @@ def test_with_jax_the_device_decides(platform, capability, expected, monkeypatch
 
 
 def test_xla_and_small_models_stay_in_float32(monkeypatch):
-    monkeypatch.delattr(precision, "_speedup")
+    monkeypatch.delattr(precision, "bfloat16_speedup")
     assert choose_precision(WIDE, 512, jit=True, say=lambda line: None) == "float32"
     small = BERTConfig.preset("tiny", num_hiddens=64, vocab_size=100)
     assert choose_precision(small, 512, say=lambda line: None) == "float32"
@@ -78,11 +78,11 @@ def test_xla_and_small_models_stay_in_float32(monkeypatch):
 @pytest.mark.long
 def test_a_run_keeps_the_precision_that_was_measured(text, options, tmp_path, monkeypatch):
     measured = {"bert_config": WIDE, "steps": 1, "evaluate_every": 1, "precision": "auto"}
-    monkeypatch.setattr(precision, "_speedup", lambda *sizes: 2.0)
+    monkeypatch.setattr(precision, "bfloat16_speedup", lambda *sizes: 2.0)
     result = pretrain(text, tmp_path / "run", **options | measured)
     assert result.model.dtype_policy.name == "mixed_bfloat16"
     assert yaml.safe_load((tmp_path / "run/run.yaml").read_text())["precision"] == "mixed_bfloat16"
-    monkeypatch.setattr(precision, "_speedup", lambda *sizes: 0.5)
+    monkeypatch.setattr(precision, "bfloat16_speedup", lambda *sizes: 0.5)
     resumed = pretrain(text, tmp_path / "run", resume=True, **options | measured)
     assert resumed.model.dtype_policy.name == "mixed_bfloat16"
     with pytest.raises(ValueError, match="precision='mixed_bfloat16' and resumes with its own"):

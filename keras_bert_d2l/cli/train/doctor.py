@@ -1,0 +1,84 @@
+"""`keras-bert-d2l doctor`."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.cli.arguments import Flag
+from keras_bert_d2l.cli.input_output import as_json_line, stage
+from keras_bert_d2l.cli.options_from_records import help_text
+from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_FAULTS = 1  # exit code
+
+
+def doctor(
+    run: Path | None = None,
+    /,
+    *,
+    data: Path | None = None,
+    model: Annotated[str | None, Parameter(alias="-m")] = None,
+    task: Annotated[Task | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
+    dev: Path | None = None,
+    lr_find: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Find out why a run does not learn, or whether data and a model are ready for one.
+
+    Each check compares a number with limits: losses and learning rate, text and vocabulary,
+    labels, masks and padding, weights and gradients, precision and waiting for data. The exit code
+    is 0 without faults and 1 with faults.
+
+    For example:
+
+    - `keras-bert-d2l doctor runs/mine`
+    - `keras-bert-d2l doctor --data my_text/ --model bert-base-uncased`
+    - `keras-bert-d2l doctor --data reviews.tsv --task classify --model minilm`
+
+    Args:
+        run: Folder of a run of `pretrain` or `finetune`.
+        data: Text, token store or, with --task, a file of examples to check instead of a run.
+        model: Checkpoint to start from. Optional for a text.
+        dev: Development data of the examples. [default: a held-out part]
+        lr_find: Also test learning rates from the start of the run, which takes up to 100 steps.
+        json: Print JSON: one object per check, faults first.
+    """
+    with stage("Examining"), contextlib.redirect_stdout(sys.stderr):
+        found = kb.doctor(run, data=data, model=model, task=task, dev=dev, lr_find=lr_find)
+    if json:
+        for finding in found.findings:
+            print(as_json_line({**vars(finding), "is_fault": finding.is_fault}))
+    else:
+        from rich.console import Console
+
+        console = Console()
+        if found.faults:
+            console.print(_table(found))
+        healthy = ", ".join(one.name for one in found.findings if not one.is_fault)
+        console.print(f"Healthy: {healthy or 'nothing'}.")
+        for reason in found.skipped:
+            console.print(f"Skipped. {reason}")
+    return 0 if found.is_healthy else _FAULTS
+
+
+def _table(found: "kb.Diagnosis") -> "Table":
+    from rich.table import Table
+
+    table = Table(show_lines=True)
+    table.add_column("Fault")
+    table.add_column("Number", justify="right")
+    table.add_column("Meaning and remedy")
+    for fault in found.faults:
+        table.add_row(
+            f"[bold]{fault.name}[/]\n{fault.severity}",
+            f"{fault.number:.3g}\n{fault.limits}",
+            f"{fault.meaning} {fault.remedy}\n[dim]Number: {fault.measures}.[/]",
+        )
+    return table

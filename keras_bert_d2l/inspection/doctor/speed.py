@@ -1,0 +1,67 @@
+"""Checks of the speed: the precision, and waiting for data."""
+
+import itertools
+import time
+from collections.abc import Iterable
+
+from keras_bert_d2l.inspection.doctor.finding import Finding
+from keras_bert_d2l.types import Tensor
+
+_BATCHES, _SECONDS = 256, 2.0  # limits; the pipeline makes dozens of batches at once
+
+
+def precision(policy: str, speedup: float) -> Finding:
+    """Compare the precision of a run with the one that is faster on this machine.
+
+    The measurement takes a tenth of a second. 1.5 is beyond its noise, and below the factors of 1.8
+    to 2 that the wrong precision costs. Where bfloat16 is slow, float16 is as slow or slower.
+
+    Args:
+        policy: The dtype policy of the run.
+        speedup: Time of a step in float32 divided by that in bfloat16.
+    """
+    is_half = policy in ("mixed_bfloat16", "mixed_float16")
+    return Finding(
+        name="precision",
+        measures="time of a matrix product in this precision / in the other one",
+        number=1 / speedup if is_half else speedup,
+        high=1.5,
+        severity="costs time",
+        meaning=f"{policy} is slow on this machine.",
+        remedy=f"Use `--precision {'float32' if is_half else 'mixed_bfloat16'}`, or auto, which "
+        "measures.",
+    )
+
+
+def waiting_for_data(seconds_per_batch: float, seconds_per_step: float) -> Finding:
+    """Compare the time to produce a batch with the time of a training step.
+
+    Batches are made ahead, so a step waits only if they take longer than the step. On a CPU, both
+    share the cores: at 0.5, a step takes up to half as long again.
+
+    Args:
+        seconds_per_batch: Time per batch of the dataset alone.
+        seconds_per_step: Time per training step.
+    """
+    return Finding(
+        name="waiting for data",
+        measures="time to make a batch / time of a training step",
+        number=seconds_per_batch / seconds_per_step,
+        high=0.5,
+        severity="costs time",
+        meaning="The training waits for its batches.",
+        remedy="Tokenize once (`prepare`), let the dataset end with `.prefetch(tf.data.AUTOTUNE)`, "
+        "and move slow Python code out of it.",
+    )
+
+
+def time_batches(batches: Iterable[Tensor]) -> float:
+    """Return the seconds that a dataset takes per batch."""
+    iterator = iter(batches)
+    next(iterator, None)  # the first one builds the pipeline
+    start, count = time.perf_counter(), 0
+    for _ in itertools.islice(iterator, _BATCHES):
+        count += 1
+        if time.perf_counter() - start > _SECONDS:
+            break
+    return (time.perf_counter() - start) / max(count, 1)

@@ -1,0 +1,332 @@
+"""Healthy runs of seconds, and faults to plant in what the doctor examines of them."""
+
+import dataclasses
+import math
+import random
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.data.report.report import count_ids
+from keras_bert_d2l.inspection.doctor.doctor import diagnose
+from keras_bert_d2l.inspection.doctor.text import unigram_entropy
+from keras_bert_d2l.inspection.doctor.weights import weights_of
+
+TOPICS = [[f"{letter}{n}" for n in range(8)] for letter in "abcdef"]
+WORDS = [word for topic in TOPICS for word in topic]
+VOCAB = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+
+
+def sentence(choose, topic):
+    return " ".join(choose.choices(topic, k=choose.randint(3, 6)))
+
+
+def documents(seed, number=300):
+    """Return documents of eight sentences, each document about one topic."""
+    choose = random.Random(seed)
+    return [[sentence(choose, TOPICS[n % len(TOPICS)]) for _ in range(8)] for n in range(number)]
+
+
+def write_text(path, seed):
+    path.write_text("\n\n".join("\n".join(document) for document in documents(seed)))
+    return path
+
+
+def pretrain(folder, seed=0, **options):
+    """Pretrain a tiny BERT that learns the topics, and return its run folder."""
+    text = write_text(folder / "text.txt", seed)
+    config = kb.BERTConfig(len(VOCAB), 32, 64, 2, 1, 0.1, 24, initializer="truncated_normal")
+    given = {"vocab": VOCAB, "bert_config": config, "layout": "lines", "held_out": 0.2}
+    given |= {"steps": 240, "evaluate_every": 40, "batch_size": 16, "max_len": 24}
+    given |= {"learning_rate": 5e-3, "cache_dir": folder / "cache", "verbose": 0, "seed": seed}
+    kb.pretrain(text, folder / "run", **{**given, **options})
+    return folder / "run"
+
+
+def examples(seed, number=120):
+    """Return texts labeled with their topics."""
+    choose = random.Random(seed)
+    topics = [choose.choice(TOPICS[:2]) for _ in range(number)]
+    texts = [sentence(choose, topic) + " " + sentence(choose, topic) for topic in topics]
+    return kb.TextExamples(texts=texts, labels=[topic[0][0] for topic in topics])
+
+
+def write_examples(path, found):
+    lines = [f"{label}\t{text}" for label, text in zip(found.labels, found.texts, strict=True)]
+    path.write_text("\n".join(["label\ttext", *lines]) + "\n")
+    return path
+
+
+def finetune(folder, model, seed=0):
+    """Fine-tune a run of `pretrain` to find the topic of a text, and return the run folder."""
+    train = write_examples(folder / "train.tsv", examples(seed))
+    dev = write_examples(folder / "dev.tsv", examples(seed + 1000))
+    kb.finetune_files(
+        folder / "task",
+        task="classify",
+        model=model,
+        train=train,
+        dev=dev,
+        seed=seed,
+        epochs=4,
+        batch_size=8,
+        learning_rate=1e-3,
+        verbose=0,
+    )
+    return folder / "task"
+
+
+def change_records(evidence, change, stretch=1):
+    """Change each record by a function of the record and the share of the run that is done."""
+    records = [dict(record) for record in evidence.records]
+    for record in records:
+        change(record, record["step"] / records[-1]["step"])
+    for record in records:
+        record["step"] *= stretch
+    return dataclasses.replace(evidence, records=records)
+
+
+def set_values(**values):
+    return lambda record, share: record.update(
+        {name: value for name, value in values.items() if name in record}
+    )
+
+
+def scale_at(moment, factor, name):
+    """Multiply a metric of the first or of the last record."""
+
+    def change(record, share):
+        if share == moment:
+            record[name] *= factor
+
+    return lambda evidence, folder: change_records(evidence, change)
+
+
+def at_unigram_entropy(factor):
+    def plant(evidence, folder):
+        entropy = unigram_entropy(count_ids(evidence.store.tokens, evidence.store.vocab_size))
+
+        def change(record, share):
+            if share:
+                record["val_mlm_cross_entropy"] = factor * entropy
+
+        return change_records(evidence, change, stretch=20)
+
+    return plant
+
+
+def flat(evidence, folder):
+    first = evidence.records[1]["loss"]
+    return change_records(evidence, set_values(loss=first * 0.995))
+
+
+def blind_to_sentences(evidence, folder):
+    values = set_values(val_nsp_cross_entropy=math.log(2))
+    return change_records(evidence, values, stretch=20)
+
+
+def with_options(**changes):
+    """Apply a function to each of some options."""
+
+    def plant(evidence, folder):
+        options = evidence.options
+        changed = {name: change(getattr(options, name)) for name, change in changes.items()}
+        return dataclasses.replace(evidence, options=dataclasses.replace(options, **changed))
+
+    return plant
+
+
+def badly_tested(evidence, folder):
+    best = evidence.options.learning_rate / 500
+    rates = tuple(best * 10 ** (n / 4) for n in range(-12, 13))
+    losses = tuple(9 + abs(n) / 3 for n in range(-12, 13))
+    return dataclasses.replace(evidence, tested=kb.RangeTest(rates, losses))
+
+
+def with_text(make, vocab=VOCAB):
+    def plant(evidence, folder):
+        corpus = kb.Corpus.open(make(evidence), layout="lines")
+        store = kb.build_store(corpus, kb.Tokenizer(vocab), folder / "store")
+        return dataclasses.replace(evidence, store=store)
+
+    return plant
+
+
+LETTERS = kb.Vocab(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", *(f"##{c}" for c in "abcdef")]
+)
+FEW = with_text(lambda evidence: documents(1, number=12))
+COPIES = with_text(lambda evidence: documents(1, number=60) * 2)
+FOREIGN = with_text(lambda evidence: [[one.replace("a", "я") for one in d] for d in documents(1)])
+SPLIT = with_text(lambda evidence: [["abcdef fedcba", "bad face"]] * 60, LETTERS)
+
+
+def with_batches(change):
+    def plant(evidence, folder):
+        batches = evidence.batches.take(8).map(change)
+        return dataclasses.replace(evidence, batches=batches)
+
+    return plant
+
+
+def few_predictions(x, y, w):
+    is_first = tf.range(tf.shape(w["mlm"])[0])[:, None] == 0
+    return x, y, {**w, "mlm": tf.where(is_first & (tf.range(tf.shape(w["mlm"])[1]) == 0), 1.0, 0.0)}
+
+
+def without_predictions(x, y, w):
+    return x, y, {**w, "mlm": tf.zeros_like(w["mlm"])}
+
+
+def answers(x, y, w):
+    rows = tf.repeat(tf.range(tf.shape(y["mlm"])[0])[:, None], tf.shape(y["mlm"])[1], axis=1)
+    places = tf.stack([rows, x["pred_positions"]], axis=-1)
+    shown = tf.tensor_scatter_nd_update(x["tokens"], places, y["mlm"])
+    return {**x, "tokens": tf.where(x["tokens"] == VOCAB.mask_id, shown, x["tokens"])}, y, w
+
+
+def predicted_specials(x, y, w):
+    first = tf.range(tf.shape(y["mlm"])[1]) == 0
+    positions = tf.where(first, 0, x["pred_positions"])
+    labels = tf.where(first, VOCAB.cls_id, y["mlm"])
+    return {**x, "pred_positions": positions}, {**y, "mlm": labels}, w
+
+
+def short_rows(x, y, w):
+    return {**x, "valid_lens": x["valid_lens"] // 3}, y, w
+
+
+def slow_pipeline(evidence, folder):
+    @tf.autograph.experimental.do_not_convert
+    def wait(x, y, w):
+        tokens = tf.numpy_function(lambda ids: (time.sleep(0.1), ids)[1], [x["tokens"]], tf.int32)
+        return {**x, "tokens": tf.ensure_shape(tokens, x["tokens"].shape)}, y, w
+
+    return dataclasses.replace(evidence, batches=evidence.batches.map(wait).take(12))
+
+
+def with_weights(pattern, change):
+    """Change the weights of a copy of the model whose names end in the pattern."""
+
+    def plant(evidence, folder):
+        model = type(evidence.model).from_config(evidence.model.get_config())
+        model.set_weights(evidence.model.get_weights())
+        model.tokenizer = evidence.model.tokenizer
+        model.compile(kb.BERTAdamW())
+        for weight in model.weights:
+            if weight.path.endswith(pattern):
+                weight.assign(change(weight.numpy()))
+        return dataclasses.replace(evidence, model=model)
+
+    return plant
+
+
+def late(evidence):
+    """Make the checks of the losses apply that need thousands of steps. The run stays healthy."""
+    later = change_records(evidence, lambda *_: None, stretch=20)
+    return dataclasses.replace(later, batches=None)  # whose number of passes would rise as well
+
+
+def frozen(evidence, folder):
+    heads = ("hidden", "nsp", "mlm")
+    now = weights_of(evidence.model)
+    before = {n: old if n.startswith(heads) else now[n] for n, old in evidence.before.items()}
+    return dataclasses.replace(evidence, before=before)
+
+
+def in_float16(evidence):
+    return with_options(precision=lambda _: "mixed_float16")(evidence, None)
+
+
+def overflowing(evidence, folder):
+    evidence = with_weights("addnorm2/ln/gamma", lambda gamma: gamma * 1e5)(evidence, folder)
+    return in_float16(evidence)
+
+
+def with_examples(change):
+    def plant(evidence, folder):
+        return dataclasses.replace(evidence, examples=change(*evidence.examples))
+
+    return plant
+
+
+def relabeled(found, labels):
+    return dataclasses.replace(found, labels=labels)
+
+
+def unbalanced(train, dev):
+    return relabeled(train, ["a" if n % 20 else "b" for n in range(len(train))]), dev
+
+
+def leaking(train, dev):
+    return train, kb.TextExamples(
+        texts=[*dev.texts, *train.texts[:20]], labels=[*dev.labels, *train.labels[:20]]
+    )
+
+
+def contradicting(train, dev):
+    texts = [*train.texts, *train.texts[:20]]
+    labels = [*train.labels, *("b" if label == "a" else "a" for label in train.labels[:20])]
+    return kb.TextExamples(texts=texts, labels=labels), dev
+
+
+def constant_train(train, dev):
+    return relabeled(train, ["a"] * len(train)), dev
+
+
+def constant_dev(train, dev):
+    return train, relabeled(dev, ["a"] * len(dev))
+
+
+def one_prediction(evidence, folder):
+    return dataclasses.replace(evidence, warning="The model predicts 'a' for all 120 examples.")
+
+
+PRETRAINING_FAULTS = {
+    "initial loss": scale_at(0, 1.5, "val_mlm_cross_entropy"),
+    "rising loss": scale_at(1, 2.0, "loss"),
+    "flat loss": flat,
+    "slow start": at_unigram_entropy(1.2),
+    "unigram plateau": at_unigram_entropy(1.01),
+    "next sentence": blind_to_sentences,
+    "overfitting": scale_at(1, 1.5, "val_mlm_cross_entropy"),
+    "learning rate and batch size": with_options(learning_rate=lambda rate: rate * 100),
+    "tested learning rate": badly_tested,
+    "few documents": FEW,
+    "duplicate documents": COPIES,
+    "passes over the text": with_options(steps=lambda steps: steps * 100),
+    "unknown words": FOREIGN,
+    "pieces per word": SPLIT,
+    "mask share": with_batches(few_predictions),
+    "visible answers": with_batches(answers),
+    "special tokens": with_batches(predicted_specials),
+    "padding": with_batches(short_rows),
+    "waiting for data": slow_pipeline,
+    "weights that are not finite": with_weights("nsp/dense/bias", lambda bias: bias * np.nan),
+    "frozen weights": frozen,
+    "gradient norm": with_weights("mlm/mlp/ln/gamma", lambda gamma: gamma * 1e4),
+    "unused weights": with_batches(without_predictions),
+    "dead units": with_weights("ffn/dense1/bias", lambda bias: bias - 1e3),
+    "saturated attention": with_weights(("W_q/kernel", "W_k/kernel"), lambda kernel: kernel * 100),
+    "float16 range": overflowing,
+    "precision": with_options(precision=lambda _: "mixed_bfloat16"),
+}
+TASK_FAULTS = {
+    "unbalanced labels": with_examples(unbalanced),
+    "constant labels, training data": with_examples(constant_train),
+    "constant labels, development data": with_examples(constant_dev),
+    "leaking examples": with_examples(leaking),
+    "contradicting labels": with_examples(contradicting),
+    "constant predictions": one_prediction,
+}
+
+
+def diagnosis_of(name, plant, evidence, folder):
+    """Examine a run with a planted fault, without the gradients if they stay the same."""
+    planted = plant(evidence, folder)
+    is_elsewhere = planted.model is evidence.model and planted.batches is evidence.batches
+    if is_elsewhere and name != "passes over the text":
+        planted = dataclasses.replace(planted, batches=None)
+    return diagnose(planted)
