@@ -53,6 +53,7 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
         data={"curves": htmlsafe_json_dumps({"runs": [run.name], "charts": found})},
         run=run,
         subtitle=facts.subtitle(run),
+        warning=run.summary.get("warning"),
         tiles=facts.tiles(run),
         charts=found,
         samples=facts.samples(run),

@@ -5,8 +5,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
 from keras_bert_d2l.data.tasks.examples import (
     ChoiceExamples,
     PairExamples,
@@ -18,6 +16,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation, shown_texts
 from keras_bert_d2l.inference.evaluation.scores import exact_match
+from keras_bert_d2l.inspection.runs.run import spread
 
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
 _MAX_CHARACTERS = 300  # of a text
@@ -37,9 +36,8 @@ class _Sample(NamedTuple):
 
 def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, object]:
     """Return the record of an evaluation on these examples."""
-    number = min(_NUM_SAMPLES, len(examples))
     samples = []
-    for place in np.linspace(0, len(examples) - 1, number).astype(int).tolist():
+    for place in _places(examples):
         one = _sample(examples.subset([place]), evaluation.predictions[place])
         samples.append(
             {
@@ -55,6 +53,14 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, objec
         "errors": [{**error, "text": _short(error["text"])} for error in errors],
         "confusion": _confusion(evaluation.confusion),
     }
+
+
+def _places(examples: TaskExamples) -> list[int]:
+    """Return the places of examples that are evenly spread over the labels or scores, if any."""
+    order = list(range(len(examples)))
+    if isinstance(examples, TextExamples) and examples.labels is not None:
+        order.sort(key=cast(tuple[str, ...], examples.labels).__getitem__)
+    return spread(order, _NUM_SAMPLES)
 
 
 def _sample(example: TaskExamples, found: Any) -> _Sample:

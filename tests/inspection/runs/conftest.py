@@ -73,6 +73,7 @@ def finetuning_run(tmp_path):
     summary = {
         "monitor": "val_accuracy",
         "best_epoch": 2,
+        "warning": f"The model predicts {SCRIPT!r}.",
         "task": "classify",
         "options": {"epochs": 2},
         "data": {"train": data, "dev": {**data, "examples": 20}},

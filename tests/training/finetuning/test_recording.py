@@ -87,3 +87,13 @@ def test_a_large_confusion_matrix_is_a_list_of_the_most_frequent_confusions():
     )
     assert small == {"labels": ("a", "b"), "counts": [[5, 3], [0, 5]]}
     assert large == {"most_frequent": [("0", "1", 3)]}
+
+
+def test_samples_are_spread_over_the_labels():
+    labels = ["a"] * 90 + ["b", "c"] * 5
+    examples = kb.TextExamples(texts=list(map(str, range(100))), labels=labels[::-1])
+    prediction = kb.Classification("a", 1.0, {"a": 1.0}, ("a",))
+    found = record_of(Evaluation("classify", {}, [prediction] * 100, [], None, 100), examples)
+    golds = [sample["gold"] for sample in found["samples"]]
+    assert golds == ["a"] * 9 + ["c"]
+    assert len({sample["text"] for sample in found["samples"]}) == 10
