@@ -22,6 +22,15 @@ FILES = {
     "SST-2/train.tsv": ["sentence\tlabel", "a good film\t1", "a bad film\t0"],
     "pairs.tsv": ["anchor\tpositive", "a film\ta good film", "paris\tparis is good", "what\tis"],
     "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],
+    **{
+        f"runs/{run}/{name}": [content]
+        for run in ("first", "second")
+        for name, content in (
+            ("run.yaml", f"{{corpus: {run}, steps: 2}}"),
+            ("config.json", "{}"),
+            ("metrics.jsonl", '{"step": 2, "val_mlm_cross_entropy": 9.0, "val_mlm_accuracy": 0.1}'),
+        )
+    },
     "wikitext-2/wiki.train.tokens": [
         f"a crane is {w} . the film is {w} . {w} is" for w in WORDS[5:]
     ],
@@ -76,7 +85,7 @@ def prepared(small_models, tmp_path_factory):
     """A folder with the files and the runs that the pages mention."""
     folder = tmp_path_factory.mktemp("prepared")
     for name, lines in FILES.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(lines) + "\n")
     bert = make_bert()
     kb.save_pretrained(bert, folder / "runs/mine")
