@@ -32,6 +32,7 @@ GROUPS = {
     "Train": (
         "quickstart",
         "pretrain",
+        "launch",
         "finetune",
         "distill",
         "distill-static",

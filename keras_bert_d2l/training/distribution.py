@@ -1,10 +1,15 @@
-"""Training on several devices with `tf.distribute`: create a strategy and check the batch size."""
+"""Training on several devices: strategies of `tf.distribute`, and data parallelism with JAX."""
 
 import contextlib
 import functools
+import json
+import os
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
+
+from keras_bert_d2l.training.processes import process
 
 
 def make_strategy(name: str | None, tpu: str | None = None) -> tf.distribute.Strategy | None:
@@ -35,14 +40,57 @@ def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractCont
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
+@contextlib.contextmanager
+def data_parallel(devices: str | None) -> Iterator[None]:
+    """Divide batches over the devices of all processes, with JAX.
+
+    Models must be created and trained within the context.
+
+    Args:
+        devices: `"data"` for all devices of this process, or `None` for one device. In several
+            processes, all devices of all processes are used.
+
+    Raises:
+        RuntimeError: The Keras backend is not JAX, or TF_CONFIG describes several workers.
+    """
+    check_tf_config()
+    if devices is None and process()[1] == 1:
+        yield
+        return
+    if keras.backend.backend() != "jax":
+        raise RuntimeError(
+            f"devices={devices!r} requires the JAX backend of Keras. Received: the backend "
+            f"{keras.backend.backend()!r}; set KERAS_BACKEND=jax, or use strategy='mirrored'."
+        )
+    with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
+        yield
+
+
+def check_tf_config() -> None:
+    """Raise `RuntimeError` if TF_CONFIG describes workers that would not find each other."""
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+        workers = sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
+    except (ValueError, AttributeError, TypeError):  # it is not read otherwise
+        return
+    if workers > 1 and process()[1] == 1:
+        raise RuntimeError(
+            "With TensorFlow, Keras cannot train in several processes. Received: TF_CONFIG with "
+            f"{workers} workers. Run `keras-bert-d2l launch pretrain` in each of them, which uses "
+            "JAX (docs/accelerators.md), or unset TF_CONFIG."
+        )
+
+
 def num_replicas(strategy: tf.distribute.Strategy | None) -> int:
     """Return the number of devices that train the model."""
+    if keras.backend.backend() == "jax" and (distribution := keras.distribution.distribution()):
+        replicas: int = distribution.num_model_replicas
+        return replicas
     return 1 if strategy is None else strategy.num_replicas_in_sync
 
 
-def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy | None) -> None:
+def check_batch_size(batch_size: int, replicas: int) -> None:
     """Raise `ValueError` unless the batch can be split evenly over the devices."""
-    replicas = num_replicas(strategy)
     if batch_size % replicas:
         raise ValueError(
             "`batch_size` is the total over all devices and must be a multiple of the "

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from keras_bert_d2l.training.processes import gathered
+
 # Sent by Ctrl-C; by job schedulers, containers and `timeout`; and when the terminal is closed.
 _NAMES = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): _NAMES[name] for name in _NAMES if hasattr(signal, name)}
@@ -34,10 +36,16 @@ class Interrupt:
     def __init__(self) -> None:
         self.signal_number: int | None = None
 
+    def agreed(self) -> int | None:
+        """Return the signal if any of the processes has received one."""
+        if number := int(gathered(self.signal_number or 0).max()):
+            self.signal_number = number
+        return number or None
+
     def check(self, message: str) -> None:
-        """Raise `TrainingInterrupted` if there was a signal."""
-        if self.signal_number is not None:
-            raise TrainingInterrupted(message, self.signal_number)
+        """Raise `TrainingInterrupted` if any of the processes has received a signal."""
+        if number := self.agreed():
+            raise TrainingInterrupted(message, number)
 
 
 @contextlib.contextmanager

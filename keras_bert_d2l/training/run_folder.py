@@ -16,6 +16,8 @@ import math
 import os
 import pathlib
 import shlex
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -37,6 +39,7 @@ from keras_bert_d2l.files import (
 )
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.training.option_records import OptionRecord
+from keras_bert_d2l.training.processes import is_first, reporting_lost_processes, wait_for_all
 from keras_bert_d2l.types import PathLike
 
 R = TypeVar("R", bound=OptionRecord)
@@ -218,6 +221,51 @@ def damaged(path: pathlib.Path, reason: object) -> ValueError:
         "new run from the weights of the last or best checkpoint; `pretrain` accepts a "
         "checkpoint as `init`."
     )
+
+
+@contextlib.contextmanager
+def opened_run(
+    run: RunFolder, record: type[R], given: Mapping[str, Any], *, resume: bool, is_complete: bool
+) -> Iterator[tuple[RunFolder, R, bool]]:
+    """Open a run as `RunFolder.opened` does, in all processes of the run.
+
+    Only the first process uses the run folder. The others get temporary folders for the small files
+    that they write, in which they also find the state of a run to resume.
+
+    Yields: the folder of this process, the options, and whether the run is resumed.
+    """
+
+    def advice() -> str:
+        return run.how_to_resume(record.command)
+
+    with contextlib.ExitStack() as stack, reporting_lost_processes(advice):
+        if is_first():
+            opened = stack.enter_context(
+                run.opened(record, given, resume=resume, is_complete=is_complete)
+            )
+            wait_for_all()  # locked and recovered
+        else:
+            wait_for_all()
+            temporary = stack.enter_context(tempfile.TemporaryDirectory())
+            run = _view(run, pathlib.Path(temporary, run.path.name))
+            opened = stack.enter_context(
+                run.opened(record, given, resume=resume, is_complete=is_complete)
+            )
+        wait_for_all()  # the first process may write now
+        yield run, *opened
+        wait_for_all()  # the processes end together
+
+
+def _view(run: RunFolder, path: pathlib.Path) -> RunFolder:
+    """Return a folder with copies of the small files of a run and a link to its `last/`."""
+    view = RunFolder(path)
+    path.mkdir()
+    for file in run.path.glob("[!.]*"):
+        if file.is_file():
+            shutil.copy(file, path)
+    if run.last.is_dir():
+        view.last.symlink_to(run.last.resolve())
+    return view
 
 
 def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:

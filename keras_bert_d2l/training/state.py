@@ -21,6 +21,7 @@ import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_text
+from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder, damaged
 
 _VARIABLES, _OPTIMIZER, _METRICS = (
@@ -70,7 +71,7 @@ def save_state(
     save_model: Callable[[pathlib.Path], object] = lambda folder: None,
     metrics: bool = False,
 ) -> None:
-    """Write the training state to `last/`.
+    """Write the training state to `last/`, in the first of several processes.
 
     Args:
         run: The run folder.
@@ -87,6 +88,8 @@ def save_state(
     """
     sync(model)
     check_weights(model, progress)
+    if not is_first():
+        return
     with replacing_folder(run.last) as folder:
         save_model(folder)
         _write_variables(folder / _VARIABLES, variables)

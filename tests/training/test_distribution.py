@@ -1,7 +1,15 @@
+import json
+
 import keras
 import pytest
 
-from keras_bert_d2l.training.distribution import check_batch_size, make_strategy, scope_of
+from keras_bert_d2l.training.distribution import (
+    check_batch_size,
+    data_parallel,
+    make_strategy,
+    num_replicas,
+    scope_of,
+)
 
 
 def test_the_mirrored_strategy_uses_all_devices():
@@ -14,11 +22,10 @@ def test_without_a_strategy_the_scope_is_empty():
 
 
 def test_the_batch_size_must_be_a_multiple_of_the_number_of_devices():
-    strategy = make_strategy("mirrored")
-    check_batch_size(4, strategy)
-    check_batch_size(5, None)
+    check_batch_size(4, 2)
+    check_batch_size(5, 1)
     with pytest.raises(ValueError, match=r"batch_size=5 for 2 devices"):
-        check_batch_size(5, strategy)
+        check_batch_size(5, 2)
 
 
 @pytest.mark.slow
@@ -34,3 +41,24 @@ def test_strategies_reject_other_backends(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="Received: the backend 'jax'"):
         make_strategy("mirrored")
+
+
+def test_data_parallelism_needs_jax():
+    with data_parallel(None):
+        assert num_replicas(None) == 1
+    with pytest.raises(RuntimeError, match=r"Received: the backend 'tensorflow'; .*'mirrored'"):
+        data_parallel("data").__enter__()
+
+
+@pytest.mark.parametrize("config", ["", "no JSON", '{"cluster": []}', '{"cluster": {"worker": 1}}'])
+def test_other_values_of_tf_config_are_ignored(config, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config)
+    with data_parallel(None):
+        pass
+
+
+def test_several_workers_in_tf_config_are_rejected(monkeypatch):
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
+    with pytest.raises(RuntimeError, match="TF_CONFIG with 3 workers.*keras-bert-d2l launch"):
+        data_parallel(None).__enter__()

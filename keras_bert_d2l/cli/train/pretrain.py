@@ -26,7 +26,7 @@ from keras_bert_d2l.training.pretraining.options import (
         "short_len ramp_steps optimizer learning_rate schedule warmup_steps decay_steps "
         "weight_decay z_loss ema_momentum seed held_out evaluate_every",
         "Trainable weights": "lora lora_alpha lora_layers",
-        "Devices": "precision jit strategy tpu",
+        "Devices": "precision jit strategy tpu devices",
     },
 )
 def pretrain(

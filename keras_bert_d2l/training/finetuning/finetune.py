@@ -15,6 +15,7 @@ from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.training.distribution import check_tf_config
 from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
@@ -146,6 +147,7 @@ def train_run(
     facts: Mapping[str, object] = types.MappingProxyType({}),
 ) -> FinetuningResult:
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
+    check_tf_config()
     try:
         new_figure()
     except ImportError as error:  # training continues without the curves

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
+Devices = Literal["data"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking_options.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
@@ -177,6 +178,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         strategy: Devices to train on: all GPUs of this machine (mirrored) or a TPU. Defaults to
             one device.
         tpu: Name of the TPU. Defaults to the TPU of this machine.
+        devices: With the JAX backend, divide each batch over all devices (data). Defaults to one
+            device, or in several processes to all their devices.
         held_out: Fraction of the documents held out for evaluation.
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500. With `minutes`, up to ten evaluations take at most a
@@ -225,6 +228,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     jit: Switch = False
     strategy: Strategy | None = None
     tpu: Text | None = None
+    devices: Devices | None = None
     held_out: Share = 0.05
     evaluate_every: Annotated[int, at_least(1)] | None = None
     cache_dir: FilePath | None = None
@@ -242,6 +246,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         self._check_exclusive("minutes", "steps")
         self._check_exclusive("minutes", "evaluate_every")
         self._check_exclusive("bert_config", "preset")
+        self._check_exclusive("strategy", "devices")
         if self.lora is not None and self.init is None:
             raise ValueError(
                 "`lora` freezes the weights that the run starts from, so it requires `init`. "
@@ -413,6 +418,7 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     jit: bool
     strategy: Strategy | None
     tpu: str | None
+    devices: Devices | None
     held_out: float
     evaluate_every: int | None
     cache_dir: PathLike | None

@@ -17,6 +17,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.distribution import (
     check_batch_size,
+    data_parallel,
     make_strategy,
     num_replicas,
     scope_of,
@@ -25,7 +26,8 @@ from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 from keras_bert_d2l.training.pretraining.trainer import Trainer
-from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.processes import is_first
+from keras_bert_d2l.training.run_folder import RunFolder, opened_run
 from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
@@ -90,7 +92,8 @@ def pretrain(
         FloatingPointError: The loss is not finite.
         BlockingIOError: Another process is using the run.
         OSError: The run folder cannot be written, or the disk is full.
-        RuntimeError: The devices of `strategy` do not exist.
+        RuntimeError: The devices of `strategy` or `devices` do not exist, or the Keras backend does
+            not support them.
         TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
@@ -109,17 +112,18 @@ def pretrain(
     ```
     """
     PretrainingOptions.check_known(options)
-    run, say = RunFolder(run_dir), Printer(verbose)
+    run = RunFolder(run_dir)
     given = _plain(corpus, dict(options), run)
     objects: dict[str, Any] = {
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
     is_complete = corpus is not None
     given = with_store_options(given)
-    opened = run.opened(PretrainingOptions, given, resume=resume, is_complete=is_complete)
-    with opened as (settings, is_resumed):
+    opened = opened_run(run, PretrainingOptions, given, resume=resume, is_complete=is_complete)
+    with opened as (run, settings, is_resumed), data_parallel(settings.devices):
         if is_resumed:
             _check_objects(run, objects)
+        say = Printer(verbose if is_first() else 0)
         checkpoint = run.last if is_resumed else None
         trainer = make_trainer(corpus, run, settings, say, checkpoint=checkpoint, **objects)
         if is_resumed:
@@ -150,7 +154,7 @@ def make_trainer(
         **objects: The vocabulary and the architecture, if they were passed as objects.
     """
     strategy = make_strategy(settings.strategy, settings.tpu)
-    check_batch_size(settings.phases()[0].batch_size, strategy)
+    check_batch_size(settings.phases()[0].batch_size, num_replicas(strategy))
     text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
     say(f"Text: {text.description}")
     if (path := checkpoint or settings.init) is None:

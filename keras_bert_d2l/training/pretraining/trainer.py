@@ -27,12 +27,14 @@ from keras_bert_d2l.training.callbacks import (
     StopAtNonFiniteLoss,
     Throughput,
 )
+from keras_bert_d2l.training.distribution import check_batch_size
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.optimizers import set_pace
 from keras_bert_d2l.training.pretraining.budget import PARTS, Budget, expectation
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
 from keras_bert_d2l.training.pretraining.rows import MAX_EXAMPLES, choose_rows
+from keras_bert_d2l.training.processes import gathered, is_first, process
 from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
@@ -58,10 +60,12 @@ class PretrainingProgress(Progress):
         step: As for `Progress`.
         best_loss: Lowest held-out loss so far, or `None` before the first evaluation.
         budget: The used part of the budget. `None` without `minutes`.
+        batch_sizes: Rows per batch in each phase, which do not change with the number of devices.
     """
 
     best_loss: float | None = None
     budget: Budget | None = None
+    batch_sizes: list[int] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         stored: object = self.budget
@@ -80,7 +84,7 @@ class Trainer:
             `run.last`.
         store: The text as token ids.
         say: Prints messages and the progress.
-        replicas: Number of devices.
+        replicas: Number of devices of all processes.
     """
 
     run: RunFolder
@@ -101,6 +105,7 @@ class Trainer:
         )
         self.options = dataclasses.replace(self.options, rows=self._rows)
         rows = math.ceil(self.options.batch_size / self.options.micro_batches)
+        rows = math.ceil(rows / self.replicas) * self.replicas
         # The same rows and masks for all recipes, so that the metrics can be compared.
         evaluated = Phase(0, 0, rows, self.options.max_len, Masking.rate)
         self._held_out = self._data(evaluated, "held_out").take(
@@ -121,13 +126,15 @@ class Trainer:
         self.model.bert_config.to_json(self.run.config_file)
         self.model.tokenizer.vocab.to_file(self.run.vocab_file)
         write_checksums(self.run.path)
+        self.progress.batch_sizes = [phase.batch_size for phase in self._phases]
         self.save_last()
 
     def restore(self) -> None:
         """Read the training state from the run folder.
 
         Raises:
-            ValueError: A file is damaged, or the text has changed since the run started.
+            ValueError: A file is damaged, the text has changed since the run started, or its
+                batches cannot be divided over the devices.
         """
         self.progress, settings = restore_progress(self.run, PretrainingProgress)
         if settings != self._settings():
@@ -136,6 +143,11 @@ class Trainer:
                 "token store was built with different options, so the run cannot be resumed. "
                 f"Restore the text, or start a new run with init={os.fspath(self.run.last)!r}."
             )
+        sizes = self.progress.batch_sizes or [phase.batch_size for phase in self._phases]
+        pairs = zip(self._phases, sizes, strict=True)
+        self._phases = [phase._replace(batch_size=size) for phase, size in pairs]
+        for size in sizes:
+            check_batch_size(size, self.replicas)
         restore_variables(self.run, self.model, self._variables())
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
@@ -243,7 +255,7 @@ class Trainer:
         """Add the time since the last call to that of the budget."""
         last, self._clock = self._clock, time.monotonic()
         if self.progress.budget is not None:
-            self.progress.budget.seconds += self._clock - last
+            self.progress.budget.seconds += float(gathered(self._clock - last).max())
 
     def _plan(self, budget: Budget) -> None:
         """Train the first steps, plan the others, and report what the budget buys."""
@@ -256,7 +268,7 @@ class Trainer:
         before = budget.seconds
         history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput])
         self._tick()
-        speed = history["sequences/s"][0] / phase.batch_size
+        speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
         evaluation = (
             _EVALUATION_COST * int(self._held_out.cardinality()) / self.options.micro_batches
         )
@@ -290,10 +302,12 @@ class Trainer:
         self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
     ) -> tf.data.Dataset:
         is_training = split == "train"
+        index, processes = process()
         return pretraining_dataset(
             self.store,
             self.model.tokenizer,
-            batch_size=phase.batch_size,
+            batch_size=phase.batch_size // processes,
+            shard=(index, processes),
             max_len=phase.max_len,
             seed=self.options.seed,
             split=split,
@@ -340,6 +354,8 @@ class Trainer:
     def save_best(self) -> None:
         """Save the model as the best checkpoint, and its adapter if it has LoRA."""
         sync(self.model)
+        if not is_first():
+            return
         save_pretrained(self.model, self.run.best)
         if self.model.has_lora:
             save_adapter(self.model, self.run.adapter)
@@ -381,7 +397,8 @@ class Trainer:
     def _padding(self) -> float:
         """Share of padding in a batch of the held-out text."""
         [(features, *_)] = self._held_out.take(1)
-        return 1 - float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
+        tokens = float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
+        return 1 - float(gathered(tokens).mean())
 
     def say_metrics(self) -> None:
         """Print a row of the table with the metrics of the last evaluation."""
@@ -423,7 +440,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         is_last = batch == self.params["steps"] - 1  # the state is saved after the evaluation
-        if self.interrupt.signal_number is not None and not is_last:
+        if self.interrupt.agreed() and not is_last:
             self.trainer.save_last(metrics=True)
             self.interrupt.check(self.trainer.interrupted())
 

@@ -1,0 +1,90 @@
+"""Several processes that train one model together, with JAX.
+
+Each process executes the same program on its shard of every batch. `join` connects them first. All
+processes must call the functions that communicate, in the same order.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+
+_SHUTDOWN_SECONDS = 10  # the processes of a run end together
+
+
+def join() -> None:
+    """Connect this process to the others of its run.
+
+    The variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID describe them. What
+    is not set, JAX finds out from Slurm, Kubernetes, Open MPI or a Cloud TPU.
+
+    Raises:
+        ValueError: The variables and the cluster do not describe the processes.
+        RuntimeError: JAX has already computed something, or the processes cannot connect.
+    """
+    import jax
+
+    jax.config.update("jax_enable_preemption_service", False)  # a run handles SIGTERM itself
+    jax.distributed.initialize(
+        num_processes=_number("JAX_NUM_PROCESSES"),
+        process_id=_number("JAX_PROCESS_ID"),
+        shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+    )
+
+
+def _number(variable: str) -> int | None:
+    value = os.environ.get(variable)
+    if value is not None and not value.isdigit():
+        raise ValueError(f"{variable} must be an integer of at least 0. Received: {value!r}.")
+    return None if value is None else int(value)
+
+
+def process() -> tuple[int, int]:
+    """Return the index of this process and the number of processes."""
+    if keras.backend.backend() != "jax":
+        return 0, 1
+    import jax
+
+    return jax.process_index(), jax.process_count()
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes the run folder and prints."""
+    return process()[0] == 0
+
+
+def gathered(value: float) -> np.ndarray:
+    """Return the values of all processes, which wait for each other."""
+    if process()[1] == 1:
+        return np.array([value])
+    from jax.experimental import multihost_utils
+
+    values: np.ndarray = multihost_utils.process_allgather(np.float32(value))
+    return values
+
+
+def wait_for_all() -> None:
+    """Wait until all processes call this function."""
+    gathered(0)
+
+
+@contextlib.contextmanager
+def reporting_lost_processes(advice: Callable[[], str]) -> Iterator[None]:
+    """Raise `ChildProcessError` with advice if the communication with other processes fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        if process()[1] == 1 or not _is_of_jax(error) or "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        raise ChildProcessError(
+            "Another process of this run has ended, so it cannot continue. The last checkpoint is "
+            f"unchanged. {advice()}. JAX reports: {error!s:.200}"
+        ) from error
+
+
+def _is_of_jax(error: RuntimeError) -> bool:
+    import jax
+
+    return isinstance(error, jax.errors.JaxRuntimeError)
