@@ -35,7 +35,7 @@ class Page:
     html: str
 
     def __repr__(self) -> str:
-        return f"Page({self.title!r}, {self.num_bytes / 1e6:.1f} MB)"
+        return f"Page({self.title!r}, {self.num_bytes:,} bytes)"
 
     @property
     def num_bytes(self) -> int:

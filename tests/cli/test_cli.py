@@ -1,6 +1,7 @@
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -130,6 +131,17 @@ def test_run_yaml_reproduces_a_run(run, trained):
 @pytest.mark.slow
 def test_resuming_a_finished_run_reports_that_it_is_finished(run, trained):
     assert "is finished: 2 steps" in run("pretrain", "--resume", trained).stdout
+
+
+def test_compare_writes_a_page_about_one_run_or_several(run, error, trained, folder):
+    assert run("compare", trained).stdout == f"Report of {trained.name}: comparison.html\n"
+    assert (folder / "comparison.html").read_text() == (trained / "report.html").read_text()
+    shutil.copytree(trained, folder / "copy")
+    out = run("compare", trained, "copy", "--out", "made/page.html").stdout
+    assert out == "Comparison of 2 runs: made/page.html\n"
+    assert "<h2>Options that differ</h2>" in (folder / "made/page.html").read_text()
+    assert "RUN is missing" in error("compare")
+    assert "without metrics in 'metrics.jsonl'" in error("compare", "made")
 
 
 def test_fill_mask_predicts_each_mask(run, trained):

@@ -143,7 +143,7 @@ def starts(run: Run) -> list[dict[str, Any]]:
 
 def commands(run: Run) -> Pairs:
     """Return how to continue, to repeat and to use the run."""
-    name = shlex.quote(os.fspath(run.folder))
+    name = shlex.quote(os.path.abspath(run.folder))
     command = f"keras-bert-d2l {run.command}"
     use = "fill-mask 'a [MASK] in your text'" if run.command == "pretrain" else "predict FILE"
     if run.folder.options_file.is_file():

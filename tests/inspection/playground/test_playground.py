@@ -287,7 +287,7 @@ def test_a_notebook_shows_the_page_and_nothing_is_loaded_from_elsewhere():
     shown = result._repr_html_()
     assert shown.startswith("<iframe ")
     assert shown.count("<") == 2
-    assert repr(result) == f"Page('BERT playground', {result.num_bytes / 1e6:.1f} MB)"
+    assert repr(result) == f"Page('BERT playground', {result.num_bytes:,} bytes)"
 
 
 @pytest.mark.slow
