@@ -36,7 +36,7 @@ class DoctorCallback(keras.callbacks.Callback):
     import keras_bert_d2l as kb
 
     vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
-    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    bert = kb.BERTModel(len(vocab), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
     classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=kb.Tokenizer(vocab))
     classifier.compile(kb.BERTAdamW(2e-5))
     doctor = kb.DoctorCallback()

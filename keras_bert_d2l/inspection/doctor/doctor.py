@@ -1,6 +1,7 @@
 """`doctor`: find out why a run does not learn."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -79,8 +80,8 @@ def doctor(
     import tensorflow as tf
     import keras_bert_d2l as kb
 
-    config = kb.BERTConfig.preset("tiny", vocab_size=50)
-    model = kb.SequenceClassifier(kb.BERTModel.from_bert_config(config), ["bad", "good"])
+    bert = kb.BERTModel(50, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    model = kb.SequenceClassifier(bert, ["bad", "good"])
     model.compile(kb.BERTAdamW(1e-4))
     tokens = np.random.randint(5, 50, (8, 6))
     batch = {"tokens": tokens, "segments": 0 * tokens}, tokens[:, 1] % 2
@@ -143,10 +144,19 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         evidence.store,
     )
     found: list[Finding | None] = []
+    skipped = list(evidence.skipped)
     if records:
-        found += _check_losses(records)
+        found += _check_losses(_of_last_phase(records))
     if records and model is not None and isinstance(options, PretrainingOptions):
-        found += _check_pretraining(records, options, model.bert_config, store)
+        found.append(_check_start(records[0], options, model.bert_config))
+        length = _row_len(records[-1])
+        if length is not None and length < options.max_len:
+            skipped.append(
+                f"Held-out losses: their rows have {options.max_len} tokens, but the run still "
+                f"trains on rows of {length}."
+            )
+        else:
+            found += _check_held_out(_of_last_phase(records), options, store)
     if records and "val_accuracy" in records[-1]:
         found.append(labels.constant_predictions(evidence.warning))
     if options is not None and model is not None:
@@ -163,7 +173,21 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if model is not None and evidence.batches is not None:
         found += _check_batches(evidence, model, evidence.batches)
         found += _check_gradients(evidence, model, next(iter(evidence.batches)))
-    return Diagnosis(tuple(filter(None, found)), tuple(evidence.skipped))
+    return Diagnosis(tuple(filter(None, found)), tuple(skipped))
+
+
+def _row_len(record: Metrics) -> int | None:
+    """Return the tokens per row of the steps before an evaluation, or `None` if it is unknown."""
+    if "tokens/s" not in record:
+        return None
+    return round(record["tokens/s"] / record["sequences/s"])
+
+
+def _of_last_phase(records: Sequence[Metrics]) -> list[Metrics]:
+    """Return the records since the length of the rows changed, because losses depend on it."""
+    length = _row_len(records[-1])
+    same = itertools.takewhile(lambda x: _row_len(x) in (None, length), reversed(records))
+    return [*same][::-1]
 
 
 def _check_losses(records: Sequence[Metrics]) -> Found:
@@ -173,25 +197,26 @@ def _check_losses(records: Sequence[Metrics]) -> Found:
         yield losses.flat_loss(trained)
 
 
-def _check_pretraining(
-    records: Sequence[Metrics],
-    options: PretrainingOptions,
-    config: BERTConfig,
-    store: TokenStore | None,
-) -> Found:
-    of_heads = [name for name in ("mlm", "nsp") if f"val_{name}_cross_entropy" in records[0]]
-    first = sum(records[0][f"val_{name}_cross_entropy"] for name in of_heads)
+def _check_start(record: Metrics, options: PretrainingOptions, config: BERTConfig) -> Finding:
+    of_heads = [name for name in ("mlm", "nsp") if f"val_{name}_cross_entropy" in record]
+    loss = sum(record[f"val_{name}_cross_entropy"] for name in of_heads)
     chance = math.log(config.vocab_size) + (math.log(2) if "nsp" in of_heads else 0)
-    yield losses.initial_loss(first, chance, is_new=options.init is None)
+    return losses.initial_loss(loss, chance, is_new=options.init is None)
+
+
+def _check_held_out(
+    records: Sequence[Metrics], options: PretrainingOptions, store: TokenStore | None
+) -> Found:
     steps = [int(record["step"]) for record in records]
     held_out = [record["val_mlm_cross_entropy"] for record in records]
     yield losses.overfitting(held_out)
-    if "nsp" in of_heads:
-        yield losses.next_sentence(steps[-1], records[-1]["val_nsp_cross_entropy"])
+    done = steps[-1] - steps[0]
+    if "val_nsp_cross_entropy" in records[-1]:
+        yield losses.next_sentence(done, records[-1]["val_nsp_cross_entropy"])
     if store is not None:
         entropy = text.unigram_entropy(count_ids(store.tokens, store.vocab_size))
         warmup = options.num_steps("warmup_steps") if options.minutes is None else 0
-        yield losses.slow_start(steps[-1], held_out[-1], entropy, warmup)
+        yield losses.slow_start(done, held_out[-1], entropy, warmup)
         yield losses.unigram_plateau(steps, held_out, entropy)
 
 

@@ -14,7 +14,7 @@ CHANCE = math.log(2)
 @pytest.fixture
 def model():
     model = SequenceClassifier(BERTModel.from_bert_config(CONFIG), ["low", "high"])
-    model.compile(keras.optimizers.SGD())
+    model.compile(keras.optimizers.SGD(), run_eagerly=True)
     return model
 
 

@@ -3,8 +3,11 @@ import time
 
 import pytest
 
-from keras_bert_d2l import Diagnosis, Finding
+from keras_bert_d2l import BERTModel, Diagnosis, Finding
 from keras_bert_d2l.inspection.doctor import losses, speed
+from keras_bert_d2l.inspection.doctor.doctor import diagnose
+from keras_bert_d2l.inspection.doctor.evidence import Evidence
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 
 def make_finding(number, severity="learns less", **limits):
@@ -76,3 +79,43 @@ def test_the_time_per_batch_is_that_of_the_slowest_stage():
             yield 0
 
     assert 0.018 < speed.time_batches(batches()) < 0.2
+
+
+def records(row_lens, losses_by_len, nsp_by_len):
+    """Return the metrics of evaluations every 1,000 steps, with rows of these lengths."""
+    first = {"step": 0, "val_mlm_cross_entropy": math.log(20), "val_nsp_cross_entropy": math.log(2)}
+    others = [
+        {
+            "step": 1000 * number,
+            "loss": losses_by_len[length],
+            "val_mlm_cross_entropy": 2.5 - number / 10,
+            "val_nsp_cross_entropy": nsp_by_len[length],
+            "sequences/s": 50.0,
+            "tokens/s": 50.0 * length,
+        }
+        for number, length in enumerate(row_lens, 1)
+    ]
+    return [first, *others]
+
+
+def faults_of(found):
+    model = BERTModel(20, 256, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=128)
+    options = PretrainingOptions.from_dict({"corpus": "x", "short_steps": 0.5, "precision": "auto"})
+    diagnosis = diagnose(Evidence(options=options, records=found, model=model))
+    return [fault.name for fault in diagnosis.faults], diagnosis.skipped
+
+
+def test_held_out_losses_are_not_judged_while_a_run_trains_on_shorter_rows():
+    short = records([16] * 5, {16: 2.0}, {16: 0.85})
+    faults, [skipped] = faults_of(short)
+    assert faults == ["flat loss"]
+    assert skipped.startswith("Held-out losses: their rows have 128 tokens, but the run still")
+
+
+def test_a_loss_that_rises_because_rows_became_longer_is_no_fault():
+    found = records([16] * 3 + [128] * 2, {16: 2.0, 128: 2.5}, {16: 0.85, 128: 0.72})
+    found[-1]["loss"] = 2.4
+    assert faults_of(found) == ([], ())
+    found = records([128] * 3, {128: 2.4}, {128: 0.72})
+    found[2]["loss"], found[3]["loss"] = 2.3, 2.0
+    assert faults_of(found) == (["next sentence"], ())
