@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.types import PathLike, Tensor
 
 _COUNTED = 64  # batches whose tokens are counted
+_MEASURED = 5  # times; a busy machine makes single measurements unreliable
 _USUAL_LEN = 128  # tokens per row in fine-tuning, whose texts are mostly shorter than `max_len`
 Found = Iterable[Finding | None]
 Metrics = Mapping[str, float]
@@ -232,7 +234,8 @@ def _check_options(options: Options, config: BERTConfig) -> Found:
         )
     if options.precision != "auto" and not tf.config.list_physical_devices("GPU"):
         sizes = (config.num_hiddens, config.ffn_num_hiddens, options.batch_size * max_len)
-        yield speed.precision(options.precision, bfloat16_speedup(*sizes))
+        speedup = statistics.median(bfloat16_speedup(*sizes) for _ in range(_MEASURED))
+        yield speed.precision(options.precision, speedup)
 
 
 def _check_text(store: TokenStore) -> Found:

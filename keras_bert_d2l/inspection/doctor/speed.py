@@ -13,12 +13,12 @@ _BATCHES, _SECONDS = 256, 2.0  # limits; the pipeline makes dozens of batches at
 def precision(policy: str, speedup: float) -> Finding:
     """Compare the precision of a run with the one that is faster on this machine.
 
-    The measurement takes a tenth of a second. 1.5 is beyond its noise, and below the factors of 1.8
-    to 2 that the wrong precision costs. Where bfloat16 is slow, float16 is as slow or slower.
+    1.5 is beyond the noise of the measurement, and below the factors of 1.8 to 2 that the wrong
+    precision costs. Where bfloat16 is slow, float16 is as slow or slower.
 
     Args:
         policy: The dtype policy of the run.
-        speedup: Time of a step in float32 divided by that in bfloat16.
+        speedup: Time of matrix products in float32 divided by that in bfloat16.
     """
     is_half = policy in ("mixed_bfloat16", "mixed_float16")
     return Finding(
