@@ -12,6 +12,8 @@ import keras
 import numpy as np
 
 _SHUTDOWN_SECONDS = 10  # the processes of a run end together
+# How the messages of JAX begin if the communication fails.
+_FAILURES = ("UNKNOWN:", "UNAVAILABLE:", "INTERNAL:", "ABORTED:", "DEADLINE_EXCEEDED:")
 
 
 def join() -> None:
@@ -75,16 +77,10 @@ def reporting_lost_processes(advice: Callable[[], str]) -> Iterator[None]:
     """Raise `ChildProcessError` with advice if the communication with other processes fails."""
     try:
         yield
-    except RuntimeError as error:
-        if process()[1] == 1 or not _is_of_jax(error) or "RESOURCE_EXHAUSTED" in str(error):
+    except (RuntimeError, ValueError) as error:  # JAX raises either, depending on the operation
+        if process()[1] == 1 or not str(error).startswith(_FAILURES):
             raise
         raise ChildProcessError(
             "Another process of this run has ended, so it cannot continue. The last checkpoint is "
             f"unchanged. {advice()}. JAX reports: {error!s:.200}"
         ) from error
-
-
-def _is_of_jax(error: RuntimeError) -> bool:
-    import jax
-
-    return isinstance(error, jax.errors.JaxRuntimeError)

@@ -1,0 +1,39 @@
+import pytest
+
+from keras_bert_d2l.training import processes
+from keras_bert_d2l.training.processes import gathered, join, process, reporting_lost_processes
+
+
+def test_tensorflow_trains_in_one_process():
+    assert process() == (0, 1)
+    assert gathered(0.1).tolist() == [0.1]
+
+
+def fail(error):
+    with reporting_lost_processes(lambda: "Resume it"):
+        raise error
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_a_failed_communication_reports_a_lost_process(kind, monkeypatch):
+    error = kind("UNKNOWN: Gloo AllGather failed: Connection closed by peer")
+    with pytest.raises(kind, match="Gloo"):
+        fail(error)
+    monkeypatch.setattr(processes, "process", lambda: (0, 2))
+    with pytest.raises(ChildProcessError, match="has ended.*Resume it.*Gloo AllGather failed"):
+        fail(error)
+
+
+def test_other_errors_of_a_process_are_unchanged(monkeypatch):
+    monkeypatch.setattr(processes, "process", lambda: (0, 2))
+    for error in (ValueError("`steps` must be 1"), RuntimeError("RESOURCE_EXHAUSTED: memory")):
+        with pytest.raises(type(error)) as raised:
+            fail(error)
+        assert raised.value is error
+
+
+def test_the_number_of_processes_must_be_an_integer(monkeypatch):
+    pytest.importorskip("jax")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES must be an integer.*'two'"):
+        join()
