@@ -31,3 +31,4 @@ PYTHON
 cd "$scratch" # so that Python does not import from the source tree
 venv/bin/python -c 'import keras_bert_d2l as kb; print(kb.__file__, kb.__version__, kb.Tokenizer)'
 venv/bin/keras-bert-d2l --help
+venv/bin/keras-bert-d2l fill-mask "she opened the [MASK] and looked out ."

@@ -40,7 +40,8 @@ Model = Annotated[
     Parameter(
         alias="-m",
         help="Checkpoint, run folder, whose best checkpoint is used, or name on the Hugging Face "
-        "Hub. [default: the newest run of quickstart]",
+        "Hub. [default: the newest run of quickstart, or else novels-small, which is part of the "
+        "package]",
     ),
 ]
 TaskModel = Annotated[
