@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.location import OWN_MODEL, is_own_model
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
@@ -128,19 +128,9 @@ def ask(version: PathLike, questions: Sequence[str]) -> str:
 
 
 def default_model() -> PathLike:
-    """Return the newest run of `quickstart` in the working directory, or else the package's model.
-
-    Raises:
-        FileNotFoundError: There is neither.
-    """
-    if number := _last_number(RUNS):
-        return RUNS / str(number)
-    if is_own_model(OWN_MODEL):
-        return OWN_MODEL
-    raise FileNotFoundError(
-        "There is no model yet. Choose one with --model, or train one with `keras-bert-d2l "
-        "quickstart`."
-    )
+    """Return the newest run of `quickstart` in this folder, or else the package's model."""
+    number = _last_number(RUNS)
+    return RUNS / str(number) if number else OWN_MODEL
 
 
 def _last_number(runs: pathlib.Path) -> int:

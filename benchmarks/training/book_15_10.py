@@ -26,7 +26,7 @@ from keras_bert_d2l import BERTConfig
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.training.optimizers import BERTAdamW
+from keras_bert_d2l.training.optimizers import OPTIMIZERS
 from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.schedules import WarmupLinearDecay
 
@@ -39,6 +39,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--start", choices=("frequencies", "guess"), default="frequencies")
     parser.add_argument("--initializer", default="truncated_normal")
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
+    parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--learning-rate", type=float, default=5e-3)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--beta-2", type=float, default=0.98)
@@ -97,13 +99,15 @@ def main() -> None:
         BATCH_SIZE, MAX_LEN, options.data_dir, split="valid", vocab=vocab
     )
     log_counts = word_log_counts(vocab)
-    net = d2l.BERTModel(len(vocab), 128, 256, 2, 2, 0.2, initializer=options.initializer)
+    net = d2l.BERTModel(
+        len(vocab), 128, 256, 2, 2, options.dropout, initializer=options.initializer
+    )
     if options.start == "frequencies":
         start_from_frequencies(net, log_counts)
     schedule = WarmupLinearDecay(options.learning_rate, options.warmup, options.steps)
     mlm_loss = MeanOverAllSlots()
     net.compile(
-        BERTAdamW(schedule, beta_2=options.beta_2, epsilon=options.epsilon),
+        OPTIMIZERS[options.optimizer](schedule, beta_2=options.beta_2, epsilon=options.epsilon),
         loss={"mlm": mlm_loss, "nsp": WeightedCrossEntropy()},
         weighted_metrics={"mlm": label_metrics(), "nsp": label_metrics()},
     )

@@ -64,7 +64,7 @@ def is_remote(checkpoint: str) -> bool:
 
 def is_own_model(checkpoint: str) -> bool:
     """Return whether a checkpoint is the name of the package's model and not a local path."""
-    return checkpoint == OWN_MODEL and _OWN_FOLDER.is_dir() and not _is_local(checkpoint)
+    return checkpoint == OWN_MODEL and not _is_local(checkpoint)
 
 
 def _is_local(checkpoint: str) -> bool:

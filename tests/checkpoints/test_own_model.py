@@ -77,12 +77,3 @@ def test_commands_use_the_packages_model_if_none_is_named(own_folder, capsys):
     assert capsys.readouterr().out.startswith("the [MASK] sat\n")
     (quickstart.RUNS / "1").mkdir(parents=True)
     assert quickstart.default_model() == quickstart.RUNS / "1"
-
-
-def test_without_the_packages_model_a_model_must_be_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(location, "_OWN_FOLDER", tmp_path / "absent")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match="Choose one with --model"):
-        quickstart.default_model()
-    with pytest.raises(FileNotFoundError, match="novels-small"):
-        load_pretrained("novels-small")

@@ -10,7 +10,7 @@ from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.store.token_store import TokenStore
 
-TOGETHER = 32  # batches per call
+TOGETHER = 8  # batches per call
 
 options = workload.read_options()
 tf.config.threading.set_intra_op_parallelism_threads(1)
