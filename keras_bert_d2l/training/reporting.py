@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.inspection.runs.report import run_report
+from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder
 
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")  # on Linux
@@ -41,13 +42,16 @@ class RunRecorder:
         """Record what a function returns about an evaluation."""
         with self._warn_of_errors(step):
             line = {"step": step, "time": round(time.time(), 1), **observe()}
+            if not is_first():  # all processes observe, because predictions communicate
+                return
             with open(self.run.records_file, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def write(self, step: int) -> None:
         """Write the report."""
         with self._warn_of_errors(step):
-            run_report(self.run, self.run.report)
+            if is_first():
+                run_report(self.run, self.run.report)
 
     @contextlib.contextmanager
     def _warn_of_errors(self, step: int) -> Iterator[None]:

@@ -85,6 +85,8 @@ def assert_same_run(run, other):
     for ours, theirs in zip(*(map(json.loads, found) for found in lines), strict=True):
         same = {name for name in theirs if not name.endswith("/s")}
         assert {k: ours[k] for k in same} == pytest.approx({k: theirs[k] for k in same}, abs=1e-5)
+    records = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
+    assert len([line for line in records if "samples" in line]) == len(lines[0])
     weights = [load_pretrained(folder / "last").model.get_weights() for folder in (run, other)]
     for ours, theirs in zip(*weights, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
