@@ -68,6 +68,12 @@ def render(
         data: Content for the scripts, by id of its element. It is escaped.
         **values: Values for the template.
     """
+    values = {**values, "styles": [_STYLE, *styles], "scripts": scripts, "data": data}
+    return Page(title, fill(template, title=title, **values))
+
+
+def fill(template: str, **values: object) -> str:
+    """Return a template of this package with its values, which are escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
@@ -76,8 +82,7 @@ def render(
         lstrip_blocks=True,
     )
     environment.globals["source"] = source
-    values = {**values, "styles": [_STYLE, *styles], "scripts": scripts, "data": data}
-    return Page(title, environment.get_template(template).render(title=title, **values))
+    return environment.get_template(template).render(**values)
 
 
 def source(name: str) -> Markup:

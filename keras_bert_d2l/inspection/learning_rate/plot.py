@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
-import jinja2
 import numpy as np
+
+from keras_bert_d2l.inspection.pages import fill
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 700, 40, 360  # edges of the plot in an image of 720 x 410
 _NUM_LINES = 6
@@ -32,14 +33,8 @@ def plot(
         return " ".join(f"{x(rate)},{y(value)}" for rate, value in zip(rates, values, strict=True))
 
     decades = [10.0**n for n in range(math.ceil(lowest), math.floor(highest) + 1)]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("plot.svg.jinja").render(
+    return fill(
+        "learning_rate/plot.svg.jinja",
         columns=[(x(rate), f"{rate:.0e}") for rate in decades],
         lines=[(y(loss), f"{loss:.3g}") for loss in np.linspace(least, most, _NUM_LINES)],
         losses=line(losses),
