@@ -147,6 +147,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     )
     found: list[Finding | None] = []
     skipped = list(evidence.skipped)
+    counts = None if store is None else count_ids(store.tokens, store.vocab_size)
     if records:
         found += _check_losses(_of_last_phase(records))
     if records and model is not None and isinstance(options, PretrainingOptions):
@@ -158,7 +159,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
                 f"trains on rows of {length}."
             )
         else:
-            found += _check_held_out(_of_last_phase(records), options, store)
+            found += _check_held_out(_of_last_phase(records), options, counts)
     if records and "val_accuracy" in records[-1]:
         found.append(labels.constant_predictions(evidence.warning))
     if options is not None and model is not None:
@@ -166,8 +167,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if options is not None and evidence.tested is not None:
         proposal = evidence.tested.proposal
         found.append(losses.tested_learning_rate(options.learning_rate, proposal))
-    if store is not None:
-        found += _check_text(store)
+    if store is not None and counts is not None:
+        found += _check_text(store, counts)
     if evidence.examples is not None:
         found += _check_examples(*evidence.examples)
     if model is not None:
@@ -207,7 +208,7 @@ def _check_start(record: Metrics, options: PretrainingOptions, config: BERTConfi
 
 
 def _check_held_out(
-    records: Sequence[Metrics], options: PretrainingOptions, store: TokenStore | None
+    records: Sequence[Metrics], options: PretrainingOptions, counts: np.ndarray | None
 ) -> Found:
     steps = [int(record["step"]) for record in records]
     held_out = [record["val_mlm_cross_entropy"] for record in records]
@@ -215,8 +216,8 @@ def _check_held_out(
     done = steps[-1] - steps[0]
     if "val_nsp_cross_entropy" in records[-1]:
         yield losses.next_sentence(done, records[-1]["val_nsp_cross_entropy"])
-    if store is not None:
-        entropy = text.unigram_entropy(count_ids(store.tokens, store.vocab_size))
+    if counts is not None:
+        entropy = text.unigram_entropy(counts)
         warmup = options.num_steps("warmup_steps") if options.minutes is None else 0
         yield losses.slow_start(done, held_out[-1], entropy, warmup)
         yield losses.unigram_plateau(steps, held_out, entropy)
@@ -238,11 +239,11 @@ def _check_options(options: Options, config: BERTConfig) -> Found:
         yield speed.precision(options.precision, speedup)
 
 
-def _check_text(store: TokenStore) -> Found:
+def _check_text(store: TokenStore, counts: np.ndarray) -> Found:
     hashes = np.asarray(store.document_hashes)
     yield text.few_documents(store.num_documents)
     yield text.duplicate_documents(find_copies([hashes], len(hashes)))
-    yield from _check_vocabulary(count_ids(store.tokens, store.vocab_size), store.tokenizer().vocab)
+    yield from _check_vocabulary(counts, store.tokenizer().vocab)
 
 
 def _check_vocabulary(counts: np.ndarray, vocab: Vocab) -> Found:
