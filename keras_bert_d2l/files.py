@@ -27,6 +27,12 @@ _PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is 
 Result = TypeVar("Result")
 
 
+def user_cache() -> pathlib.Path:
+    """Return the folder of this package in the user's cache folder."""
+    parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(parent, "keras_bert_d2l")
+
+
 @contextlib.contextmanager
 def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     """Yield a temporary path, which replaces the file `path` if the block succeeds.
