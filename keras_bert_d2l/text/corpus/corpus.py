@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard, cast
 
 from keras_bert_d2l.checks import check_choice, check_type, shown
-from keras_bert_d2l.reading import check_file, sha256_of
+from keras_bert_d2l.progress import stage
+from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.remote import files, identity_of, size_of, url
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
 from keras_bert_d2l.text.corpus.layouts import LAYOUTS, documents
@@ -32,25 +34,30 @@ class Piece:
 
     sections: tuple["sections.Section | Docstrings | _Documents", ...]
 
+    @property
+    def num_bytes(self) -> int:
+        """Size in bytes, of files on disk."""
+        return sum(section.num_bytes for section in self.sections)
+
     def __iter__(self) -> Iterator[list[str]]:
         return itertools.chain.from_iterable(section.documents() for section in self.sections)
 
 
 @dataclasses.dataclass(frozen=True)
 class _TextFile:
-    path: pathlib.Path
+    path: pathlib.PurePath
     layout: str
 
     @property
     def num_bytes(self) -> int:
-        return self.path.stat().st_size
+        return size_of(self.path)
 
     @property
     def description(self) -> str:
         return f"{self.path.name} ({_megabytes(self.num_bytes)})"
 
     def identity(self) -> tuple[str, ...]:
-        return sha256_of(self.path), self.layout
+        return identity_of(self.path), self.layout
 
     def sections(self) -> Iterator[sections.Section]:
         return sections.sections(self.path, self.layout)
@@ -130,6 +137,8 @@ class Corpus:
                 A file: plain or compressed (`.gz`, `.xz`).
                 A folder: all its `.txt`, `.text` and `.tokens` files, including subfolders, in
                 alphabetical order.
+                A URL: a file, folder or pattern in an object store, such as `"s3://bucket/books"`.
+                Requires `keras-bert-d2l[remote]`. Such files are identified by their version tags.
                 A pattern: such as `"books/*.txt"`; `**` matches any subfolders.
                 `"docstrings"`: English prose from the docstrings of the installed tensorflow,
                 keras and numpy, over half a million words.
@@ -169,16 +178,18 @@ class Corpus:
             if name == "docstrings":
                 parts[name] = Docstrings()
                 continue
-            for path in _files(name):
-                parts.setdefault(path.resolve(), _TextFile(path.absolute(), layout))
+            for path, identity in _files(name):
+                parts.setdefault(identity, _TextFile(path, layout))
         return cls(list(parts.values()), names[0] if is_one else names, layout)
 
     def __iter__(self) -> Iterator[list[str]]:
-        is_empty = True
-        for piece in self.pieces():
-            for document in piece:
-                is_empty = False
-                yield document
+        is_empty, num_bytes = True, sum(part.num_bytes for part in self._parts)
+        with stage("Reading the text", num_bytes) as work:
+            for piece in self.pieces():
+                for document in piece:
+                    is_empty = False
+                    yield document
+                work.advance(piece.num_bytes)
         if is_empty:
             raise ValueError(
                 "A corpus must have at least one sentence. Received: no text in "
@@ -282,7 +293,26 @@ def _names(source: Sequence[object]) -> list[str]:
     return names
 
 
-def _files(name: str) -> list[pathlib.Path]:
+def _files(name: str) -> list[tuple[pathlib.PurePath, pathlib.PurePath]]:
+    """Return the absolute paths of text files, and the paths without symbolic links."""
+    if url(name) is not None:
+        return [(path, path) for path in _remote_files(name)]
+    return [(path.absolute(), path.resolve()) for path in _local_files(name)]
+
+
+def _remote_files(name: str) -> list[pathlib.PurePosixPath]:
+    found = files(cast(str, url(name)))
+    if not glob.has_magic(name) and [url(path) for path in found] != [url(name)]:  # a folder
+        names = {path.name for path in found}
+        if names.issuperset(_TOKEN_STORE):
+            raise ValueError(_is_token_store(name))
+        found = [path for path in found if path.name.endswith(_SUFFIXES)]
+    if not found:
+        raise FileNotFoundError(f"There is no text file at {name!r}.")
+    return found
+
+
+def _local_files(name: str) -> list[pathlib.Path]:
     path = pathlib.Path(name).expanduser()
     if path.is_dir():
         return _files_of_folder(path)
@@ -308,14 +338,17 @@ def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     ]
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
         if all((parent / name).is_file() for name in _TOKEN_STORE):
-            raise ValueError(
-                f"A corpus consists of text files. Received: {os.fspath(parent)!r}, a token store, "
-                "whose text is already tokenized. Pass the text itself. In Python, "
-                "`TokenStore.open` opens a store."
-            )
+            raise ValueError(_is_token_store(os.fspath(parent)))
     if not found:
         raise ValueError(
             f"The folder {os.fspath(folder)!r} has no text file, that is, no file name ending in "
             f"{', '.join(_SUFFIXES)}. Pass files with other names one by one or as a pattern."
         )
     return found
+
+
+def _is_token_store(name: str) -> str:
+    return (
+        f"A corpus consists of text files. Received: {name!r}, a token store, whose text is "
+        "already tokenized. Pass the text itself. In Python, `TokenStore.open` opens a store."
+    )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from keras_bert_d2l.text.corpus.sentences import LONG_ENOUGH, gather_documents, split_sentences
+from keras_bert_d2l.text.words import single_spaced
 
 LAYOUTS = ("auto", "lines", "prose", "wikitext")
 
@@ -85,12 +86,14 @@ def _line_by_line(lines: Iterable[str]) -> Iterator[list[str] | None]:
 def _prose(lines: Iterable[str]) -> Iterator[list[str]]:
     paragraph = ""
     for line in itertools.chain(lines, [""]):
-        line = " ".join(line.split())
+        line = line.strip()
         if not line:
             yield split_sentences(paragraph)
             paragraph = ""
             continue
         paragraph = f"{paragraph} {line}" if paragraph else line
+        if len(paragraph) > _MAX_PARAGRAPH:
+            paragraph = single_spaced(paragraph)
         if len(paragraph) > _MAX_PARAGRAPH:
             *whole, paragraph = split_sentences(paragraph) or [""]
             if len(paragraph) > _MAX_PARAGRAPH:  # no sentence ends here; probably a list or a table

@@ -1,16 +1,17 @@
 """Read the lines of text files, decompressing and decoding block by block."""
 
 import codecs
+import contextlib
 import gzip
 import lzma
 import os
 import pathlib
 import sys
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
-from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.remote import open_file
 
 _BLOCK_BYTES = 1 << 16
 _MAX_LINE = 1 << 16  # characters; longer lines are split to bound memory
@@ -18,17 +19,17 @@ _PACKED = (".gz", ".xz")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def is_packed(path: pathlib.Path) -> bool:
+def is_packed(path: pathlib.PurePath) -> bool:
     """Return whether a file is compressed and can therefore only be read from its start."""
     return path.suffix.lower() in _PACKED
 
 
-def bare_suffix(path: pathlib.Path) -> str:
+def bare_suffix(path: pathlib.PurePath) -> str:
     """Return the lowercase file suffix before `.gz` or `.xz`: `".csv"` for `A.CSV.gz`."""
     return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
 
 
-def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
+def read_lines(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Yield the lines of a text file, read as by `read_text`.
 
     Newline characters are removed. Lines longer than 65,536 characters are split at spaces.
@@ -45,7 +46,7 @@ def read_lines(path: pathlib.Path, start: int = 0, stop: int | None = None) -> I
         yield line
 
 
-def read_text(path: pathlib.Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
+def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Yield the text of a UTF-8 file in blocks, decompressing `.gz` and `.xz`.
 
     Args:
@@ -78,10 +79,10 @@ def read_text(path: pathlib.Path, start: int = 0, stop: int | None = None) -> It
         yield text
 
 
-def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]:
+def _blocks(path: pathlib.PurePath, start: int, stop: int | None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file, then an empty block."""
     try:
-        with _open(check_file(path)) as file:
+        with _opened(path) as file:
             file.seek(start)
             left = sys.maxsize if stop is None else stop - start
             while block := file.read(min(left, _BLOCK_BYTES)):
@@ -95,15 +96,15 @@ def _blocks(path: pathlib.Path, start: int, stop: int | None) -> Iterator[bytes]
     yield b""
 
 
-def _open(path: pathlib.Path) -> BinaryIO:
-    if path.suffix.lower() == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if path.suffix.lower() == ".xz":
-        return cast(BinaryIO, lzma.open(path, "rb"))
-    return open(path, "rb")
+@contextlib.contextmanager
+def _opened(path: pathlib.PurePath) -> Iterator[BinaryIO]:
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    unpack = openers.get(path.suffix.lower(), contextlib.nullcontext)
+    with open_file(path) as file, unpack(file) as unpacked:
+        yield unpacked
 
 
-def _zero_byte(path: pathlib.Path, offset: int) -> str:
+def _zero_byte(path: pathlib.PurePath, offset: int) -> str:
     return (
         f"{os.fspath(path)!r} must be a text file. Received: byte {offset} is a zero byte, which "
         "occurs in archives, other binary files and UTF-16. Unpack or convert the file first; "
@@ -112,7 +113,7 @@ def _zero_byte(path: pathlib.Path, offset: int) -> str:
 
 
 def _not_utf8(
-    path: pathlib.Path, error: UnicodeDecodeError, start_of_block: int, is_ascii: bool
+    path: pathlib.PurePath, error: UnicodeDecodeError, start_of_block: int, is_ascii: bool
 ) -> str:
     offset = start_of_block + error.start
     byte = error.object[error.start]

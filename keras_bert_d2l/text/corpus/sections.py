@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from keras_bert_d2l.remote import open_file, size_of
 from keras_bert_d2l.text.corpus.layouts import documents, guess_layout, head
 from keras_bert_d2l.text.corpus.reading import is_packed, read_lines
 
@@ -32,7 +33,7 @@ class Section:
         num_bytes: Size on disk in bytes.
     """
 
-    path: pathlib.Path
+    path: pathlib.PurePath
     layout: str
     start: int
     stop: int | None
@@ -43,13 +44,13 @@ class Section:
         return documents(read_lines(self.path, self.start, self.stop), self.layout)
 
 
-def sections(path: pathlib.Path, layout: str) -> Iterator[Section]:
+def sections(path: pathlib.PurePath, layout: str) -> Iterator[Section]:
     """Split a text file into sections of about 8 MB. A compressed file is one section.
 
     A section ends where a document ends: at an empty line or, in WikiText, before a title. If no
     document ends within a megabyte, the section ends after a line, which splits the document.
     """
-    size = path.stat().st_size
+    size = size_of(path)
     if is_packed(path) or size <= SECTION_BYTES:
         yield Section(path, layout, 0, None, size)
         return
@@ -57,7 +58,7 @@ def sections(path: pathlib.Path, layout: str) -> Iterator[Section]:
         layout = guess_layout(head(read_lines(path))[0])
     pattern = _BEFORE_TITLE if layout == "wikitext" else _BLANK_LINE
     start = 0
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         while size - start > SECTION_BYTES and (stop := _cut(file, start, pattern)) < size:
             yield Section(path, layout, start, stop, stop - start)
             start = stop

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencex
 
+from keras_bert_d2l.text.words import single_spaced
+
 LONG_ENOUGH = 100  # number of sentences after which a document of prose may end
 _MAX_SENTENCES, _MAX_CHARACTERS = 1000, 1 << 18  # per document, to bound memory
 
@@ -17,7 +19,7 @@ def split_sentences(paragraph: str) -> list[str]:
     or digit, such as a row of asterisks, are dropped.
     """
     # Normalize spaces first: the splitter panics at an initial followed by a no-break space.
-    text = " ".join(paragraph.split())
+    text = single_spaced(paragraph)
     sentences: list[str] = []
     for piece in sentencex.segment("en", text):
         if sentences and sentences[-1][-1] in ".!?":  # no space follows: the dot is part of a name

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from keras_bert_d2l.checks import check_bool, check_integer, check_type
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.vocab.counting import count_words, most_common
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -54,14 +55,15 @@ def learn_vocab(
     least = 2 * len(GOOGLE_SPECIALS)
     check_integer("size", size, least, " to fit the special tokens and some characters")
     check_bool("lowercase", lowercase)
-    counts = count_words(corpus, GOOGLE_SPECIALS, lowercase)
-    if not counts:
-        raise ValueError("`corpus` must contain words to learn from. Received: no words.")
-    # A character may need two tokens: one on its own and one as a continuation.
-    alphabet = _frequent_characters(counts, min(_MAX_ALPHABET, size // 3))
-    words = _learnable_words(counts, alphabet)
-    tokens = [*GOOGLE_SPECIALS, *_character_tokens(words, alphabet)]
-    return Vocab([*tokens, *_frequent_pieces(words, size - len(tokens))][:size])
+    with stage("Learning the vocabulary"):
+        counts = count_words(corpus, GOOGLE_SPECIALS, lowercase)
+        if not counts:
+            raise ValueError("`corpus` must contain words to learn from. Received: no words.")
+        # A character may need two tokens: one on its own and one as a continuation.
+        alphabet = _frequent_characters(counts, min(_MAX_ALPHABET, size // 3))
+        words = _learnable_words(counts, alphabet)
+        tokens = [*GOOGLE_SPECIALS, *_character_tokens(words, alphabet)]
+        return Vocab([*tokens, *_frequent_pieces(words, size - len(tokens))][:size])
 
 
 def extend_vocab(

@@ -1,0 +1,1 @@
+"""Which documents of a corpus are used: their language and their quality."""
