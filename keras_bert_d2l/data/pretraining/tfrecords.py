@@ -24,6 +24,7 @@ from keras_bert_d2l.data.pretraining.packing import Rows
 from keras_bert_d2l.data.pretraining.pairs import Objective
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.files import replacing_file
+from keras_bert_d2l.progress import parts, tracked
 from keras_bert_d2l.ranges import check_range
 from keras_bert_d2l.reading import check_file
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -175,8 +176,8 @@ def write_tfrecords(
         replacing_file(path) as temporary,
         tf.io.TFRecordWriter(os.fspath(temporary)) as writer,
     ):
-        for number in range(dupe_factor):
-            for example in _examples(store, tokenizer, seed + number, options):
+        for part in parts("Writing examples", dupe_factor, 1):
+            for example in _examples(store, tokenizer, seed + part.start, options):
                 writer.write(example.SerializeToString())
                 num_examples += 1
     return num_examples
@@ -255,7 +256,8 @@ def _examples(
     batches = pretraining_dataset(
         store, tokenizer, batch_size=_WRITTEN_AT_ONCE, seed=seed, drop_remainder=False, **options
     )
-    for features, labels, weights in batches.as_numpy_iterator():
+    found = tracked(batches.as_numpy_iterator(), "Writing examples", int(batches.cardinality()))
+    for features, labels, weights in found:
         if features.keys() != {"tokens", "segments", "valid_lens", "pred_positions"}:
             raise ValueError(
                 "The TFRecord files of Google's BERT contain one example per row. Received: "

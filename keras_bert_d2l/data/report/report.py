@@ -62,6 +62,7 @@ class DataReport:
         num_documents: Number of documents in the store.
         num_sentences: Number of sentences in the store.
         num_tokens: Number of tokens in the store, without special tokens.
+        discarded: Number of documents that the build discarded, by reason.
         vocab_size: V.
         num_unused: Number of tokens in the vocabulary that never occur in the text.
         unknown_rate: Share of unknown-word tokens.
@@ -99,6 +100,7 @@ class DataReport:
     num_documents: int
     num_sentences: int
     num_tokens: int
+    discarded: dict[str, int]
     vocab_size: int
     num_unused: int
     unknown_rate: float
@@ -155,8 +157,10 @@ class DataReport:
             ("replaced", f"{self.replaced['replaced']:.2%}"),
             ("kept", f"{self.replaced['kept']:.2%}"),
         )
+        discarded = tuple((reason, f"{count:,}") for reason, count in self.discarded.items())
         return (
             Group("Text", text),
+            *([Group("Discarded documents", discarded)] if discarded else []),
             Group("Vocabulary", vocabulary),
             Group("Examples", tuple(examples)),
             Group("Padding", padding),
@@ -240,6 +244,7 @@ def data_report(
         num_documents=store.num_documents,
         num_sentences=store.num_sentences,
         num_tokens=store.num_tokens,
+        discarded=_discarded(store),
         vocab_size=len(vocab),
         num_unused=int(np.sum(np.delete(counts, vocab.special_ids) == 0)),
         unknown_rate=float(counts[vocab.unk_id] / store.num_tokens),
@@ -258,6 +263,11 @@ def data_report(
         replaced={kind: n / max(num_predicted, 1) for kind, n in sample.counts.items()},
         examples=sample.examples,
     )
+
+
+def _discarded(store: TokenStore) -> dict[str, int]:
+    duplicates = {} if store.num_duplicates is None else {"duplicate": store.num_duplicates}
+    return duplicates | store.discarded
 
 
 def _share(copies: Copies) -> str:

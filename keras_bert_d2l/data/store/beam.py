@@ -2,25 +2,30 @@
 
 The pipeline makes one shard for each piece of the corpus. The process that starts the pipeline
 checks and merges the shards. Both use the functions of `build_store`, so the store has the same
-bytes. The workers and this process must share a file system.
+bytes. The workers and this process must share a file system or an object store.
 """
 
 import functools
 import pathlib
+import tempfile
 import types
 from collections.abc import Iterator, Sequence
 
+from keras_bert_d2l import remote
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
+from keras_bert_d2l.text.corpus.corpus import Corpus, Piece, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
+
+_MISTAKE = ".mistake"  # ending of a file in which a worker reports an error in the text
 
 
 def build_store_with_beam(
@@ -30,6 +35,9 @@ def build_store_with_beam(
     *,
     pipeline_options: Sequence[str] = ("--runner=FnApiRunner",),
     deduplicate: bool = False,
+    near_duplicates: float | None = None,
+    language: str | None = None,
+    quality: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> TokenStore:
     r"""Tokenize a corpus into a folder as `build_store` does, with an Apache Beam pipeline.
@@ -37,8 +45,9 @@ def build_store_with_beam(
     The store has the same bytes as one from `build_store`. An interrupted build resumes with the
     finished shards, no matter which of the two functions made them.
 
-    The text and the parent folder of `directory` must be on a file system that every worker has
-    mounted under the same path. The workers need the same version of this package.
+    The text and the parent folder of `directory` must be in an object store, or on a file system
+    that every worker has mounted under the same path. The workers need the same version of this
+    package.
 
     Args:
         corpus: The text: a `Corpus`, or a list of documents, each a list of sentences.
@@ -49,6 +58,9 @@ def build_store_with_beam(
             this process. (Without `--runner`, Beam uses its `DirectRunner`, which first tries to
             download a program to run the pipeline.)
         deduplicate: Whether to skip documents with the same text as an earlier one.
+        near_duplicates: As for `build_store`.
+        language: As for `build_store`. The workers also need `keras-bert-d2l[language]`.
+        quality: As for `build_store`.
         progress: Called once per part after the pipeline has finished, with the number of checked
             parts, the total number of parts, and the number of tokens so far.
 
@@ -76,22 +88,44 @@ def build_store_with_beam(
         (2, 3)
     """
     check_path("directory", directory)
-    make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
-    directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
+    address = remote.url(directory)
+    if address is None:
+        directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
+    make = functools.partial(
+        _make_shards,
+        pipeline_options=tuple(pipeline_options),
+        exchange=None if address is None else f"{address.rstrip('/')}.building",
+    )
     _apache_beam()
     corpus = as_corpus(corpus)
-    origin = origin_of(corpus, tokenizer, deduplicate)
+    selection = Selection(
+        deduplicate=deduplicate,
+        near_duplicates=near_duplicates,
+        language=language,
+        quality=quality,
+    )
+    origin = origin_of(corpus, tokenizer, selection)
     return build_with(make, corpus, tokenizer, directory, origin, progress)
 
 
 def _make_shards(
-    tasks: Sequence[Task], tokenizer: Tokenizer, *, pipeline_options: Sequence[str]
+    tasks: Sequence[Task],
+    tokenizer: Tokenizer,
+    selection: Selection,
+    *,
+    pipeline_options: Sequence[str],
+    exchange: str | None,
 ) -> Iterator[int]:
-    """Make the shards in a pipeline, then yield the number of tokens of each."""
+    """Make the shards in a pipeline, then yield the number of tokens of each.
+
+    The workers write shards to the folders of the tasks, or below the URL `exchange`.
+    """
     beam = _apache_beam()
     mistakes = [_mistake_file(folder) for _, folder in tasks]
     for file in mistakes:  # left by an earlier attempt
         file.unlink(missing_ok=True)
+        if exchange is not None:
+            remote.delete(f"{exchange}/{file.name}")
     # Without a list, Beam would parse the command line of this process.
     options = beam.options.pipeline_options.PipelineOptions(list(pipeline_options))
     try:
@@ -100,32 +134,48 @@ def _make_shards(
                 pipeline
                 | "Pieces" >> beam.Create(tasks)
                 | "Spread" >> beam.Reshuffle()
-                | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options))
+                | "Tokenize"
+                >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options, selection, exchange))
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
         raise RuntimeError(
             f"The tokenization pipeline failed: {error}. Finished parts are kept: run the build "
             "again to resume."
         ) from error
+    if exchange is not None:
+        remote.get_files(exchange, tasks[0][1].parent, lambda name: name.endswith(_MISTAKE))
     for file in mistakes:
         if file.exists():
             raise ValueError(file.read_text(encoding="utf-8"))
     for _, folder in tasks:
         num_tokens = tokens_if_complete(folder)
+        if num_tokens is None and exchange is not None:
+            remote.fetch(f"{exchange}/{folder.name}", folder)
+            num_tokens = tokens_if_complete(folder)
         if num_tokens is None:
             raise OSError(
                 f"the pipeline finished without making {folder}: every worker must have this "
                 "folder mounted under the same path, on a shared file system"
             )
         yield num_tokens
+    if exchange is not None:
+        remote.delete(exchange)
 
 
 class _Worker:
     """Makes shards in one worker process, which creates the tokenizer only once."""
 
-    def __init__(self, vocab: Vocab, options: TokenizerOptions) -> None:
+    def __init__(
+        self,
+        vocab: Vocab,
+        options: TokenizerOptions,
+        selection: Selection,
+        exchange: str | None = None,
+    ) -> None:
         self._vocab = vocab
         self._options = options
+        self._selection = selection
+        self._exchange = exchange
 
     @functools.cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -133,20 +183,37 @@ class _Worker:
 
     def __call__(self, task: Task) -> None:
         piece, folder = task
+        if self._exchange is not None:
+            self._make_remotely(piece, f"{self._exchange}/{folder.name}")
+            return
         if not folder.parent.is_dir():  # do not create it on a disk that is not shared
             raise FileNotFoundError(
-                f"This worker has no folder {folder.parent}: build the token store on a file "
-                "system that all workers have mounted under the same path."
+                f"This worker has no folder {folder.parent}: build the token store in an object "
+                "store, or on a file system that all workers have mounted under the same path."
             )
+        self._make(piece, folder)
+
+    def _make_remotely(self, piece: Piece, address: str) -> None:
+        if remote.is_complete(address):
+            return
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name, "shard")
+            self._make(piece, folder)
+            if folder.exists():
+                remote.publish(folder, address)
+            else:
+                remote.put_file(_mistake_file(folder), f"{address}{_MISTAKE}")
+
+    def _make(self, piece: Piece, folder: pathlib.Path) -> None:
         try:
-            make_shard(piece, self._tokenizer, folder)
+            make_shard(piece, self._tokenizer, folder, self._selection)
         except ValueError as error:  # a runner would retry, and its log would hide the message
             write_text(_mistake_file(folder), str(error))
 
 
 def _mistake_file(folder: pathlib.Path) -> pathlib.Path:
     """Return the file in which a worker reports an error in the text of a shard."""
-    return folder.with_suffix(".mistake")
+    return folder.with_suffix(_MISTAKE)
 
 
 def _apache_beam() -> types.ModuleType:

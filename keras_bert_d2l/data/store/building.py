@@ -8,7 +8,6 @@ the store.
 
 import contextlib
 import functools
-import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +18,14 @@ from keras_bert_d2l.checks import check_integer, check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
+from keras_bert_d2l.data.store.near_duplicates import discard_near_duplicates
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task, make_shards
-from keras_bert_d2l.files import lock_file, recover, replacing_folder, write_text
+from keras_bert_d2l.files import lock_file, recover, replacing_folder, user_cache, write_text
+from keras_bert_d2l.progress import stage
+from keras_bert_d2l.remote import mirror_of, mirrored, publish, url
 from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
+from keras_bert_d2l.text.selection.selection import Selection, Selector
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -31,8 +34,8 @@ _ORIGIN, _LOCK = "origin.json", "lock"
 Progress = Callable[[int, int, int], object]
 """Called with the number of finished parts, the total number of parts, and the tokens so far."""
 
-MakeShards = Callable[[Sequence[Task], Tokenizer], Iterator[int]]
-"""Makes shards and yields the number of tokens of each."""
+MakeShards = Callable[[Sequence[Task], Tokenizer, Selection], Iterator[int]]
+"""Makes shards of the selected documents and yields the number of tokens of each."""
 
 
 def build_store(
@@ -42,6 +45,9 @@ def build_store(
     *,
     workers: int = 1,
     deduplicate: bool = False,
+    near_duplicates: float | None = None,
+    language: str | None = None,
+    quality: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> TokenStore:
     r"""Tokenize a corpus into a token store, or open the store if it already exists.
@@ -61,6 +67,12 @@ def build_store(
             the store. With more than one, a script must call this function under
             `if __name__ == "__main__":`.
         deduplicate: Whether to skip documents with the same text as an earlier one.
+        near_duplicates: Skip documents whose Jaccard similarity with an earlier one, over n-grams
+            of five words, is at least this, such as 0.8.
+        language: Skip documents in other languages. An ISO 639-1 code such as `"en"`. Requires
+            `keras-bert-d2l[language]`.
+        quality: Skip what the filters of these corpora would remove: `"c4"` (Raffel et al. 2020),
+            `"gopher"` (Rae et al. 2021), or both. They are made for English web pages.
         progress: Called after each part with the number of finished parts, the total number of
             parts, and the number of tokens so far.
 
@@ -88,7 +100,13 @@ def build_store(
     check_path("directory", directory)
     check_integer("workers", workers, 1)
     corpus = as_corpus(corpus)
-    origin = origin_of(corpus, tokenizer, deduplicate)
+    selection = Selection(
+        deduplicate=deduplicate,
+        near_duplicates=near_duplicates,
+        language=language,
+        quality=quality,
+    )
+    origin = origin_of(corpus, tokenizer, selection)
     make = functools.partial(make_shards, workers=workers)
     return build_with(make, corpus, tokenizer, directory, origin, progress)
 
@@ -111,11 +129,10 @@ def cached_store(
             rebuilt.
     """
     if cache_dir is None:
-        user_cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        cache_dir = pathlib.Path(user_cache, "keras_bert_d2l")
+        cache_dir = user_cache()
     check_path("cache_dir", cache_dir)
     corpus = as_corpus(corpus)
-    origin = origin_of(corpus, tokenizer)
+    origin = origin_of(corpus, tokenizer, Selection())
     directory = pathlib.Path(cache_dir, origin.name())
     make = functools.partial(make_shards, workers=1)
     return build_with(make, corpus, tokenizer, directory, origin, wait=True)
@@ -134,8 +151,9 @@ def build_with(
     """Build a store. The function `make` creates its shards, here or on other workers.
 
     Args:
-        make: Function of the pieces, each with the folder of its shard, and the tokenizer. It makes
-            the missing shards and yields the number of tokens of each shard.
+        make: Function of the pieces, each with the folder of its shard, the tokenizer, and the
+            selection of documents. It makes the missing shards and yields the number of tokens of
+            each shard.
         corpus: The text.
         tokenizer: The tokenizer.
         directory: Folder to write.
@@ -151,6 +169,13 @@ def build_with(
         ValueError: As for `build_store`, or raised by `make`.
         OSError: As for `build_store`, or raised by `make`.
     """
+    if url(directory) is not None:
+        if TokenStore.is_at(directory):
+            mirrored(directory)
+        store = build_with(make, corpus, tokenizer, mirror_of(directory), origin, progress)
+        if not TokenStore.is_at(directory):
+            publish(store.directory, directory)
+        return store
     directory = pathlib.Path(directory)
     building = directory.with_name(f"{directory.name}.building")
     if not (directory / MANIFEST).exists() or building.exists():
@@ -166,16 +191,17 @@ def build_with(
     return store
 
 
-def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool = False) -> Origin:
+def origin_of(corpus: Corpus, tokenizer: Tokenizer, selection: Selection) -> Origin:
     """Return everything that a store depends on. This reads the text, for its checksum."""
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
+    Selector(selection)  # reports an unknown language or a missing package at once
     return Origin(
         version=manifest.VERSION,
         corpus_fingerprint=corpus.fingerprint(),
         vocab_fingerprint=tokenizer.vocab.fingerprint,
         vocab_size=len(tokenizer.vocab),
         tokenizer=tokenizer.options,
-        deduplicate=deduplicate,
+        **vars(selection),
     )
 
 
@@ -194,24 +220,31 @@ def _write(
     folders = [building / f"{number:06}" for number in range(len(pieces))]
     num_tokens = 0
     tasks = list(zip(pieces, folders, strict=True))
-    for num_done, count in enumerate(make(tasks, tokenizer), 1):
-        num_tokens += count
-        if progress is not None:
-            progress(num_done, len(pieces), num_tokens)
+    with stage("Tokenizing the text", len(pieces)) as work:
+        for num_done, count in enumerate(make(tasks, tokenizer, origin), 1):
+            num_tokens += count
+            work.advance()
+            work.remark = f"{num_tokens / 1e6:,.1f} million tokens"
+            if progress is not None:
+                progress(num_done, len(pieces), num_tokens)
     if not num_tokens:
         for folder in folders:  # without shards, the folder `building` is removed
             shutil.rmtree(folder)
-        raise ValueError(f"The corpus contains no text: {corpus.description}.")
+        filters = " after the filters" if origin.language or origin.quality else ""
+        raise ValueError(f"The corpus contains no text{filters}: {corpus.description}.")
     if corpus.fingerprint() != origin.corpus_fingerprint:
         raise ValueError(
             f"The text changed while it was read ({corpus.description}), so parts of the token "
             f"store may contain the old text. Delete the folder {building} and build again."
         )
-    keep = np.broadcast_to(True, num_documents(folders))
+    keep: np.ndarray = np.ones(num_documents(folders), bool)
     if origin.deduplicate:
         keep = first_of_equals(folders)
+    num_duplicates = int(np.count_nonzero(~keep))
+    if origin.near_duplicates is not None:
+        discard_near_duplicates(folders, tokenizer.vocab, origin.near_duplicates, keep)
     with replacing_folder(directory) as temporary:
-        content = merge(folders, origin, temporary, keep)
+        content = merge(folders, origin, temporary, keep, num_duplicates)
         tokenizer.vocab.to_file(temporary / VOCAB)
         (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
 

@@ -11,10 +11,11 @@ from typing import Self
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_type
+from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.files import CHECKSUMS, read_checksums
 from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.types import ConfigDict
 
 VERSION = 4
@@ -26,11 +27,19 @@ HASHES = "document_hashes.bin"
 VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
+# The values of keys that manifests lacked before documents could be selected.
+_BEFORE_SELECTION: ConfigDict = {
+    "near_duplicates": None,
+    "language": None,
+    "quality": [],
+    "discarded": {},
+}
+
 HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin(Selection):
     """Everything that the bytes of a store depend on, except the version of this package."""
 
     version: int
@@ -38,21 +47,21 @@ class Origin:
     vocab_fingerprint: str
     vocab_size: int
     tokenizer: TokenizerOptions
-    deduplicate: bool
 
     def name(self) -> str:
         """Return a folder name of 24 hexadecimal digits."""
         return hashlib.sha256(to_json(self).encode()).hexdigest()[:24]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest(Origin):
     """The contents of `manifest.json`, which has exactly these keys."""
 
     num_documents: int
     num_sentences: int
     num_tokens: int
-    num_duplicates: int  # number of skipped documents
+    num_duplicates: int  # number of skipped documents with the text of an earlier one
+    discarded: dict[str, int]  # number of documents that were skipped for other reasons
 
     @classmethod
     def read(cls, directory: pathlib.Path) -> Self:
@@ -66,6 +75,7 @@ class Manifest(Origin):
             content = read_json_object(path)
         except ValueError as error:
             raise damaged(path, "it is not a JSON object") from error
+        content = _BEFORE_SELECTION | content
         version = content.get("version", VERSION)
         if version != VERSION:
             raise ValueError(
@@ -76,9 +86,9 @@ class Manifest(Origin):
             raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
         try:
             _check(content, [field.name for field in dataclasses.fields(cls)])
+            return cls(**content)
         except ValueError as error:
             raise damaged(path, str(error).rstrip(".")) from error
-        return cls(**content)
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
         """Return the dtype and the number of values of each file."""
@@ -100,7 +110,9 @@ def _check(content: ConfigDict, names: list[str]) -> None:
     for name in ("vocab_size", "num_documents", "num_sentences", "num_tokens"):
         check_integer(name, content[name], 1)
     check_integer("num_duplicates", content["num_duplicates"], 0)
-    check_bool("deduplicate", content["deduplicate"])
+    check_type("discarded", content["discarded"], dict)
+    for reason, count in content["discarded"].items():
+        check_integer(f"discarded[{reason!r:.80}]", count, 0)
     check_type("tokenizer", content["tokenizer"], dict)
     unknown = content["tokenizer"].keys() - TokenizerOptions.__annotations__.keys()
     if unknown:

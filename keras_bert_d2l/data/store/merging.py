@@ -1,6 +1,8 @@
 """Merge the shards of a corpus into the files of a token store, with or without duplicates."""
 
+import collections
 import itertools
+import json
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,14 +11,18 @@ import numpy as np
 
 from keras_bert_d2l.data.store import manifest, shards
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin
+from keras_bert_d2l.data.store.partitions import ENTRIES_AT_ONCE, partitions
 from keras_bert_d2l.data.store.shards import open_files, put
 
 _DOCUMENTS_AT_ONCE = 1 << 10  # number of documents in memory at once
-_HASHES_AT_ONCE = 1 << 22  # hashes in memory during deduplication; 200 MB with sort order
 
 
 def merge(
-    folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path, keep: np.ndarray
+    folders: Sequence[pathlib.Path],
+    origin: Origin,
+    directory: pathlib.Path,
+    keep: np.ndarray,
+    num_duplicates: int,
 ) -> Manifest:
     """Merge shards into one store, in the given order.
 
@@ -25,6 +31,7 @@ def merge(
         origin: Corpus, vocabulary and options of the store.
         directory: Folder to write the four arrays to.
         keep: bool `(N,)`, True for the documents to keep, over all shards.
+        num_duplicates: How many of the others have the text of an earlier document.
 
     Returns:
         The manifest of the store, which the caller writes.
@@ -50,30 +57,42 @@ def merge(
         num_documents=num_documents,
         num_sentences=num_sentences,
         num_tokens=num_tokens,
-        num_duplicates=num_read - num_documents,
+        num_duplicates=num_duplicates,
+        discarded=_discarded(folders, num_read - num_documents - num_duplicates),
     )
+
+
+def _discarded(folders: Sequence[pathlib.Path], num_near_duplicates: int) -> dict[str, int]:
+    """Return the number of documents discarded for each reason, without exact duplicates."""
+    total = collections.Counter({"near-duplicate": num_near_duplicates})
+    for folder in folders:
+        total.update(json.loads((folder / shards.DISCARDED).read_text(encoding="utf-8")))
+    return dict(sorted((+total).items()))
 
 
 def first_of_equals(folders: Sequence[pathlib.Path]) -> np.ndarray:
     """Return which documents are not duplicates of an earlier one, by their hashes, bool `(N,)`."""
     count = num_documents(folders)
     keep: np.ndarray = np.ones(count, bool)
-    num_parts = -(-count // _HASHES_AT_ONCE)
-    for part in range(num_parts):  # equal documents are in the same part
-        hashes, places = [], []
-        start = 0
-        for folder in folders:
-            found = np.fromfile(folder / shards.HASHES, "<u8").reshape(-1, 2)
-            mine = np.flatnonzero(found[:, 0] % num_parts == part)
-            hashes.append(found[mine])
-            places.append(start + mine)
-            start += len(found)
-        high, low = np.concatenate(hashes).T
+    for entries in partitions(_hashes(folders), count, folders[0].parent):
+        high, low, places = entries.T
         order = np.lexsort((low, high))  # stable: the first of equal documents stays first
         high, low = high[order], low[order]
         is_copy = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-        keep[np.concatenate(places)[order][1:][is_copy]] = False
+        keep[places[order][1:][is_copy].astype(np.int64)] = False
     return keep
+
+
+def _hashes(folders: Sequence[pathlib.Path]) -> Iterator[np.ndarray]:
+    """Yield blocks of all documents' hashes, in two halves, and of their numbers."""
+    count = 0
+    for folder in folders:
+        with open(folder / shards.HASHES, "rb") as file:
+            while len(found := np.fromfile(file, "<u8", 2 * ENTRIES_AT_ONCE)):
+                halves = found.reshape(-1, 2)
+                places = np.arange(count, count + len(halves), dtype=np.uint64)
+                count += len(halves)
+                yield np.column_stack([halves, places])
 
 
 def num_documents(folders: Sequence[pathlib.Path]) -> int:

@@ -5,7 +5,9 @@ store contains offsets.
 """
 
 import contextlib
+import functools
 import hashlib
+import json
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
@@ -14,8 +16,11 @@ import numpy as np
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, token_dtype
+from keras_bert_d2l.data.store.sketches import Sketcher
 from keras_bert_d2l.files import replacing_folder, verify_checksums
+from keras_bert_d2l.text.selection.selection import Selection, Selector
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.word_cache import WordCache
 
 TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
     "tokens.bin",
@@ -23,16 +28,28 @@ TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
     "document_lengths.bin",  # in sentences
     "document_hashes.bin",
 )
+# Only for the removal of near-duplicates:
+BANDS = "document_bands.bin"  # keys of each document; see `Sketcher.bands`
+SIZES = "document_sizes.bin"  # in tokens
+DISCARDED = "discarded.json"  # number of documents that were not selected, by reason
 LENGTH = np.dtype("<i4")
-_BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer: fast enough, and small in memory
+_BATCH_CHARACTERS = 1 << 20  # per call of the tokenizer, which takes milliseconds for any text
 
 Document = Sequence[str]
 
 
-def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
+def make_shard(
+    piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path, selection: Selection
+) -> int:
     """Tokenize a piece into a folder, unless the folder already contains the complete shard.
 
     Sentences without tokens and documents without sentences are skipped.
+
+    Args:
+        piece: The documents.
+        tokenizer: The tokenizer.
+        folder: Folder to write.
+        selection: Which documents to use. Duplicates are removed later, from all shards together.
 
     Returns:
         The number of tokens.
@@ -40,7 +57,7 @@ def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.
     num_tokens = tokens_if_complete(folder)
     if num_tokens is None:
         with replacing_folder(folder) as temporary:
-            num_tokens = _write(piece, tokenizer, temporary)
+            num_tokens = _write(piece, tokenizer, temporary, selection)
     return num_tokens
 
 
@@ -65,17 +82,17 @@ def tokens_if_complete(folder: pathlib.Path) -> int | None:
         return None
 
 
-def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
-    """Write the four arrays of a shard, batch by batch, and return the number of tokens."""
+def _write(
+    piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path, selection: Selection
+) -> int:
+    """Write the files of a shard, batch by batch, and return the number of tokens."""
     dtype = token_dtype(len(tokenizer.vocab))
+    select = Selector(selection)
+    sketcher = None if selection.near_duplicates is None else Sketcher(tokenizer.vocab)
     num_tokens = 0
-    with open_files(folder, FILES, "wb") as (
-        tokens_file,
-        sentences_file,
-        documents_file,
-        hashes_file,
-    ):
-        for documents in _batches(piece):
+    with open_files(folder, FILES if sketcher is None else (*FILES, BANDS, SIZES), "wb") as files:
+        tokens_file, sentences_file, documents_file, hashes_file, *sketch_files = files
+        for documents in filter(None, map(select, _batches(piece))):
             ids, lengths = _tokenize(tokenizer, [s for document in documents for s in document])
             owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
             sizes = np.bincount(owners[lengths > 0], minlength=len(documents))
@@ -86,6 +103,12 @@ def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path
                 if size:
                     hashes_file.write(_hash(document))
             num_tokens += len(ids)
+            if sketcher is not None and len(ids):
+                of_documents = np.bincount(owners, lengths)[sizes > 0].astype(np.int64)
+                put(sketch_files[0], sketcher.bands(ids, of_documents))
+                put(sketch_files[1], of_documents.astype(LENGTH))
+    text = json.dumps(select.discarded, sort_keys=True)
+    (folder / DISCARDED).write_text(text, encoding="utf-8")
     return num_tokens
 
 
@@ -109,6 +132,8 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
 
 def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the concatenated ids of all sentences, and the number of ids of each sentence."""
+    if type(tokenizer) is Tokenizer:  # a subclass may treat words differently in each sentence
+        return _word_cache(tokenizer).tokenize(sentences)
     ragged = tokenizer.tokenize(sentences)
     ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
     outside = (ids < 0) | (ids >= len(tokenizer.vocab))
@@ -121,3 +146,8 @@ def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, n
             "to the tokenizer."
         )
     return ids, lengths
+
+
+@functools.lru_cache(maxsize=1)
+def _word_cache(tokenizer: Tokenizer) -> WordCache:
+    return WordCache(tokenizer)

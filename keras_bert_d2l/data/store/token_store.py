@@ -8,9 +8,11 @@ are little-endian, without headers. `SHA256SUMS` has the checksums of all of the
 S: sentences, N: documents.
 """
 
+import dataclasses
 import hashlib
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -19,10 +21,14 @@ from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums
+from keras_bert_d2l.remote import is_complete, listing, mirrored, url
 from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
+
+_VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened
 
 
 class TokenStore:
@@ -44,6 +50,7 @@ class TokenStore:
         num_sentences: S.
         num_tokens: Length of `tokens`.
         num_duplicates: Number of documents skipped as duplicates; None without deduplication.
+        discarded: Number of documents skipped for each other reason, such as their language.
         vocab_size: Vocabulary size; every id is smaller.
         vocab_fingerprint: `Vocab.fingerprint` of the vocabulary.
         tokenizer_options: The tokenizer's keyword arguments.
@@ -72,6 +79,7 @@ class TokenStore:
         self.num_sentences = content.num_sentences
         self.num_tokens = content.num_tokens
         self.num_duplicates = content.num_duplicates if content.deduplicate else None
+        self.discarded = content.discarded
         self.vocab_size = content.vocab_size
         self.vocab_fingerprint = content.vocab_fingerprint
         self.tokenizer_options = content.tokenizer
@@ -106,7 +114,7 @@ class TokenStore:
             ValueError: A file is missing or damaged, or the store has the wrong version.
         """
         check_path("directory", directory)
-        directory = pathlib.Path(directory)
+        directory = mirrored(directory)
         if not (directory / manifest.MANIFEST).exists():
             raise FileNotFoundError(
                 f"There is no token store in {directory}: it has no {manifest.MANIFEST}. Build "
@@ -129,13 +137,18 @@ class TokenStore:
         return store
 
     def _check_values(self) -> None:
-        for name, offsets, end in (
-            (manifest.SENTENCES, self.sentence_offsets, self.num_tokens),
-            (manifest.DOCUMENTS, self.document_offsets, self.num_sentences),
+        for name, end in (
+            (manifest.SENTENCES, self.num_tokens),
+            (manifest.DOCUMENTS, self.num_sentences),
         ):
-            if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] <= offsets[:-1]).any():
+            last, is_ascending = -1, True
+            for offsets in self._blocks(name):
+                is_ascending &= offsets[0] > last and bool((offsets[1:] > offsets[:-1]).all())
+                last = offsets[-1]
+            if self._arrays[name][0] != 0 or last != end or not is_ascending:
                 raise damaged(self.directory / name, f"its offsets do not ascend from 0 to {end:,}")
-        least, most = self.tokens.min(), self.tokens.max()
+        limits = [(ids.min(), ids.max()) for ids in self._blocks(manifest.TOKENS)]
+        least, most = min(limits)[0], max(most for _, most in limits)
         if least < 0 or most >= self.vocab_size:
             raise damaged(
                 self.directory / manifest.TOKENS,
@@ -143,9 +156,17 @@ class TokenStore:
                 f"{least if least < 0 else most}",
             )
 
+    def _blocks(self, name: str) -> Iterator[np.ndarray]:
+        """Read a file block by block, because pages of a memory map count as memory when read."""
+        with open(self.directory / name, "rb") as file:
+            while len(values := np.fromfile(file, self._arrays[name].dtype, _VALUES_AT_ONCE)):
+                yield values
+
     @staticmethod
     def is_at(path: PathLike) -> bool:
         """Return whether a path is the folder of a finished store."""
+        if url(path) is not None:
+            return is_complete(path) and manifest.MANIFEST in listing(path)
         return pathlib.Path(path, manifest.MANIFEST).is_file()
 
     def tokenizer(self) -> Tokenizer:
@@ -231,12 +252,13 @@ class TokenStore:
                 f"The folder {self.directory} contains the token store of a different corpus, or "
                 f"the text has changed since ({text}). Delete the folder or choose a different one."
             )
-        if self._manifest.deduplicate != origin.deduplicate:
-            raise ValueError(
-                f"The token store {self.directory} was built with "
-                f"deduplicate={self._manifest.deduplicate}. Received: "
-                f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
-            )
+        for name in (field.name for field in dataclasses.fields(Selection)):
+            built, received = getattr(self._manifest, name), getattr(origin, name)
+            if built != received:
+                raise ValueError(
+                    f"The token store {self.directory} was built with {name}={built!r}. Received: "
+                    f"{name}={received!r}. Delete the folder or choose a different one."
+                )
 
 
 def _listed(options: TokenizerOptions) -> str:

@@ -14,11 +14,14 @@ from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.shards import make_shard
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.selection.selection import Selection
 
 PIECE_BYTES = 1500
 LOCAL = "--runner=FnApiRunner"  # like DirectRunner, but without trying a download
 THREADS = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_threading"]
 PROCESSES = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+
+DASK = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None,
@@ -71,6 +74,35 @@ def test_the_store_has_the_same_bytes_as_one_from_build_store(
     num_pieces = len(list(corpus.pieces()))
     assert [numbers[:2] for numbers in reported] == [(n + 1, num_pieces) for n in range(num_pieces)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "one", "text"]
+
+
+@needs_beam
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "workers",
+    [[LOCAL], THREADS, PROCESSES, ["--runner=BundleBasedDirectRunner"], DASK],
+)
+def test_every_runner_selects_the_same_documents(web_pages, selected, tmp_path, workers):
+    if workers == DASK:
+        pytest.importorskip("distributed")
+    corpus, tokenizer, options = web_pages
+    store = build_store_with_beam(
+        corpus, tokenizer, tmp_path / "beam", pipeline_options=workers, **options
+    )
+    assert contents(store) == contents(selected)
+
+
+@needs_beam
+def test_workers_can_exchange_shards_through_an_object_store(corpus, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    address = f"file://{tmp_path}/bucket/beam"
+    store = build_store_with_beam(corpus, words(20), address)
+    assert contents(store) == contents(build_store(corpus, words(20), tmp_path / "one"))
+    assert [path.name for path in (tmp_path / "bucket").iterdir()] == ["beam"]
+    file = tmp_path / "text" / "1.txt"
+    file.write_bytes(b"\xe9" + file.read_bytes())
+    with pytest.raises(ValueError, match="must be UTF-8.*byte 0 is 0xe9"):
+        build_store_with_beam(Corpus.open(tmp_path / "text"), words(20), f"{address}-2")
 
 
 @needs_beam
@@ -132,10 +164,10 @@ def test_an_error_in_the_text_is_reported_as_in_build_store(corpus, words, tmp_p
 
 @needs_beam
 def test_finished_shards_survive_a_full_disk(corpus, words, tmp_path, monkeypatch):
-    def make_two(piece, tokenizer, folder):
+    def make_two(piece, tokenizer, folder, selection):
         if folder.name > "000001":
             raise OSError(errno.ENOSPC, "No space left on device")
-        return make_shard(piece, tokenizer, folder)
+        return make_shard(piece, tokenizer, folder, selection)
 
     with monkeypatch.context() as patch:
         patch.setattr(beam, "make_shard", make_two)
@@ -155,7 +187,7 @@ def test_a_worker_on_another_file_system_is_detected(corpus, words, tmp_path, mo
 
 def test_a_worker_without_the_folder_creates_nothing(corpus, words, tmp_path):
     tokenizer = words(20)
-    worker = beam._Worker(tokenizer.vocab, tokenizer.options)
+    worker = beam._Worker(tokenizer.vocab, tokenizer.options, Selection())
     with pytest.raises(FileNotFoundError, match=r"no folder .*beam\.building.*same path"):
         worker((next(corpus.pieces()), tmp_path / "beam.building" / "000000"))
     assert not (tmp_path / "beam.building").exists()

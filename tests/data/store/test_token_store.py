@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from keras_bert_d2l.data.store import token_store
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -64,6 +65,7 @@ def test_every_flipped_bit_is_detected_with_its_file(built, name):
     TokenStore.open(built.directory).verify()
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 1 << 20])
 @pytest.mark.parametrize(
     ("name", "dtype", "place", "value", "message"),
     [
@@ -75,8 +77,10 @@ def test_every_flipped_bit_is_detected_with_its_file(built, name):
     ],
 )
 def test_impossible_values_are_detected_when_a_store_is_opened(
-    built, name, dtype, place, value, message
+    built, name, dtype, place, value, message, at_once, monkeypatch
 ):
+    monkeypatch.setattr(token_store, "_VALUES_AT_ONCE", at_once)
+    TokenStore.open(built.directory)
     values = np.fromfile(built.directory / name, dtype)
     values[place] = value
     values.tofile(built.directory / name)

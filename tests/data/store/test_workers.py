@@ -89,6 +89,16 @@ def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
     assert contents(build_store(corpus, words(20), tmp_path / "store").directory) == undisturbed
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [2, 8])
+def test_the_same_documents_are_selected_with_several_processes(
+    web_pages, selected, tmp_path, workers
+):
+    corpus, tokenizer, options = web_pages
+    store = build_store(corpus, tokenizer, tmp_path / "store", workers=workers, **options)
+    assert contents(store.directory) == contents(selected.directory)
+
+
 @pytest.mark.slow
 def test_an_error_in_a_worker_is_raised_by_the_build(corpus, words, tmp_path):
     path = tmp_path / "corpus.txt"
