@@ -28,11 +28,12 @@ from keras_bert_d2l.checkpoints.weights.safetensors_files import (
 from keras_bert_d2l.checkpoints.weights.tables import Row, first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
-from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, replacing_folder, verify_checksums
+from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, verify_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.remote import mirrored, writing_folder
 from keras_bert_d2l.types import ConfigDict, PathLike
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -104,7 +105,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
         "modules_to_save": sorted(set(others)) or None,
         "inference_mode": True,
     }
-    with replacing_folder(pathlib.Path(path).resolve()) as folder:
+    with writing_folder(path) as folder:
         text = json.dumps(fields, indent=2) + "\n"
         (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
         stored = {_PREFIX + k: np.ascontiguousarray(x, np.float32) for k, x in arrays.items()}
@@ -148,7 +149,7 @@ def load_adapter(model: Model, path: PathLike) -> None:
         raise ValueError(
             "`model` must not have LoRA. Received: a model with LoRA; call `merge_lora` first."
         )
-    folder = pathlib.Path(path)
+    folder = mirrored(path)
     fields, stored = _read_config(folder / CONFIG_FILE), open_safetensors([folder / WEIGHTS_FILE])
     verify_checksums(folder)
     weights = {row.ours: weight for row, weight in _rows(model)}

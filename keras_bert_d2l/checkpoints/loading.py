@@ -30,6 +30,7 @@ from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -251,7 +252,8 @@ def _load(
     model = load_model(checkpoint)
     model.tokenizer = loaded
     if verbose or not model.missing_heads.isdisjoint(heads):
-        print(summary(checkpoint, heads))
+        with without_bar():
+            print(summary(checkpoint, heads))
     return Pretrained(model, loaded, checkpoint.config)
 
 
@@ -265,16 +267,17 @@ def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
     config, table, arrays = checkpoint.config, checkpoint.table, checkpoint.arrays
     may_lack = HEAD_NAMES if checkpoint.task is None else ()
     check_contents(table, arrays, main_shapes(config), may_lack)
-    with without_initialization():
-        model: BERTModel | TaskModel = BERTModel.from_bert_config(config)
-        if checkpoint.task is not None:
-            try:
-                model = make_task(model, checkpoint.task)
-            except ValueError as error:
-                raise ValueError(
-                    f"The task that is configured for {arrays.source!r} is not valid: {error}"
-                ) from error
-    load_weights(model, table, arrays)
+    with stage("Loading the checkpoint"):
+        with without_initialization():
+            model: BERTModel | TaskModel = BERTModel.from_bert_config(config)
+            if checkpoint.task is not None:
+                try:
+                    model = make_task(model, checkpoint.task)
+                except ValueError as error:
+                    raise ValueError(
+                        f"The task that is configured for {arrays.source!r} is not valid: {error}"
+                    ) from error
+        load_weights(model, table, arrays)
     return model
 
 

@@ -9,6 +9,7 @@ import pathlib
 
 from keras_bert_d2l.checkpoints.hub import download, is_hub_name
 from keras_bert_d2l.files import read_folder
+from keras_bert_d2l.remote import files, is_complete, mirrored, url
 from keras_bert_d2l.types import PathLike
 
 RUN_FILE, BEST, LAST, STATE_FILE = "run.yaml", "best", "last", "training_state.json"
@@ -21,8 +22,8 @@ def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
     """Return the path of a checkpoint: of a run, its best one; of a name, the folder of the model.
 
     Args:
-        checkpoint: A path, a name of the Hub, or `OWN_MODEL`. A string that is a local path is
-            never taken as a name, and neither is a `pathlib.Path`.
+        checkpoint: A path, a URL of an object store, a name of the Hub, or `OWN_MODEL`. A string
+            that is a local path is never taken as a name, and neither is a `pathlib.Path`.
 
     Raises:
         FileNotFoundError: The run was stopped before its first checkpoint, or there is neither a
@@ -34,27 +35,51 @@ def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
         return download(checkpoint)
     if isinstance(checkpoint, str) and is_own_model(checkpoint):
         return _OWN_FOLDER
+    if (address := url(checkpoint)) is not None:
+        return _mirrored_checkpoint(address)
     path = pathlib.Path(checkpoint)
     if not is_run(path):
         return path
     best, last = path / BEST, path / LAST
     if read_folder(best, best.is_dir):
         return best
-    # `last/` of a fine-tuning run is not a checkpoint.
-    if not read_folder(last, (last / CONFIG_FILE).is_file):
-        raise FileNotFoundError(
-            f"The run {os.fspath(path)!r} has no checkpoint yet, because its first epoch is not "
-            "complete. Resume it first, if it was stopped."
-        )
+    _check_last(last, path)
     return last
 
 
+def _check_last(last: pathlib.Path, run: PathLike) -> None:
+    """Raise `FileNotFoundError` unless `last/` is a checkpoint: that of fine-tuning is not."""
+    if not read_folder(last, (last / CONFIG_FILE).is_file):
+        raise FileNotFoundError(
+            f"The run {os.fspath(run)!r} has no checkpoint yet, because its first epoch is not "
+            "complete. Resume it first, if it was stopped."
+        )
+
+
+def _mirrored_checkpoint(address: str) -> pathlib.Path:
+    """Return the local copy of a remote checkpoint, of a run as in `find_checkpoint`."""
+    best, last = f"{address}/{BEST}", f"{address}/{LAST}"
+    if is_complete(best):
+        return mirrored(best)
+    if not is_complete(last):
+        return mirrored(address)
+    local = mirrored(last)
+    _check_last(local, address)
+    return local
+
+
 def is_run(path: PathLike) -> bool:
-    """Return whether a folder is a pretraining or fine-tuning run."""
-    folder = pathlib.Path(path)
-    if (folder / WEIGHTS_FILE).exists():  # a checkpoint with other checkpoints inside
+    """Return whether a local or remote folder is a pretraining or fine-tuning run."""
+    address = url(path)
+
+    def has(name: str) -> bool:
+        if address is not None:
+            return bool(files(f"{address}/{name}"))
+        return pathlib.Path(path, name).exists()
+
+    if has(WEIGHTS_FILE):  # a checkpoint with other checkpoints inside
         return False
-    return any((folder / name).exists() for name in (RUN_FILE, f"{LAST}/{STATE_FILE}", BEST))
+    return any(map(has, (RUN_FILE, f"{LAST}/{STATE_FILE}", BEST)))
 
 
 def is_remote(checkpoint: str) -> bool:

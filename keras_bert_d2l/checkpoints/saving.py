@@ -15,9 +15,10 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
 )
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checks import check_choice, check_type
-from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, replacing_folder
+from keras_bert_d2l.files import CARD_FILE, CHECKSUMS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.remote import listing, url, writing_folder
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -117,7 +118,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
     """
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
     _check_replaceable(path, "tokenizer", {CHECKSUMS, *TOKENIZER_FILES})
-    with replacing_folder(pathlib.Path(path).resolve()) as temporary:
+    with writing_folder(path) as temporary:
         write_tokenizer(temporary, tokenizer.vocab, tokenizer.options)
 
 
@@ -183,7 +184,7 @@ def _save(
             f"`format` must be one of {_FOR_TASKS} for a tokenizer with `special_tokens`. "
             f"Received: {format!r}."
         )
-    with replacing_folder(pathlib.Path(path).resolve()) as temporary:
+    with writing_folder(path) as temporary:
         if format == "native":
             native.write(model, temporary, vocab, tokenizer_options, dtype)
         else:
@@ -200,16 +201,19 @@ def _check_replaceable(
 ) -> None:
     folder, name = pathlib.Path(path).resolve(), os.fspath(path)
     suggestion = os.path.join(name, "model")
-    if folder == pathlib.Path.cwd():
+    if url(path) is not None:
+        names = {file.partition("/")[0] for file in listing(path)}
+    elif folder == pathlib.Path.cwd():
         raise ValueError(
             f"`path` must not be the working directory {name!r}, because saving a {kind} "
             f"replaces the entire folder. Save it in a subfolder such as {suggestion!r}."
         )
-    if not folder.exists():
+    elif not folder.exists():
         return
-    if not folder.is_dir():
+    elif not folder.is_dir():
         raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
-    names = {entry.name for entry in folder.iterdir()}
+    else:
+        names = {entry.name for entry in folder.iterdir()}
     card = {CARD_FILE} if _CONFIG_FILE in names else set()
     foreign = sorted(names.difference(replaceable, card))
     if foreign:

@@ -141,22 +141,22 @@ def drop_tokens(
     return _with_vocabulary(model, smaller, lambda weight: weight[kept])
 
 
-def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
-    """Increase the `max_len` of a model.
+def resize_positions(model: BERTModel, max_len: int) -> BERTModel:
+    """Change the `max_len` of a model.
 
-    The embeddings of the new positions repeat the old ones in the same order, so neighboring
-    positions keep their relation to each other. Sinusoidal positions are computed for the new
-    length.
+    The embeddings of new positions repeat the old ones in the same order, so neighboring positions
+    keep their relation to each other. A smaller `max_len` drops the last positions, for example
+    those that were never trained. Sinusoidal positions are computed for the new length.
 
     Args:
         model: The model.
-        max_len: The new maximum length. It must not be smaller than the old one.
+        max_len: The new maximum length, at least 1.
 
     Returns:
-        A new model. For texts up to the old length, its outputs are bitwise identical.
+        A new model. For texts that both models accept, its outputs are bitwise identical.
 
     Raises:
-        ValueError: `max_len` is smaller than the model's.
+        ValueError: `max_len` is not a positive integer.
 
     Example:
 
@@ -164,19 +164,13 @@ def extend_positions(model: BERTModel, max_len: int) -> BERTModel:
     import keras_bert_d2l as kb
 
     config = kb.BERTConfig.preset("tiny", vocab_size=100, max_len=128)
-    longer = kb.extend_positions(kb.BERTModel.from_bert_config(config), max_len=256)
+    longer = kb.resize_positions(kb.BERTModel.from_bert_config(config), max_len=256)
     assert longer.bert_config.max_len == 256
     ```
     """
     check_bert(model)
-    old = model.bert_config.max_len
-    if max_len < old:
-        raise ValueError(
-            f"`max_len` must be at least the model's current value, {old}. Received: "
-            f"max_len={max_len}. The model already accepts shorter sequences."
-        )
     config = dataclasses.replace(model.bert_config, max_len=max_len)
-    rows = np.arange(max_len) % old
+    rows = np.arange(max_len) % model.bert_config.max_len
     return _rebuilt(model, config, {_POSITIONS: lambda weight: weight[:, rows]})
 
 

@@ -13,9 +13,9 @@ from keras_bert_d2l import (
     Tokenizer,
     Vocab,
     add_tokens,
-    extend_positions,
     fill_mask,
     load_pretrained,
+    resize_positions,
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints.formats import native
@@ -359,7 +359,7 @@ def test_functions_that_need_pretraining_heads_reject_task_models():
     model = make("one label")
     for use in (
         lambda: fill_mask(model, "a [MASK]"),
-        lambda: extend_positions(model, 24),
+        lambda: resize_positions(model, 24),
         lambda: add_tokens(model, ["new"]),
     ):
         with pytest.raises(ValueError, match=r"must be a BERTModel.*a SequenceClassifier"):

@@ -98,7 +98,7 @@ def test_a_keras_file_keeps_the_missing_heads(model, tmp_path):
 
 
 def test_surgery_keeps_the_missing_heads(model, tokenizer):
-    assert kb.extend_positions(model, 32).missing_heads == {"mlm", "nsp"}
+    assert kb.resize_positions(model, 32).missing_heads == {"mlm", "nsp"}
     assert kb.add_tokens(model, ["dog"], tokenizer=tokenizer).missing_heads == {"mlm", "nsp"}
 
 

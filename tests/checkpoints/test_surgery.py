@@ -8,8 +8,8 @@ import pytest
 from keras_bert_d2l.checkpoints.surgery import (
     add_tokens,
     drop_tokens,
-    extend_positions,
     keep_blocks,
+    resize_positions,
 )
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
@@ -184,7 +184,7 @@ def test_the_vocabulary_size_must_match_the_model(change):
 @pytest.mark.slow
 def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
     model = random_model(UNTIED, tokenizer)
-    longer = extend_positions(model, 15)
+    longer = resize_positions(model, 15)
     assert longer.tokenizer is tokenizer
     assert longer.bert_config == dataclasses.replace(UNTIED, max_len=15)
     for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
@@ -194,26 +194,36 @@ def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
 def test_new_positions_repeat_the_old_ones_in_order():
     model = random_model(UNTIED)
     old = array(model, "encoder/pos_embedding")
-    new = array(extend_positions(model, 15), "encoder/pos_embedding")
+    new = array(resize_positions(model, 15), "encoder/pos_embedding")
     np.testing.assert_array_equal(new, np.concatenate([old, old, old[:, :1]], axis=1))
 
 
 def test_sinusoidal_positions_are_computed_for_the_new_length(tokenizer):
     model = random_model(dataclasses.replace(UNTIED, positions="sinusoidal"))
-    longer = extend_positions(model, 2 * MAX_LEN)
+    longer = resize_positions(model, 2 * MAX_LEN)
     assert longer.bert_config.max_len == 2 * MAX_LEN
     for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
         np.testing.assert_array_equal(new, old)
 
 
-def test_fewer_positions_are_rejected():
-    with pytest.raises(ValueError, match="`max_len` must be at least the model's current value, 7"):
-        extend_positions(random_model(UNTIED), 5)
+@pytest.mark.slow
+def test_fewer_positions_do_not_change_the_outputs_for_texts_that_still_fit(tokenizer):
+    model = resize_positions(random_model(UNTIED, tokenizer), 15)
+    shorter = resize_positions(model, MAX_LEN)
+    assert array(shorter, "encoder/pos_embedding").shape[1] == MAX_LEN
+    for old, new in zip(answers(model, tokenizer), answers(shorter, tokenizer), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.parametrize("max_len", [0, -3, 2.5])
+def test_a_number_of_positions_that_is_no_positive_integer_is_rejected(max_len):
+    with pytest.raises((ValueError, TypeError), match="max_len"):
+        resize_positions(random_model(UNTIED), max_len)
 
 
 def test_the_dtype_policy_is_kept():
     model = BERTModel.from_bert_config(UNTIED, dtype="mixed_bfloat16")
-    assert extend_positions(model, 9).dtype_policy.name == "mixed_bfloat16"
+    assert resize_positions(model, 9).dtype_policy.name == "mixed_bfloat16"
 
 
 # Fewer blocks
