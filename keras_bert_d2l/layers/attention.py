@@ -15,6 +15,7 @@ from keras_bert_d2l.config import Initializer, check_field, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.dropout import Dropout
+from keras_bert_d2l.layers.kernels.flash import fits, flash_attention
 from keras_bert_d2l.layers.kernels.int8 import int8_dense, is_int8
 from keras_bert_d2l.layers.kernels.transpose import transpose
 from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
@@ -128,14 +129,22 @@ class MultiHeadAttention(keras.layers.Layer):
             q, k, v = int8_dense(queries, self.W_q, self.W_k, self.W_v)
         else:
             q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
-        q, k, v = map(self._split_heads, (q, k, v))  # (B, N, Q or K, H)
-        mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[2]), attention_mask)
+        q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
+        lengths, mask = valid_lens, combine_masks(attention_mask)
+        if mask is not None or (lengths is not None and len(lengths.shape) > 1):
+            lengths, mask = None, combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
+        has_dropout = training and self.dropout.rate > 0
+        if not (return_attention or has_dropout) and fits(q, k, mask):
+            return self.W_o(self._merge_heads(flash_attention(q, k, v, lengths, mask)))
+        q, k, v = (transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, N, Q or K, H)
+        mask = combine_masks(valid_lens_mask(lengths, ops.shape(k)[2]), mask)
         mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
 
         def dropout(weights: Tensor) -> Tensor:
             return self.dropout(weights, training=training)
 
         heads, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
+        heads = transpose(heads, (0, 2, 1, 3))  # (B, Q, N, H)
         output = self.W_o(self._merge_heads(heads))  # (B, Q, D)
         return (output, weights) if return_attention else output
 
@@ -150,11 +159,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         batch, length = ops.shape(x)[:2]
-        x = ops.reshape(x, (batch, length, self.num_heads, self.num_hiddens // self.num_heads))
-        return transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+        width = self.num_hiddens // self.num_heads
+        return ops.reshape(x, (batch, length, self.num_heads, width))  # (B, T, N, H)
 
     def _merge_heads(self, x: Tensor) -> Tensor:
-        x = transpose(x, (0, 2, 1, 3))  # (B, T, N, H)
         batch, length = ops.shape(x)[:2]
         return ops.reshape(x, (batch, length, self.num_hiddens))  # (B, T, D)
 

@@ -141,13 +141,15 @@ class BERTEncoder(keras.layers.Layer):
             X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
         X = X if self.embedding_ln is None else self.embedding_ln(X)
         X = self.embedding_dropout(X, training=training)
-        lens_mask = valid_lens_mask(valid_lens, ops.shape(tokens)[1])
-        mask = combine_masks(attention_mask, lens_mask, is_token)  # (B, T or 1, T), for all blocks
+        mask = combine_masks(attention_mask, is_token)  # (B, T or 1, T), for all blocks
+        if mask is not None:
+            mask = combine_masks(mask, valid_lens_mask(valid_lens, ops.shape(tokens)[1]))
+            valid_lens = None
         hidden_states, attention = [X], []
         if positions is not None and not self.blks:
             X = gather_positions(X, positions, "positions")  # (B, P, D)
         for block in self.blks:
-            options = {"training": training, "attention_mask": mask}
+            options = {"training": training, "valid_lens": valid_lens, "attention_mask": mask}
             options["positions"] = positions if block is self.blks[-1] else None
             if return_attention:
                 X, weights = block(X, **options, return_attention=True)

@@ -121,15 +121,17 @@ class TransformerEncoderBlock(keras.layers.Layer):
             X, queries = (gather_positions(x, positions, "positions") for x in (X, before))
             if attention_mask is not None and attention_mask.shape[1] != 1:
                 attention_mask = gather_positions(attention_mask, positions, "positions")
-        attended, weights = self.attention(
+        attended = self.attention(
             queries,
             before,
             before,
             valid_lens,
             training=training,
             attention_mask=attention_mask,
-            return_attention=True,
+            return_attention=return_attention,
         )
+        if return_attention:
+            attended, weights = attended
         X = self.addnorm1(X, attended, training=training)
         transformed = self.ffn(self.addnorm2.before(X), training=training)
         X = self.addnorm2(X, transformed, training=training)

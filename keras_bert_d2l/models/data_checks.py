@@ -80,7 +80,14 @@ class CheckedModel(keras.Model):
         def checked(*batch: Tensor) -> Tensor:
             return self._checked_batch(batch if isinstance(x.element_spec, tuple) else batch[0])
 
-        return x.map(checked, tf.data.AUTOTUNE)
+        data = x.map(checked, tf.data.AUTOTUNE)
+        if x.options().autotune.enabled is None:
+            # At the end of a pass, TensorFlow 2.21 waits for the tuning thread, which may sleep for
+            # up to a minute.
+            options = tf.data.Options()
+            options.autotune.enabled = False
+            data = data.with_options(options)
+        return data
 
     def _checked_batch(self, batch: Tensor) -> Tensor:
         self.check_batch(*keras.utils.unpack_x_y_sample_weight(batch)[:2])

@@ -12,9 +12,16 @@ from keras_bert_d2l.checks import check_choice, check_integer, check_list, check
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.models.data_checks import CheckedModel
-from keras_bert_d2l.models.keras_options import ExportOptions, KerasCompileOptions, Loss, Optimizer
+from keras_bert_d2l.models.keras_options import (
+    ExportOptions,
+    KerasCompileOptions,
+    Loss,
+    Optimizer,
+    SummaryOptions,
+)
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, merge_lora
+from keras_bert_d2l.models.summary import SummaryRow
 from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
 
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
@@ -115,6 +122,15 @@ class BatchModel(CheckedModel):
             }
             options["input_signature"] = [specs]
         super().export(filepath, format, **options)
+
+    def summary(self, line_length: int | None = None, **options: Unpack[SummaryOptions]) -> None:
+        """Print a table of the layers, as `keras.Model.summary` does.
+
+        The rows add up to the weights of the model. With `expand_nested=True`, they show the
+        blocks, their sublayers, and weights such as the position embedding. A weight that two
+        layers share, such as a tied token embedding, counts in the first of them.
+        """
+        keras.Model.summary(SummaryRow(self), line_length, **options)
 
     @property
     def quantized_policies(self) -> dict[str, str]:

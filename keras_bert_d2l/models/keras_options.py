@@ -1,6 +1,6 @@
 """Typed keyword arguments that the models pass on to the methods of `keras.Model`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
 
 import keras
@@ -47,6 +47,16 @@ class ExportOptions(TypedDict, total=False):
 
     verbose: bool | None
     input_signature: Sequence[keras.InputSpec | Mapping[str, keras.InputSpec]] | None
+
+
+class SummaryOptions(TypedDict, total=False):
+    """The keyword arguments of `summary` after `line_length`."""
+
+    positions: Sequence[float] | None
+    print_fn: Callable[[str], object] | None
+    expand_nested: bool
+    show_trainable: bool
+    layer_range: Sequence[str] | None
 
 
 class PredictOptions(TypedDict, total=False):

@@ -189,3 +189,13 @@ def test_floats_must_be_integers(bert):
         for data in (wrong, dataset_of(wrong)):
             with pytest.raises(ValueError, match=f"^`{name}` must be from.* Received: {value}"):
                 bert.predict(data, verbose=0)
+
+
+@pytest.mark.parametrize("asked", [None, True])
+def test_datasets_are_not_tuned_unless_they_ask_for_it(bert, asked):
+    data = dataset_of(make_batch())
+    if asked is not None:
+        options = tf.data.Options()
+        options.autotune.enabled = asked
+        data = data.with_options(options)
+    assert bert.checked_data(data).options().autotune.enabled is bool(asked)

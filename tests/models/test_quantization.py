@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel, extend_positions, save_pretrained
+from keras_bert_d2l import BERTConfig, BERTModel, resize_positions, save_pretrained
 from keras_bert_d2l.models.tasks import TASKS
 
 pytestmark = [
@@ -76,5 +76,5 @@ def test_float_weights_of_a_quantized_model_are_refused(tmp_path):
     with pytest.raises(ValueError, match="quantized model has no float weights.*model.keras"):
         save_pretrained(model, tmp_path / "model")
     with pytest.raises(ValueError, match="quantized model has no float weights"):
-        extend_positions(model, 32)
+        resize_positions(model, 32)
     assert not (tmp_path / "model").exists()

@@ -181,7 +181,7 @@ def test_mixed_precision_trains(kind):
     assert model.train_on_batch(batch, make_labels(kind), return_dict=True)["loss"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step():
     losses = []
     for jit_compile in (False, True):
@@ -402,7 +402,7 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     assert log["val_loss"][-1] < 0.5 * metrics[0]["loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pairs_arrays_and_datasets_of_strings_work(tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
     pairs = {"texts": TEXTS, "texts_b": TEXTS[::-1]}
@@ -424,7 +424,7 @@ def test_texts_that_are_too_long_are_truncated(tokenizer):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_token_of_a_word_gets_the_label_of_the_word(tokenizer):
     model = make_task("TokenClassifier", labels=["N", "V", "O"], tokenizer=tokenizer)
     words, labels = [["films", "is", "it"], ["goods"]], [["N", "V", "O"], ["O"]]

@@ -1,0 +1,125 @@
+"""cuDNN's flash attention, on NVIDIA GPUs with the JAX backend.
+
+It computes attention in parts that fit into fast memory, and never writes the weights of all pairs
+of tokens (Dao et al. 2022).
+
+B batch, Q queries, K keys, N heads, H width of a head.
+"""
+
+import functools
+
+import keras
+import numpy as np
+
+from keras_bert_d2l.devices import AMPERE, device
+from keras_bert_d2l.types import Tensor
+
+_DTYPES = ("bfloat16", "float16")
+_WIDEST_HEAD = 128
+_KERNEL = "cudnn"  # the value of `implementation` in `jax.nn.dot_product_attention`
+_TOLERANCE = 2e-2  # of bfloat16
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, mask: Tensor | None
+) -> Tensor:
+    """Compute `softmax(q k^T / sqrt(H)) v` without dropout.
+
+    Args:
+        q: Queries, `(B, Q, N, H)`.
+        k: Keys, `(B, K, N, H)`.
+        v: Values, `(B, K, N, H)`.
+        lengths: Number of valid keys in each row, `(B,)`. `None`: all keys.
+        mask: Keys to attend to, bool `(B, 1, K)` or `(B, Q, K)`. `None`: all keys.
+
+    Returns: `(B, Q, N, H)`.
+    """
+    return _attention(q, k, v, lengths, mask, kernel=_KERNEL)
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, mask: Tensor | None, *, kernel: str
+) -> Tensor:
+    import jax
+    import jax.numpy as jnp
+
+    if lengths is not None:  # without any key, the softmax would divide 0 by 0
+        lengths = jnp.maximum(jnp.asarray(lengths).astype("int32"), 1)
+    if mask is not None:
+        mask = jnp.broadcast_to(mask[:, None], (q.shape[0], 1, q.shape[1], k.shape[1]))
+    return jax.nn.dot_product_attention(
+        q, k, v, mask=mask, key_value_seq_lengths=lengths, implementation=kernel
+    )
+
+
+def fits(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
+    """Return whether flash attention can compute this, here.
+
+    Args:
+        q: Queries, `(B, Q, N, H)`.
+        k: Keys, `(B, K, N, H)`.
+        mask: As for `flash_attention`. With it, cuDNN supports even lengths only.
+    """
+    is_even = mask is None or not (q.shape[1] % 2 or k.shape[1] % 2)
+    return is_even and obstacle(keras.backend.standardize_dtype(q.dtype), q.shape[-1]) is None
+
+
+def obstacle(dtype: str, head_width: int) -> str | None:
+    """Return why flash attention cannot be used on this machine, or `None` if it can.
+
+    The last condition is a trial of the kernel on a small batch, once per process.
+
+    Args:
+        dtype: The dtype of queries, keys and values.
+        head_width: The width of a head, H.
+    """
+    if keras.backend.backend() != "jax" or not _is_new_gpu():
+        return "flash attention requires the JAX backend and an NVIDIA GPU, Ampere or newer"
+    if keras.config.is_flash_attention_enabled() is False:
+        return "keras.config.disable_flash_attention() was called"
+    if dtype not in _DTYPES:
+        return f"flash attention requires bfloat16 or float16 instead of {dtype}"
+    if head_width % 8 or head_width > _WIDEST_HEAD:
+        return f"flash attention requires heads of width 8, 16, ... 128 instead of {head_width}"
+    return _failure(dtype, head_width)
+
+
+def _is_new_gpu() -> bool:
+    platform, capability = device()
+    return platform == "gpu" and capability >= AMPERE
+
+
+@functools.cache
+def _failure(dtype: str, head_width: int) -> str | None:
+    """Try the kernel on a small batch, and return what is wrong with it, if anything."""
+    import jax
+    import jax.numpy as jnp
+
+    random, shape = np.random.default_rng(0), (2, 64, 2, head_width)
+    numbers = [random.normal(size=shape).astype("float32") for _ in "qkv"]
+    lengths = np.array([64, 40], "int32")
+    mask = np.broadcast_to(np.arange(64) < lengths[:, None, None], (2, 64, 64))
+
+    @functools.partial(jax.jit, static_argnums=(0, 1))
+    def results(kernel: str, dtype: str, *lengths_and_mask: Tensor) -> list[Tensor]:
+        def loss(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+            output = _attention(*inputs, *lengths_and_mask, kernel=kernel).astype("float32")
+            return jnp.sum(jnp.sin(output)), output
+
+        inputs = [jnp.asarray(x, dtype) for x in numbers]
+        gradients, output = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*inputs)
+        return [output, *gradients]
+
+    try:
+        with jax.ensure_compile_time_eval():  # the caller may be traced
+            for options in ((lengths, None), (None, mask)):
+                found = results(_KERNEL, dtype, *options)
+                expected = results("xla", "float32", *options)
+                for ours, theirs in zip(found, expected, strict=True):
+                    error = np.abs(np.asarray(ours, "float32") - np.asarray(theirs)).max()
+                    if not error <= _TOLERANCE * np.abs(theirs).max():
+                        return f"flash attention was wrong by {error:.2g} in a trial"
+    except Exception as error:  # cuDNN and XLA raise many types of exceptions
+        [reason, *_] = str(error).splitlines() or [type(error).__name__]
+        return f"flash attention failed in a trial: {reason:.200}"
+    return None

@@ -1,0 +1,155 @@
+"""Flash attention. Without a GPU, XLA computes what the kernel of cuDNN would."""
+
+import importlib.util
+import textwrap
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.layers.kernels import flash
+from keras_bert_d2l.layers.kernels.flash import obstacle
+
+needs_jax = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None,
+    reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
+)
+JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+
+
+def test_tensorflow_and_a_cpu_have_no_flash_attention():
+    assert "requires the JAX backend" in obstacle("bfloat16", 64)
+
+
+@needs_jax
+def test_the_kernel_equals_plain_attention_without_masked_keys():
+    random = np.random.default_rng(0)
+    q, k, v = (random.normal(size=(2, 6, 3, 8)).astype("float32") for _ in "qkv")
+    lengths, mask = np.array([6, 4]), random.random((2, 6, 6)) < 0.7
+    scores = np.einsum("bqnh,bknh->bnqk", q, k) / np.sqrt(8)
+    of_lengths = np.arange(6) < lengths[:, None, None]
+    for given, allowed in (((lengths, None), of_lengths), ((None, mask), mask)):
+        weights = np.exp(np.where(allowed[:, None], scores, -np.inf))
+        expected = np.einsum("bnqk,bknh->bqnh", weights / weights.sum(-1, keepdims=True), v)
+        found = flash._attention(q, k, v, *given, kernel="xla")
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@needs_jax
+def test_a_query_without_keys_gives_finite_numbers():
+    x, none = np.ones((2, 4, 1, 8), "float32"), np.zeros((2, 4, 4), bool)
+    for given in ((np.array([0, 2]), None), (None, none)):
+        assert np.isfinite(flash._attention(x, x, x, *given, kernel="xla")).all()
+
+
+@needs_jax
+def test_a_trial_finds_out_whether_the_kernel_works(monkeypatch):
+    import jax
+
+    failure = flash._failure.__wrapped__
+    assert "failed in a trial" in failure("bfloat16", 8)  # no cuDNN on a CPU
+    monkeypatch.setattr(flash, "_KERNEL", "xla")
+    assert failure("bfloat16", 8) is None
+    seen = []
+    jax.jit(lambda x: seen.append(failure("bfloat16", 8)) or x)(1.0)  # while a model is traced
+    assert seen == [None]
+    right = flash._attention
+    wrong = {"xla": 1.0, "wrong": 1.1}
+    monkeypatch.setattr(flash, "_KERNEL", "wrong")
+    monkeypatch.setattr(
+        flash, "_attention", lambda *inputs, kernel: wrong[kernel] * right(*inputs, kernel="xla")
+    )
+    assert "was wrong by" in failure("bfloat16", 8)
+
+
+PRETENDED = textwrap.dedent("""
+    import sys
+    import keras
+    import numpy as np
+    from keras_bert_d2l import BERTModel
+    from keras_bert_d2l.devices import Device
+    from keras_bert_d2l.layers import attention
+    from keras_bert_d2l.layers.kernels import flash
+
+    calls = []
+
+    def pretend(kernel):
+        original = flash.flash_attention
+        def counted(*inputs):
+            calls.append(inputs)
+            return original(*inputs)
+        flash._KERNEL, flash._DTYPES = kernel, ("bfloat16", "float32")
+        flash.device = lambda: Device("gpu", (9, 0))
+        attention.flash_attention = counted
+""")
+
+
+@needs_jax
+@pytest.mark.long
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-5), ("mixed_bfloat16", 2e-2)])
+def test_a_model_trains_equally_with_flash_attention(dtype, atol, fresh_process):
+    code = """
+        def batch(kind):
+            random = np.random.default_rng(0)
+            lens = np.array([1, 16, 9])
+            ids = np.array([[1] * 5 + [2] * 7 + [0] * 4, [1] * 16, [1] * 3 + [2] * 4 + [3] * 9])
+            features = {
+                "tokens": random.integers(5, 50, (3, 16)),
+                "segments": random.integers(0, 2, (3, 16)),
+                "valid_lens": lens,
+                "pred_positions": random.integers(0, 3, (3, 3)),
+            }
+            labels = {"mlm": random.integers(5, 50, (3, 3)), "nsp": np.array([0, 1, 1])}
+            weights = {"mlm": np.ones((3, 3)), "nsp": np.ones(3)}
+            if kind == "packed":
+                features["example_ids"] = ids
+                features["valid_lens"] = (ids > 0).sum(1)
+            return features, labels, weights
+
+        def trained(kind, dtype, **options):
+            keras.utils.set_random_seed(0)
+            sizes = {"num_heads": 2, "num_blks": 1, "max_len": 16}
+            rates = {"dropout": 0.1, "attention_dropout": 0.0}
+            model = BERTModel(50, 16, 32, **sizes, **rates, dtype=dtype)
+            model.compile(keras.optimizers.SGD(1.0), **options)
+            loss = model.train_on_batch(*batch(kind), return_dict=True)["loss"]
+            return [loss, *model.get_weights()]
+
+        kinds = [("lengths", {}), ("packed", {"remat": "blocks", "micro_batches": 2})]
+        plain = [trained(kind, sys.argv[1], **options) for kind, options in kinds]
+        pretend("xla")
+        for (kind, options), expected in zip(kinds, plain):
+            calls.clear()
+            found = trained(kind, sys.argv[1], **options)
+            assert calls, kind
+            for ours, theirs in zip(found, expected):
+                np.testing.assert_allclose(
+                    np.float32(ours), np.float32(theirs), atol=float(sys.argv[2]), err_msg=kind
+                )
+    """
+    fresh_process(PRETENDED + textwrap.dedent(code), dtype, atol, **JAX)
+
+
+@needs_jax
+@pytest.mark.long
+def test_flash_attention_is_used_only_where_it_computes_the_same(fresh_process):
+    code = """
+        config = {"num_heads": 2, "num_blks": 1, "max_len": 16}
+        model = BERTModel(50, 16, 32, dropout=0.1, dtype="mixed_bfloat16", **config)
+        odd, even = (np.ones((2, length), "int32") for length in (5, 6))
+        def number_of_calls(encoder, tokens, **options):
+            calls.clear()
+            encoder(tokens, tokens * 0, np.array([3, 2]), **options)
+            return len(calls)
+        pretend("xla")
+        encoder = model.encoder
+        assert number_of_calls(encoder, odd) == 1
+        assert number_of_calls(encoder, even, attention_mask=even) == 1
+        assert number_of_calls(encoder, odd, attention_mask=odd) == 0  # cuDNN requires even lengths
+        assert number_of_calls(encoder, odd, training=True) == 0  # dropout
+        assert number_of_calls(encoder, odd, return_attention=True) == 0
+        narrow = BERTModel(50, 12, 32, dropout=0.1, dtype="mixed_bfloat16", **config)
+        assert number_of_calls(narrow.encoder, odd) == 0
+        keras.config.disable_flash_attention()
+        assert number_of_calls(encoder, odd) == 0
+    """
+    fresh_process(PRETENDED + textwrap.dedent(code), **JAX)
