@@ -10,6 +10,7 @@ from typing import Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
+from keras_bert_d2l.remote import url
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
@@ -80,7 +81,13 @@ def run(
 
     Raises:
         OSError: A folder cannot be written.
+        ValueError: `run_dir` is a URL.
     """
+    if url(run_dir) is not None:
+        raise ValueError(
+            f"`run_dir` must be a local folder. Received: {os.fspath(run_dir)!r}; `pretrain` can "
+            "keep a run in an object store."
+        )
     announce, runs = _Steps(4), pathlib.Path(run_dir)
     corpus = kb.Corpus.open(_CORPUS)
     announce.next(f"Learning a vocabulary from the {corpus.description}")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import uuid
 from pathlib import Path
 
 # TensorFlow and Keras read these variables when they are imported below.
@@ -21,6 +22,9 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
+
+# Tests do not write to the user's cache folder.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
 # No test needs the network. `huggingface_hub` reads this variable when it is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -142,3 +146,34 @@ def fresh_process(tmp_path):
         return result.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """A local server with the interface of S3."""
+    if not all(map(importlib.util.find_spec, ("moto", "s3fs", "flask"))):
+        pytest.skip("needs moto[server] and s3fs")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.slow)])
+def bucket(request, tmp_path, monkeypatch):
+    """The URL of an empty folder in an object store."""
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if request.param == "file":
+        return f"file://{tmp_path}/bucket"
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_server"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    name = f"s3://{uuid.uuid4().hex}"
+    fsspec.filesystem("s3", skip_instance_cache=True).mkdir(name)
+    return f"{name}/folder"

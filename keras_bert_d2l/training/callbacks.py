@@ -1,5 +1,6 @@
 """Callbacks of both kinds of training: throughput, progress, logs and diverging losses."""
 
+import contextlib
 import json
 import math
 import os
@@ -9,9 +10,11 @@ from collections.abc import Callable, Mapping
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.progress import Stage, duration, stage
+from keras_bert_d2l.training.optimizers import mean_gradient_norm
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import Progress, sync
-from keras_bert_d2l.training.verbosity import Printer, duration
+from keras_bert_d2l.training.verbosity import Printer
 from keras_bert_d2l.types import PathLike, Tensor
 
 Metrics = dict[str, float | None]
@@ -60,22 +63,45 @@ class Throughput(keras.callbacks.Callback):
             logs["tokens/s"] = logs["sequences/s"] * self.max_len
 
 
+class GradientNorm(keras.callbacks.Callback):
+    """Callback that adds the mean norm of the gradient since the last evaluation to the logs.
+
+    The norms are those before clipping. The optimizer needs `add_gradient_norms`.
+
+    Put it before the callbacks that read the logs or save the optimizer.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        norm = mean_gradient_norm(self.model.optimizer)
+        if logs is not None and norm is not None:
+            logs["gradient_norm"] = norm
+
+
 class ProgressLine(keras.callbacks.Callback):
     """Callback that shows the position, loss, accuracy, speed and remaining time on one line.
 
     Loss and accuracy are means since the last evaluation. The speed excludes evaluations and the
-    first step, which builds the graph.
+    first step, which builds the graph. Evaluations are stages of their own.
+
+    Close it in the end.
 
     Args:
         say: Prints the line.
         position: Returns the position, such as `"step 5/10"`, and the number of remaining steps.
+        evaluated: The data of the evaluations.
     """
 
-    def __init__(self, say: Printer, position: Callable[[], tuple[str, int]]) -> None:
+    def __init__(
+        self, say: Printer, position: Callable[[], tuple[str, int]], evaluated: tf.data.Dataset
+    ) -> None:
         super().__init__()
         self.say = say
         self.position = position
+        num_batches = int(evaluated.cardinality())
+        self._num_batches = num_batches if num_batches > 0 else None
         self._start: float | None = None
+        self._evaluation: Stage | None = None
+        self._exits = contextlib.ExitStack()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         if self._start is not None:
@@ -94,7 +120,21 @@ class ProgressLine(keras.callbacks.Callback):
         self.say.progress(", ".join([position, *values, speed]))
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        self.say.progress(f"{self.position()[0]}, evaluating")
+        self.say.clear()
+        title = f"{self.position()[0]}, evaluating"
+        self._evaluation = self._exits.enter_context(stage(title, self._num_batches))
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._evaluation is not None:
+            self._evaluation.advance()
+
+    def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the display of an evaluation."""
+        self._evaluation = None
+        self._exits.close()
 
 
 class StopAtNonFiniteLoss(keras.callbacks.Callback):
@@ -141,7 +181,7 @@ class RunLog(keras.callbacks.Callback):
 
     Each line of `metrics.jsonl` is a JSON object with `step`, `learning_rate`, the training
     metrics since the last evaluation under their Keras names, the held-out metrics with the prefix
-    `val_`, and the throughput.
+    `val_`, the norm of the gradient and the throughput.
 
     Args:
         run_dir: The folder of the run.

@@ -1,15 +1,35 @@
-"""Training on several devices: strategies of `tf.distribute`, and data parallelism with JAX."""
+"""Training on several devices: `tf.distribute`, and data and model parallelism with JAX."""
 
 import contextlib
 import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.training.processes import process
+from keras_bert_d2l.training.shared_options import axis_sizes
+
+_Distribution: TypeAlias = keras.distribution.DataParallel | keras.distribution.ModelParallel
+
+# How the weights are divided over the model axis (Shoeybi et al. 2019, section 3): the first kernel
+# of a sublayer by its outputs, which are whole heads, and the second one by its inputs. Embeddings
+# and the output kernel are divided by the hidden width, a multiple of the number of heads, because
+# a vocabulary has any size. All other weights are small, and every device has them.
+_LAYOUTS: Mapping[str, tuple[str | None, ...]] = {
+    r".*/attention/W_[qkv]/kernel": (None, "model"),
+    r".*/attention/W_[qkv]/bias": ("model",),
+    r".*/attention/W_o/kernel": ("model", None),
+    r".*/ffn/dense1/kernel": (None, "model"),
+    r".*/ffn/dense1/bias": ("model",),
+    r".*/ffn/dense2/kernel": ("model", None),
+    r".*/token_embedding/embeddings": (None, "model"),
+    r"(.*/)?mlm/mlp/logits/kernel": ("model", None),
+}
 
 
 def make_strategy(name: str | None, tpu: str | None = None) -> tf.distribute.Strategy | None:
@@ -41,17 +61,18 @@ def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractCont
 
 
 @contextlib.contextmanager
-def data_parallel(devices: str | None) -> Iterator[None]:
-    """Divide batches over the devices of all processes, with JAX.
+def distributed(devices: str | None) -> Iterator[None]:
+    """Divide batches, and with a model axis also weights, over the devices, with JAX.
 
     Models must be created and trained within the context.
 
     Args:
-        devices: `"data"` for all devices of this process, or `None` for one device. In several
-            processes, all devices of all processes are used.
+        devices: As the option `devices`. `None` means one device or, in several processes, all
+            devices of all processes.
 
     Raises:
         RuntimeError: The Keras backend is not JAX, or TF_CONFIG describes several workers.
+        ValueError: `devices` does not match the devices or the processes.
     """
     check_tf_config()
     if devices is None and process()[1] == 1:
@@ -62,8 +83,60 @@ def data_parallel(devices: str | None) -> Iterator[None]:
             f"devices={devices!r} requires the JAX backend of Keras. Received: the backend "
             f"{keras.backend.backend()!r}; set KERAS_BACKEND=jax, or use strategy='mirrored'."
         )
-    with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
+    with _distribution(devices or "data").scope():
         yield
+
+
+def _distribution(devices: str) -> _Distribution:
+    number = len(keras.distribution.list_devices())
+    data, model = axis_sizes(devices)
+    data = number if data is None else data
+    if data * model != number:
+        raise ValueError(
+            "The product of the sizes in `devices` must be the number of devices. Received: "
+            f"devices={devices!r} for {number} devices. Change the sizes, or use devices='data'."
+        )
+    if model == 1:
+        return keras.distribution.DataParallel(auto_shard_dataset=False)
+    if process()[1] > 1:
+        raise ValueError(
+            "Only one process can divide the weights over its devices. Received: "
+            f"devices={devices!r} in {process()[1]} processes. Use devices='data', or one process "
+            "for all devices of a machine."
+        )
+    mesh = keras.distribution.DeviceMesh((data, model), ("data", "model"))
+    layouts = keras.distribution.LayoutMap(mesh)
+    for path, axes in _LAYOUTS.items():
+        layouts[path] = axes
+    return keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name="data", auto_shard_dataset=False
+    )
+
+
+@contextlib.contextmanager
+def undistributed() -> Iterator[None]:
+    """Let all devices compute the same, on batches that cannot be divided."""
+    before = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(before)
+
+
+def check_architecture(config: BERTConfig) -> None:
+    """Raise `ValueError` unless the weights can be split evenly over the model axis."""
+    distribution = keras.distribution.distribution()
+    if not isinstance(distribution, keras.distribution.ModelParallel):
+        return
+    size = distribution.device_mesh.shape[1]
+    for name in ("num_heads", "ffn_num_hiddens"):
+        if getattr(config, name) % size:
+            raise ValueError(
+                f"With model={size} in `devices`, `{name}` of the architecture must be a multiple "
+                f"of {size}. Received: {name}={getattr(config, name)}. Choose a divisor for the "
+                "model axis, or devices='data'."
+            )
 
 
 def check_tf_config() -> None:
@@ -82,7 +155,7 @@ def check_tf_config() -> None:
 
 
 def num_replicas(strategy: tf.distribute.Strategy | None) -> int:
-    """Return the number of devices that train the model."""
+    """Return the number of copies of the model, each of which trains on a part of the batch."""
     if keras.backend.backend() == "jax" and (distribution := keras.distribution.distribution()):
         replicas: int = distribution.num_model_replicas
         return replicas
@@ -93,8 +166,9 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
     """Raise `ValueError` unless the batch can be split evenly over the devices."""
     if batch_size % replicas:
         raise ValueError(
-            "`batch_size` is the total over all devices and must be a multiple of the "
-            f"number of devices. Received: batch_size={batch_size} for {replicas} devices."
+            "`batch_size` is the total over all devices and must be a multiple of the number of "
+            "devices, or of the size of their data axis. Received: "
+            f"batch_size={batch_size} for {replicas} devices."
         )
 
 

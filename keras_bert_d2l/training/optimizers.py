@@ -1,8 +1,9 @@
 """Optimizers for BERT, as serializable Keras objects."""
 
+import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 import keras
@@ -13,6 +14,7 @@ from keras_bert_d2l.types import Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
 
+GRADIENT_NORMS = "gradient_norms"  # name of a variable
 _RMS_OF_ADAM = 0.2  # root mean square of Adam's steps, divided by the learning rate
 # Names of the weights without weight decay: biases and the layer normalization parameters.
 _NOT_DECAYED = ("bias", "gamma", "beta")
@@ -83,6 +85,8 @@ class BERTAdamW(keras.optimizers.Optimizer):
     ```
     """
 
+    gradient_norms: keras.Variable | None = None  # set by `add_gradient_norms`
+
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
@@ -125,6 +129,8 @@ class BERTAdamW(keras.optimizers.Optimizer):
         if self.clip_norm is None:
             return gradients
         norm = ops.sqrt(sum(_squared_norm(ops.cast(g, "float32")) for g in gradients))
+        if self.gradient_norms is not None:
+            self.assign_add(self.gradient_norms, ops.stack([norm, ops.ones_like(norm)]))
         scale = self.clip_norm / ops.maximum(norm, self.clip_norm)
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
@@ -264,6 +270,9 @@ class BERTMuon(BERTAdamW):
         learning_rate: As for `BERTAdamW`, as are all arguments but the following.
         weight_decay: As for `BERTAdamW`.
         momentum: Decay rate of the momentum, which is Nesterov's.
+        compute_dtype: Dtype of the products that make a momentum orthogonal, "float32" or
+            "bfloat16" as in Jordan's code. bfloat16 is enough, and takes half of the time on
+            hardware that has it.
         **options: Other arguments of `BERTAdamW`.
 
     Example:
@@ -281,10 +290,16 @@ class BERTMuon(BERTAdamW):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
         weight_decay: float = 0.01,
         momentum: float = 0.95,
+        compute_dtype: str = "float32",
         **options: Unpack[AdamWOptions],
     ) -> None:
+        if compute_dtype not in ("float32", "bfloat16"):
+            raise ValueError(
+                f'`compute_dtype` must be "float32" or "bfloat16". Received: {compute_dtype!r}.'
+            )
         super().__init__(learning_rate, weight_decay, **options)
         self.momentum = momentum
+        self.compute_dtype = compute_dtype
 
     def _add_moments(self, variables: list[keras.Variable]) -> Moments:
         add = self.add_variable_from_reference
@@ -302,27 +317,28 @@ class BERTMuon(BERTAdamW):
         rate = ops.cast(learning_rate, variable.dtype) * self._rate_factors[index]
         gradient, momentum = ops.cast(gradient, variable.dtype), self._first_moments[index]
         self.assign(momentum, self.momentum * momentum + gradient)
-        step = orthogonalized(gradient + self.momentum * momentum)
+        step = orthogonalized(gradient + self.momentum * momentum, self.compute_dtype)
         size = _RMS_OF_ADAM * math.sqrt(max(variable.shape))
         self.assign_sub(variable, rate * (self.decay * variable + size * step))
 
     def get_config(self) -> dict[str, object]:
-        return {**super().get_config(), "momentum": self.momentum}
+        config = super().get_config()
+        return {**config, "momentum": self.momentum, "compute_dtype": self.compute_dtype}
 
 
-def orthogonalized(x: Tensor) -> Tensor:
+def orthogonalized(x: Tensor, compute_dtype: str = "float32") -> Tensor:
     """Return a matrix with the singular vectors of `x` and singular values close to 1.
 
     Five steps of Newton and Schulz bring all but the smallest into the range from 0.7 to 1.2.
     """
-    is_tall = x.shape[0] > x.shape[1]
+    dtype, is_tall = x.dtype, x.shape[0] > x.shape[1]
     x = ops.transpose(x) if is_tall else x
-    x = x / (ops.sqrt(_squared_norm(x)) + 1e-7)
+    x = ops.cast(x / (ops.sqrt(_squared_norm(x)) + 1e-7), compute_dtype)
     for _ in range(5):
         square = ops.matmul(x, ops.transpose(x))
         polynomial = -4.7750 * square + 2.0315 * ops.matmul(square, square)
         x = 3.4445 * x + ops.matmul(polynomial, x)
-    return ops.transpose(x) if is_tall else x
+    return ops.cast(ops.transpose(x) if is_tall else x, dtype)
 
 
 OPTIMIZERS = {"adamw": BERTAdamW, "lamb": BERTLamb, "muon": BERTMuon}
@@ -346,15 +362,21 @@ def make_optimizer(
     warmup_steps: int,
     total_steps: int,
     *,
+    compute_dtype: str = "float32",
     layer_decay: float = 1.0,
     decay_steps: int | None = None,
     ema_momentum: float | None = None,
 ) -> BERTAdamW:
-    """Create the optimizer and the learning rate schedule that the options of a run name."""
+    """Create the optimizer and the learning rate schedule that the options of a run name.
+
+    `compute_dtype` is that of the model.
+    """
     decay = {} if decay_steps is None else {"decay_steps": decay_steps}
     make_schedule = SCHEDULES[options.schedule]
     schedule = make_schedule(options.learning_rate, warmup_steps, total_steps, **decay)
-    kind = OPTIMIZERS[options.optimizer]
+    kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
+    if kind is BERTMuon and compute_dtype == "bfloat16":
+        kind = functools.partial(BERTMuon, compute_dtype=compute_dtype)
     return kind(
         schedule,
         weight_decay=options.weight_decay,
@@ -381,6 +403,25 @@ def set_pace(
     """Change the pace of an optimizer after `add_pace`; see `PacedSchedule`."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     inner._learning_rate.pace.assign([first_step, first_part, parts_per_step])
+
+
+def add_gradient_norms(optimizer: keras.optimizers.Optimizer) -> None:
+    """Let a built optimizer add up the norms that it clips, saved last in its state.
+
+    The variable contains the sum of the norms of the gradients, before clipping, and their number.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner.gradient_norms = inner.add_variable(
+        (2,), initializer="zeros", aggregation="only_first_replica", name=GRADIENT_NORMS
+    )
+
+
+def mean_gradient_norm(optimizer: keras.optimizers.Optimizer) -> float | None:
+    """Return the mean norm of the gradients since the last call, if there were any."""
+    norms = getattr(optimizer, "inner_optimizer", optimizer).gradient_norms
+    total, number = ops.convert_to_numpy(norms)
+    norms.assign([0.0, 0.0])
+    return float(total / number) if number else None
 
 
 def _is_inner_kernel(variable: keras.Variable) -> bool:

@@ -18,12 +18,14 @@ from keras_bert_d2l.checkpoints.location import is_own_model, is_remote
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import CHECKSUMS, write_text
 from keras_bert_d2l.reading import read_small_text
+from keras_bert_d2l.remote import url
 from keras_bert_d2l.types import PathLike
 
 # PyYAML raises them for deep nesting and for values that do not fit their tags, as in `!!bool 7`.
 _OTHER_YAML_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
 
 _CHOSEN = ("precision", "rows")  # a run replaces "auto" with its choice
+_OF_MACHINE = ("devices",)  # a run may resume on another machine
 
 Check = Callable[[str, object], object]
 """Function that takes the name and the value of an option and returns the normalized value."""
@@ -69,10 +71,10 @@ def in_range(expected: str, fits: Callable[[float], bool]) -> Check:
 
 
 def absolute_path(name: str, value: object) -> str:
-    """Return the absolute path, with `~` expanded."""
+    """Return the absolute path, with `~` expanded, or the URL of a path in an object store."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise out_of_range(name, value, "a path")
-    return os.path.abspath(os.path.expanduser(value))
+    return url(value) or os.path.abspath(os.path.expanduser(value))
 
 
 def checkpoint(name: str, value: object) -> str:
@@ -215,7 +217,8 @@ class OptionRecord:
 
         Args:
             path: The `run.yaml` of the run.
-            given: Options that must have the same values, unless they are `None`.
+            given: Options that must have the same values, unless they are `None`. Only `devices`
+                may be different.
 
         Raises:
             ValueError: The file is damaged, or an option differs.
@@ -231,8 +234,11 @@ class OptionRecord:
             record = cls.from_dict(options)
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}") from error
+        moved = {name: given[name] for name in _OF_MACHINE if given.get(name) is not None}
         for option, value in given.items():
             if value is None or (option in _CHOSEN and value == "auto"):  # the run has its own
+                continue
+            if option in moved:
                 continue
             if cls.normal_form(option, value) != getattr(record, option):
                 raise ValueError(
@@ -240,7 +246,7 @@ class OptionRecord:
                     f"with its own options. Received: {option}={shown(value)}; omit it, or start a "
                     "new run in a different folder."
                 )
-        return record
+        return dataclasses.replace(record, **moved)
 
     def to_yaml(self, path: PathLike) -> None:
         """Write all options to a YAML file, atomically."""

@@ -1,25 +1,20 @@
 """The numerical precision of training, chosen by measuring."""
 
 import math
-import re
 import time
 from collections.abc import Callable
-from typing import TypeAlias
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.devices import AMPERE, device
 from keras_bert_d2l.training.option_records import Precision
 
 _MIN_SPEEDUP = 1.2  # in exchange for fewer digits
 _MIN_HIDDENS = 128  # narrower products take less time than the casts
 _MAX_TOKENS, _MAX_PRODUCTS = 1024, 2**30  # limits of a timed matrix product
 _SECONDS = 0.12
-_AMPERE = (8, 0)  # the first NVIDIA generation with fast bfloat16
-
-Device: TypeAlias = tuple[str, tuple[int, ...]]
-"""Platform ("cpu", "gpu" or "tpu"), and the compute capability of the oldest GPU."""
 
 
 def choose_precision(
@@ -57,42 +52,20 @@ def choose_precision(
 def _bfloat16(config: BERTConfig, num_tokens: int, jit: bool) -> tuple[bool, str]:
     """Return whether bfloat16 is worth it, and why."""
     backend = keras.backend.backend()
-    if backend not in _DEVICES:
+    platform, capability = device()
+    if platform == "unknown":
         return False, f"bfloat16 is not measured on the {backend} backend"
-    platform, generation = _DEVICES[backend]()
     if platform == "tpu":
         return True, "TPUs multiply bfloat16"
     if platform == "gpu":
-        version = ".".join(map(str, generation))
-        return generation >= _AMPERE, f"the GPU has compute capability {version}"
+        version = ".".join(map(str, capability)) or "unknown"
+        return capability >= AMPERE, f"the GPU has compute capability {version}"
     if jit or backend == "jax":
         return False, "XLA gains nothing from bfloat16 on a CPU"
     if config.num_hiddens < _MIN_HIDDENS:
         return False, "the model is too small to gain from bfloat16"
     speedup = bfloat16_speedup(config.num_hiddens, config.ffn_num_hiddens, num_tokens)
     return speedup >= _MIN_SPEEDUP, f"bfloat16 is {speedup:.1f} times as fast here as float32"
-
-
-def _tensorflow_device() -> Device:
-    if tf.config.list_logical_devices("TPU"):
-        return "tpu", ()
-    gpus = tf.config.list_physical_devices("GPU")
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    generations = [detail.get("compute_capability", (0, 0)) for detail in details]
-    return ("gpu", min(generations)) if gpus else ("cpu", ())
-
-
-def _jax_device() -> Device:
-    import jax
-
-    devices = jax.devices()
-    if devices[0].platform != "gpu":
-        return devices[0].platform, ()
-    versions = [re.findall(r"^\d+|(?<=\.)\d+$", device.compute_capability) for device in devices]
-    return "gpu", min(tuple(map(int, version)) for version in versions)
-
-
-_DEVICES = {"tensorflow": _tensorflow_device, "jax": _jax_device}
 
 
 def bfloat16_speedup(num_hiddens: int, ffn_num_hiddens: int, num_tokens: int) -> float:

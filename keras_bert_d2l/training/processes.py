@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-_SHUTDOWN_SECONDS = 10  # the processes of a run end together
+_SHUTDOWN_SECONDS = 30  # the processes of a run end together, or abort
 # How the messages of JAX begin if the communication fails.
 _FAILURES = ("UNKNOWN:", "UNAVAILABLE:", "INTERNAL:", "ABORTED:", "DEADLINE_EXCEEDED:")
 
@@ -29,11 +29,17 @@ def join() -> None:
     import jax
 
     jax.config.update("jax_enable_preemption_service", False)  # a run handles SIGTERM itself
-    jax.distributed.initialize(
-        num_processes=_number("JAX_NUM_PROCESSES"),
-        process_id=_number("JAX_PROCESS_ID"),
-        shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-    )
+    number, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
+    try:
+        jax.distributed.initialize(
+            num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"The processes of the run are not known: {str(error).rstrip('.')}. Start them with "
+            "`--processes` on this machine, run `launch` under Slurm, Kubernetes or Open MPI, or "
+            "set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID."
+        ) from error
 
 
 def _number(variable: str) -> int | None:
@@ -57,14 +63,18 @@ def is_first() -> bool:
     return process()[0] == 0
 
 
-def gathered(value: float) -> np.ndarray:
-    """Return the values of all processes, which wait for each other."""
+def gathered(*values: float) -> np.ndarray:
+    """Return the values of all processes, which wait for each other.
+
+    Returns: float64, a row per process.
+    """
+    own = np.array(values, "float64")
     if process()[1] == 1:
-        return np.array([value])
+        return own[np.newaxis]
     from jax.experimental import multihost_utils
 
-    values: np.ndarray = multihost_utils.process_allgather(np.float32(value))
-    return values
+    words: np.ndarray = multihost_utils.process_allgather(own.view("uint32"))  # JAX has 32 bits
+    return words.view("float64")
 
 
 def wait_for_all() -> None:

@@ -7,7 +7,8 @@
 - `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation;
 - `report.html`: a page about the run, and `report.jsonl`: what it needs besides the other files.
 
-A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint.
+A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint. The
+folder may be a URL; `remote_run` has its local copy.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from keras_bert_d2l.checkpoints.location import (
     BEST,
@@ -38,8 +39,15 @@ from keras_bert_d2l.files import (
     verify_checksums,
 )
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.remote import url
 from keras_bert_d2l.training.option_records import OptionRecord
 from keras_bert_d2l.training.processes import is_first, reporting_lost_processes, wait_for_all
+from keras_bert_d2l.training.remote_run import (
+    ADAPTER,
+    TENSORBOARD,
+    RemoteRun,
+    copy_without_weights,
+)
 from keras_bert_d2l.types import PathLike
 
 R = TypeVar("R", bound=OptionRecord)
@@ -51,24 +59,63 @@ class RunFolder:
     """Paths in the folder of a run, and operations on them.
 
     Args:
-        path: The folder.
+        path: The folder, or its URL.
+
+    Attributes:
+        path: The folder, or the local copy of a remote one.
+        name: The folder, or its URL, for messages.
+        remote: The folder in an object store, or `None`.
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path = pathlib.Path(path)
+        address = url(path)
+        self.remote = None if address is None else RemoteRun(address)
+        self.path = pathlib.Path(path) if self.remote is None else self.remote.folder
+        self.name = os.fspath(self.path) if self.remote is None else self.remote.address
         self.options_file = self.path / RUN_FILE
         self.config_file = self.path / CONFIG_FILE
         self.vocab_file = self.path / VOCAB_FILE
         self.metrics_file = self.path / "metrics.jsonl"
         self.records_file = self.path / "report.jsonl"
         self.report = self.path / "report.html"
-        self.tensorboard = self.path / "tensorboard"
+        self.tensorboard = self.path / TENSORBOARD
         self.best, self.last = self.path / BEST, self.path / LAST
-        self.adapter = self.path / "adapter"
+        self.adapter = self.path / ADAPTER
         self.state_file = self.last / STATE_FILE
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
+
+    @classmethod
+    def for_reading(cls, path: PathLike) -> Self:
+        """Return the folder of a run, with a local copy of a remote one that lacks the weights."""
+        if isinstance(path, cls) or (address := url(path)) is None:
+            return path if isinstance(path, cls) else cls(path)
+        run = cls(copy_without_weights(address))
+        run.name = address
+        return run
+
+    def named(self, path: pathlib.Path) -> str:
+        """Return the path or the URL of a file or folder of the run."""
+        if self.remote is None:
+            return os.fspath(path)
+        return f"{self.name}/{path.relative_to(self.path).as_posix()}"
+
+    def download(self) -> None:
+        """Bring the local copy of a remote run up to date.
+
+        Raises:
+            BlockingIOError: Another process is using it.
+            FileExistsError: The remote folder contains other files than those of a run.
+        """
+        if self.remote is not None:
+            with self._locked():
+                self.remote.download()
+
+    def upload(self, step: int | None = None) -> None:
+        """Upload a remote run. After a save in a step, a failure is usually only a warning."""
+        if self.remote is not None:
+            self.remote.upload() if step is None else self.remote.upload_state(step)
 
     def exists(self) -> bool:
         """Whether the folder contains a run that can be resumed."""
@@ -80,7 +127,7 @@ class RunFolder:
         is_pretraining = self.options_file.is_file() and self.config_file.is_file()
         if is_pretraining == (command == "pretrain") or not (is_pretraining or self.exists()):
             return
-        name = os.fspath(self)
+        name = self.name
         if is_pretraining:
             raise ValueError(
                 f"{name!r} is a pretraining run. {self.how_to_resume('pretrain')}. Or fine-tune "
@@ -92,12 +139,23 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Create the folder, keep other processes out, and remove what a killed process left.
 
+        A remote run is uploaded at the end.
+
         Raises:
             BlockingIOError: Another process is using the run.
             FileExistsError: The path is a file.
+            OSError: The upload failed.
             PermissionError: The folder is not writable.
         """
-        name = os.fspath(self.path)
+        with (
+            self._locked(),
+            contextlib.nullcontext() if self.remote is None else self.remote.uploading(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        name = self.name
         if self.path.is_file():
             raise FileExistsError(f"{name!r} is a file. Choose a new or empty folder.")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -132,12 +190,13 @@ class RunFolder:
             FileNotFoundError: There is no run to resume, and too few options to start one.
             ValueError: An option is invalid or differs from the run, or a file is damaged.
         """
+        self.download()
         has_options = resume and self.options_file.is_file()
         if has_options or (resume and self.exists()):
             self.check_kind(record.command)
         if resume and not has_options and (self.exists() or not is_complete):
             raise FileNotFoundError(
-                f"{os.fspath(self)!r} does not contain a run to resume: {self.options_file.name} "
+                f"{self.name!r} does not contain a run to resume: {self.options_file.name} "
                 "is missing. To start a run there, specify all options."
             )
         options = None if has_options else record.from_dict(given)
@@ -170,7 +229,7 @@ class RunFolder:
         A new run begins with `run.yaml`, if it has one, and exists once it has a training state. If
         its creation was interrupted in between, there is nothing to resume, and it starts again.
         """
-        name = os.fspath(self.path)
+        name = self.name
         if self.exists():
             progress, _ = self.read_state()
             raise FileExistsError(
@@ -211,7 +270,7 @@ class RunFolder:
         """
         if not self.options_file.is_file():
             return "Resume with `resume=True`"
-        return f"Resume with: keras-bert-d2l {command} --resume {shlex.quote(os.fspath(self))}"
+        return f"Resume with: keras-bert-d2l {command} --resume {shlex.quote(self.name)}"
 
 
 def damaged(path: pathlib.Path, reason: object) -> ValueError:
@@ -253,13 +312,18 @@ def opened_run(
             )
         wait_for_all()  # the first process may write now
         yield run, *opened
+        run.upload()
         wait_for_all()  # the processes end together
 
 
 def _view(run: RunFolder, path: pathlib.Path) -> RunFolder:
-    """Return a folder with copies of the small files of a run and a link to its `last/`."""
+    """Return a folder with copies of the small files of a run, and with its checkpoints."""
     view = RunFolder(path)
+    view.best = run.best
     path.mkdir()
+    if run.remote is not None and not run.remote.is_current():  # another machine has the copy
+        run.remote.copy_to(path, [LAST])
+        return view
     for file in run.path.glob("[!.]*"):
         if file.is_file():
             shutil.copy(file, path)

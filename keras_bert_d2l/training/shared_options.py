@@ -28,6 +28,33 @@ def _names(name: str, value: object) -> str:
     return ",".join(one.strip() for one in names)
 
 
+def axis_sizes(devices: str) -> tuple[int | None, int]:
+    """Return the sizes of the data axis and the model axis. `None` means all devices.
+
+    Raises:
+        ValueError: The text does not describe devices.
+    """
+    if devices == "data":
+        return None, 1
+    sizes = {"data": 1, "model": 1}
+    for part in devices.split(","):
+        axis, _, size = part.partition("=")
+        if axis not in sizes or not size.isdecimal() or int(size) < 1:
+            raise out_of_range(
+                "devices", devices, "'data', or sizes of these axes such as 'data=2,model=2'"
+            )
+        sizes[axis] = int(size)
+    return sizes["data"], sizes["model"]
+
+
+def _devices(name: str, value: object) -> str:
+    data, model = axis_sizes(str(value).replace(" ", ""))
+    return "data" if data is None else f"data={data},model={model}"
+
+
+Devices = Annotated[str, _devices]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions(OptionRecord):
     """Options of the training step.

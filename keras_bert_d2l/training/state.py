@@ -21,6 +21,7 @@ import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_text
+from keras_bert_d2l.training.optimizers import GRADIENT_NORMS
 from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder, damaged
 
@@ -71,7 +72,7 @@ def save_state(
     save_model: Callable[[pathlib.Path], object] = lambda folder: None,
     metrics: bool = False,
 ) -> None:
-    """Write the training state to `last/`, in the first of several processes.
+    """Write the training state to `last/`, in the first of several processes, and upload it.
 
     Args:
         run: The run folder.
@@ -85,6 +86,7 @@ def save_state(
 
     Raises:
         FloatingPointError: A weight is not finite.
+        OSError: The first upload of a remote run failed.
     """
     sync(model)
     check_weights(model, progress)
@@ -102,6 +104,7 @@ def save_state(
         settings = {**settings, _BACKEND: keras.backend.backend()}
         state = {**dataclasses.asdict(progress), "settings": settings}
         write_text(folder / STATE_FILE, json.dumps(state) + "\n")
+    run.upload(progress.step)
 
 
 def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
@@ -154,6 +157,8 @@ def _write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) ->
 def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
     try:
         stored: dict[str, Any] = safetensors.numpy.load_file(file)
+        if len(stored) == len(variables) - 1 and variables[-1].name == GRADIENT_NORMS:
+            variables = variables[:-1]  # a run of a version that did not record them
         if len(stored) != len(variables):
             raise ValueError(f"it contains {len(stored)} variables instead of {len(variables)}")
         for index, variable in enumerate(variables):
@@ -166,7 +171,7 @@ def _check_backend(run: RunFolder, backend: object) -> None:
     """Raise `ValueError` if the run was started with another Keras backend."""
     if backend != keras.backend.backend():
         raise ValueError(
-            f"The run {os.fspath(run)!r} was started with the Keras backend {backend!r} and "
+            f"The run {run.name!r} was started with the Keras backend {backend!r} and "
             "resumes only with it, because dropout differs. Received: the backend "
             f"{keras.backend.backend()!r}. Set KERAS_BACKEND={backend}, or start a new run from "
             "its best checkpoint."

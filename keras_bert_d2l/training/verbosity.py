@@ -5,6 +5,8 @@ import sys
 import time
 from typing import Literal
 
+from keras_bert_d2l.progress import without_bar
+
 Verbose = Literal["auto"] | int
 
 _UPDATE_SECONDS, _LINE_SECONDS = 0.2, 30.0  # between updates of the progress
@@ -30,8 +32,9 @@ class Printer:
     def __call__(self, line: str) -> None:
         """Print a line immediately."""
         if not self.is_silent:
-            self._replace_progress("")
-            print(line, flush=True)
+            self.clear()
+            with without_bar():
+                print(line, flush=True)
             self._updated = time.monotonic()
 
     def progress(self, line: str) -> None:
@@ -44,14 +47,11 @@ class Printer:
         else:
             self(line)
 
+    def clear(self) -> None:
+        """Remove the progress, so that a bar can take its place."""
+        self._replace_progress("")
+
     def _replace_progress(self, line: str) -> None:
         if self._progress or line:
             print("\r" + line.ljust(len(self._progress)), end="" if line else "\r", flush=True)
         self._progress = line
-
-
-def duration(seconds: float) -> str:
-    """Return a time span in its two largest units."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.progress import innermost_stage, showing_stages
 from keras_bert_d2l.training.callbacks import (
     ProgressLine,
     RunLog,
@@ -140,7 +141,8 @@ def lines_of(monkeypatch):
         monkeypatch.setattr("time.monotonic", itertools.count().__next__)  # a second per call
         say = Printer(verbose)
         logs = {"loss": 7.25, "mlm_accuracy": 0.125, "nsp_accuracy": 0.5}
-        line = ProgressLine(say, lambda: ("step 100,000/1,000,000", 900_000))
+        batches = tf.data.Dataset.range(4)
+        line = ProgressLine(say, lambda: ("step 100,000/1,000,000", 900_000), batches)
         for batch in range(20):
             line.on_train_batch_end(batch, logs)
         say("done")
@@ -159,6 +161,26 @@ def test_the_progress_line_fits_into_the_terminal(lines_of, capsys):
     assert (last.strip(), end) == ("", "done\n")
     lines_of(1, columns=60)
     assert max(map(len, capsys.readouterr().out.split("\r"))) == 59
+
+
+def test_an_evaluation_is_a_stage_that_counts_its_batches():
+    states = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            work = innermost_stage()
+            states.append((work.title, work.state()[0]))
+
+    data = tf.data.Dataset.from_tensor_slices((np.ones((8, 2)), np.ones((8, 1)))).batch(2)
+    line = ProgressLine(Printer(0), lambda: ("step 4/12", 8), data)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with showing_stages():
+        model.evaluate(data, callbacks=[line, Watch()], verbose=0)
+        assert states == [("step 4/12, evaluating", share) for share in (0.25, 0.5, 0.75, 1.0)]
+        line.on_test_begin()
+        line.close()  # after an error
+        assert innermost_stage() is None
 
 
 def test_redirected_output_gets_a_line_every_30_seconds(lines_of, capsys):

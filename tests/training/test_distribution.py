@@ -5,11 +5,12 @@ import pytest
 
 from keras_bert_d2l.training.distribution import (
     check_batch_size,
-    data_parallel,
+    distributed,
     make_strategy,
     num_replicas,
     scope_of,
 )
+from keras_bert_d2l.training.shared_options import axis_sizes
 
 
 def test_the_mirrored_strategy_uses_all_devices():
@@ -43,17 +44,36 @@ def test_strategies_reject_other_backends(monkeypatch):
         make_strategy("mirrored")
 
 
-def test_data_parallelism_needs_jax():
-    with data_parallel(None):
+@pytest.mark.parametrize(
+    ("devices", "sizes"),
+    [
+        ("data", (None, 1)),
+        ("data=2,model=3", (2, 3)),
+        ("model=4,data=2", (2, 4)),
+        ("model=2", (1, 2)),
+    ],
+)
+def test_the_sizes_of_the_axes_are_read(devices, sizes):
+    assert axis_sizes(devices) == sizes
+
+
+@pytest.mark.parametrize("devices", ["all", "data=2,pipeline=2", "model", "model=0", "data=2;", ""])
+def test_unknown_axes_and_sizes_are_rejected(devices):
+    with pytest.raises(ValueError, match=r"`devices` must be 'data', or sizes.*Received: devices="):
+        axis_sizes(devices)
+
+
+def test_several_devices_need_jax():
+    with distributed(None):
         assert num_replicas(None) == 1
     with pytest.raises(RuntimeError, match=r"Received: the backend 'tensorflow'; .*'mirrored'"):
-        data_parallel("data").__enter__()
+        distributed("data").__enter__()
 
 
 @pytest.mark.parametrize("config", ["", "no JSON", '{"cluster": []}', '{"cluster": {"worker": 1}}'])
 def test_other_values_of_tf_config_are_ignored(config, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
-    with data_parallel(None):
+    with distributed(None):
         pass
 
 
@@ -61,4 +81,4 @@ def test_several_workers_in_tf_config_are_rejected(monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
     with pytest.raises(RuntimeError, match="TF_CONFIG with 3 workers.*keras-bert-d2l launch"):
-        data_parallel(None).__enter__()
+        distributed(None).__enter__()

@@ -4,7 +4,10 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,8 +15,8 @@ import time
 import numpy as np
 import pytest
 
-from keras_bert_d2l import load_pretrained
-from tests.training.conftest import CONFIG, VOCAB
+from keras_bert_d2l import BERTModel, Tokenizer, load_pretrained, save_pretrained
+from tests.training.conftest import CONFIG, TOPICS, VOCAB
 
 pytestmark = [
     pytest.mark.long,
@@ -24,7 +27,7 @@ pytestmark = [
 ]
 
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-SECONDS = 120
+SECONDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +55,23 @@ def given(files, options):
     }
 
 
-def launched(processes, *arguments, **options):
+def launched(processes, *arguments, command="pretrain", **options):
     """Start a run in several processes."""
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    command = (sys.executable, "-m", "keras_bert_d2l", "launch", "--processes", processes)
+    return launch("--processes", processes, command, *arguments, *as_options(options))
+
+
+def launch(*arguments, **variables):
     return subprocess.Popen(
-        [*map(str, (*command, "pretrain", *arguments)), *given],
-        env={**os.environ, **JAX},
+        [sys.executable, "-m", "keras_bert_d2l", "launch", *map(str, arguments)],
+        env={**os.environ, **JAX, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def as_options(options):
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
 
 
 def wait_for_evaluations(run, number, launcher):
@@ -74,10 +83,26 @@ def wait_for_evaluations(run, number, launcher):
         time.sleep(0.05)
 
 
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 def children(process):
     """Return the ids of the processes that a process has started."""
     tasks = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def is_running(process):
+    """Return whether a process exists that has not ended; its new parent may not know yet."""
+    try:
+        return (
+            pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
+    except FileNotFoundError:
+        return False
 
 
 def assert_same_run(run, other):
@@ -125,7 +150,32 @@ def test_a_run_continues_in_another_number_of_processes(text, given, tmp_path, f
     assert errors.count("the state is saved") == 1
     step = json.loads((run / "last/training_state.json").read_text())["step"]
     assert 20 < step < 300
+    launcher = launched(4, "--resume", run)
+    wait_for_evaluations(run, 7, launcher)
+    launcher.send_signal(signal.SIGTERM)
+    _, errors = launcher.communicate(timeout=SECONDS)
+    assert launcher.returncode == 128 + signal.SIGTERM, errors
     fresh_process(RUN, text, json.dumps({str(run): {**given, "resume": True}}), **JAX)
+    assert_same_run(run, whole)
+
+
+def test_one_of_two_processes_uploads_a_run_that_resumes_in_one(
+    text, given, tmp_path, fresh_process, monkeypatch
+):
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    whole, run = tmp_path / "whole", tmp_path / "bucket/run"
+    fresh_process(RUN, text, json.dumps({str(whole): given}), **JAX)
+    launcher = launched(2, text, "--run-dir", f"file://{run}", **given)
+    wait_for_evaluations(run, 3, launcher)
+    launcher.send_signal(signal.SIGINT)
+    _, errors = launcher.communicate(timeout=SECONDS)
+    assert launcher.returncode == 128 + signal.SIGINT, errors
+    assert f"--resume file://{run}" in errors
+    assert 20 < json.loads((run / "last/training_state.json").read_text())["step"] < 300
+    shutil.rmtree(tmp_path / "cache")  # as on another machine
+    again = {f"file://{run}": {**given, "resume": True}}
+    fresh_process(RUN, text, json.dumps(again), **JAX)
     assert_same_run(run, whole)
 
 
@@ -145,8 +195,128 @@ def test_a_lost_process_ends_the_run(lost, text, given, tmp_path):
     assert not any(pathlib.Path(f"/proc/{process}").exists() for process in processes)
 
 
-def test_only_pretrain_runs_in_several_processes():
-    command = [sys.executable, "-m", "keras_bert_d2l", "launch", "finetune"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "Received: 'finetune'" in result.stderr
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+def test_a_killed_launcher_leaves_a_saved_run_and_no_processes(text, given, tmp_path):
+    run = tmp_path / "run"
+    launcher = launched(2, text, "--run-dir", run, **{**given, "steps": 30_000})
+    wait_for_evaluations(run, 2, launcher)
+    processes = children(launcher)
+    assert len(processes) == 2
+    launcher.kill()
+    _, errors = launcher.communicate(timeout=SECONDS)  # until the first process has ended
+    assert "the state is saved" in errors
+    until = time.monotonic() + SECONDS
+    while any(map(is_running, processes)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def labeled(files):
+    """Options of a fine-tuning run whose best epoch on the development data is an early one."""
+    bert = BERTModel.from_bert_config(CONFIG)
+    save_pretrained(bert, files / "bert", tokenizer=Tokenizer(VOCAB))
+    texts = [" ".join(topic[n : n + 4]) for topic in TOPICS for n in range(4)]
+    for name, labels in (("train", ("early", "late")), ("dev", ("late", "early"))):
+        lines = [f"{text}\t{labels[text[0] > 'c']}\n" for text in texts]
+        (files / f"{name}.tsv").write_text("".join(["text\tlabel\n", *lines]))
+    return {
+        "task": "classify",
+        "model": str(files / "bert"),
+        "train": str(files / "train.tsv"),
+        "dev": str(files / "dev.tsv"),
+        "monitor": "val_cross_entropy",
+        "epochs": 12,
+        "batch_size": 8,
+        "learning_rate": 1e-2,
+    }
+
+
+FINETUNE = """
+    import json, sys
+    import keras
+    del sys.modules["sklearn"]  # the metrics need it
+    from keras_bert_d2l import finetune_files
+    finetune_files(sys.argv[1], verbose=0, **json.loads(sys.argv[2]))
+"""
+
+
+def test_fine_tuning_continues_in_another_number_of_processes(labeled, tmp_path, fresh_process):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    fresh_process(FINETUNE, whole, json.dumps(labeled), **JAX)
+    options = {name: value for name, value in labeled.items() if name != "task"}
+    launcher = launched(2, "classify", "--run-dir", run, command="finetune", **options)
+    wait_for_evaluations(run, 3, launcher)
+    launcher.send_signal(signal.SIGINT)
+    _, errors = launcher.communicate(timeout=SECONDS)
+    assert launcher.returncode == 128 + signal.SIGINT, errors
+    assert errors.count("the state is saved") == 1
+    launcher = launched(4, "--resume", run, command="finetune")
+    _, errors = launcher.communicate(timeout=SECONDS)
+    assert launcher.returncode == 0, errors
+    ours, theirs = (json.loads((x / "metrics.json").read_text()) for x in (run, whole))
+    assert ours["best_epoch"] == theirs["best_epoch"] < 12
+    for found, expected in zip(ours["history"], theirs["history"], strict=True):
+        assert found == pytest.approx(expected, abs=1e-5)
+    weights = [load_pretrained(folder).model.get_weights() for folder in (run, whole)]
+    for found, expected in zip(*weights, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_embeddings_are_trained_in_one_process(labeled, tmp_path):
+    given = ["embed", "--model", labeled["model"], "--train", labeled["train"]]
+    launcher = launched(2, *given, "--run-dir", tmp_path / "run", command="finetune")
+    _, errors = launcher.communicate(timeout=SECONDS)
+    assert launcher.returncode == 2
+    assert errors.count("error: ") == 1
+    assert "The task 'embed' trains in one process" in errors
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["slurm", "variables"])
+def test_a_signal_for_one_process_of_a_cluster_stops_all(kind, text, given, tmp_path):
+    port = free_port()
+    described = [
+        {
+            "SLURM_JOB_ID": "1",
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_NTASKS": "2",
+            "SLURM_PROCID": str(index),
+            "SLURM_LOCALID": str(index),
+            "JAX_COORDINATOR_PORT": str(port),  # Slurm's own depends on the number of the job
+        }
+        if kind == "slurm"
+        else {
+            "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+            "JAX_NUM_PROCESSES": "2",
+            "JAX_PROCESS_ID": str(index),
+        }
+        for index in range(2)
+    ]
+    arguments = ["pretrain", text, "--run-dir", tmp_path / "run"]
+    arguments += as_options({**given, "steps": 3000})
+    processes = [launch(*arguments, **variables) for variables in described]
+    wait_for_evaluations(tmp_path / "run", 2, processes[0])
+    processes[1].send_signal(signal.SIGTERM)
+    for process in processes:
+        _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 128 + signal.SIGTERM, errors
+        assert "the state is saved" in errors
+    step = json.loads((tmp_path / "run/last/training_state.json").read_text())["step"]
+    assert 20 <= step < 3000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("evaluate",), "Received: 'evaluate'"),
+        (("finetune", "tag", "--peek"), "--peek does not train; omit `launch`"),
+        (("pretrain", "a.txt", "--lr-find=b.svg"), "--lr-find=b.svg does not train"),
+        (("pretrain", "a.txt"), "`--processes` on this machine.*JAX_COORDINATOR_ADDRESS"),
+    ],
+)
+def test_what_cannot_be_launched_is_an_error(arguments, message):
+    process = launch(*arguments)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert re.search(message, errors)

@@ -13,7 +13,14 @@ from keras_bert_d2l import (
     WarmupLinearDecay,
     WarmupStableDecay,
 )
-from keras_bert_d2l.training.optimizers import OPTIMIZERS, orthogonalized
+from keras_bert_d2l.training.optimizers import (
+    OPTIMIZERS,
+    add_gradient_norms,
+    make_optimizer,
+    mean_gradient_norm,
+    orthogonalized,
+)
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.schedules import SCHEDULES, PacedSchedule
 from keras_bert_d2l.training.shared_options import OptimizerName, ScheduleName
 
@@ -46,6 +53,27 @@ def test_five_steps_match_the_equations(bias_correction, clip_norm):
     expected = adamw_in_numpy(start, gradients, 1e-2, 0.01, 1e-6, clip_norm, bias_correction)
     # In float32, 1 - 0.999 has a relative error of 1.3e-5, which the square root halves.
     np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+@pytest.mark.parametrize("loss_scale", [None, 8.0])
+def test_the_mean_gradient_norm_is_that_before_clipping(kind, loss_scale):
+    weights = [keras.Variable(np.ones(shape), name="kernel") for shape in ((3, 2), (4, 4))]
+    optimizer = kind(1e-3, clip_norm=1.0)
+    if loss_scale is not None:  # as with float16
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=loss_scale)
+    optimizer.build(weights)
+    add_gradient_norms(optimizer)
+    assert optimizer.variables[-1].name == "gradient_norms"
+    assert mean_gradient_norm(optimizer) is None
+    rng, norms = np.random.default_rng(0), []
+    for _ in range(3):
+        gradients = [rng.normal(size=weight.shape).astype("float32") for weight in weights]
+        norms.append(np.sqrt(sum((gradient**2).sum() for gradient in gradients)))
+        optimizer.apply([gradient * (loss_scale or 1) for gradient in gradients], weights)
+    assert min(norms) > 1
+    assert mean_gradient_norm(optimizer) == pytest.approx(np.mean(norms), rel=1e-5)
+    assert mean_gradient_norm(optimizer) is None  # since the last call
 
 
 def test_biases_and_layer_normalization_have_no_weight_decay():
@@ -192,11 +220,26 @@ def test_muon_trains_the_kernels_of_the_blocks_and_adamw_the_other_weights():
     assert len(muon.variables) == 2 + 2 * len(weights) - 6  # no second moments for Muon
 
 
-def test_orthogonalized_matrices_have_singular_values_near_one():
+@pytest.mark.parametrize(("compute_dtype", "rounding"), [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_orthogonalized_matrices_have_singular_values_near_one(compute_dtype, rounding):
     x = np.random.default_rng(0).normal(size=(64, 24)).astype("float32")
     for matrix in (x, x.T):
-        singular = np.linalg.svd(np.asarray(orthogonalized(matrix)), compute_uv=False)
+        found = np.asarray(orthogonalized(keras.ops.convert_to_tensor(matrix), compute_dtype))
+        assert found.dtype == "float32"
+        singular = np.linalg.svd(found, compute_uv=False)
         assert 0.6 < singular.min() <= singular.max() < 1.25
+        # The singular vectors are those of the matrix, so the product with it is symmetric.
+        product = found.T @ matrix
+        assert np.linalg.norm(product - product.T) < rounding * np.linalg.norm(product)
+
+
+def test_muon_computes_in_bfloat16_where_the_model_does():
+    options = PretrainingOptions.from_dict({"corpus": "text", "optimizer": "muon"})
+    for dtype in ("bfloat16", "float16", "float32"):
+        made = make_optimizer(options, 1, 10, compute_dtype=dtype)
+        assert made.compute_dtype == ("bfloat16" if dtype == "bfloat16" else "float32")
+    with pytest.raises(ValueError, match="`compute_dtype` must be"):
+        BERTMuon(compute_dtype="float16")
 
 
 def test_schedules_match_their_formulas():

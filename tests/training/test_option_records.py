@@ -101,6 +101,15 @@ def test_an_options_file_of_version_0_1_0_can_be_read_and_rewritten(record, cont
     assert rewritten.items() >= options.items()
 
 
+def test_a_run_resumes_with_other_devices_but_no_other_options(tmp_path):
+    PretrainingOptions(corpus="a", devices="data=4,model=2").to_yaml(tmp_path / "run.yaml")
+    resumed = PretrainingOptions.of_run(tmp_path / "run.yaml", {"devices": "data", "steps": None})
+    assert resumed.devices == "data"
+    assert PretrainingOptions.of_run(tmp_path / "run.yaml", {}).devices == "data=4,model=2"
+    with pytest.raises(ValueError, match="resumes with its own options. Received: steps=3"):
+        PretrainingOptions.of_run(tmp_path / "run.yaml", {"devices": "data", "steps": 3})
+
+
 @pytest.mark.parametrize(("record", "arguments"), RECORDS.items())
 def test_the_keyword_arguments_match_the_fields_of_the_record(record, arguments):
     fields = {field.name for field in dataclasses.fields(record)}

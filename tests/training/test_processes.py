@@ -1,12 +1,16 @@
+import io
+import types
+
 import pytest
 
+from keras_bert_d2l.cli.train.launch import _wait
 from keras_bert_d2l.training import processes
 from keras_bert_d2l.training.processes import gathered, join, process, reporting_lost_processes
 
 
 def test_tensorflow_trains_in_one_process():
     assert process() == (0, 1)
-    assert gathered(0.1).tolist() == [0.1]
+    assert gathered(0.1, 0.2).tolist() == [[0.1, 0.2]]
 
 
 def fail(error):
@@ -37,3 +41,19 @@ def test_the_number_of_processes_must_be_an_integer(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ValueError, match="JAX_NUM_PROCESSES must be an integer.*'two'"):
         join()
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [(143, 143, 143), (-6, 143, 143), (2, -9, 2)])
+def test_the_exit_code_of_a_stopped_run_is_that_of_the_signal(first, second, code):
+    polled = [iter([None, first, first]), iter([second] * 3)]
+    children = [
+        types.SimpleNamespace(poll=codes.__next__, returncode=last)
+        for codes, last in zip(polled, (first, second), strict=True)
+    ]
+    assert _wait(children, io.BytesIO()) == code
+
+
+def test_a_killed_process_is_an_error_of_the_launcher():
+    children = [types.SimpleNamespace(poll=lambda: -9, returncode=-9)]
+    with pytest.raises(ChildProcessError, match=r"JAX_PROCESS_ID=0\) was killed by SIGKILL"):
+        _wait(children, io.BytesIO())

@@ -18,6 +18,7 @@ from keras_bert_d2l.inference.batching import predict_batch, text_list
 from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
+from keras_bert_d2l.progress import parts
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
@@ -104,8 +105,8 @@ def _token_vectors(model: TextEmbedder) -> np.ndarray:
     vocab = model.tokenizer.vocab
     vectors = np.zeros((len(vocab), model.bert_config.num_hiddens), np.float32)
     ids = np.flatnonzero([not _SPECIAL.fullmatch(token) for token in vocab.tokens])
-    for start in range(0, len(ids), _ROWS):
-        some = ids[start : start + _ROWS].astype(np.int32)
+    for part in parts("Computing the vectors of tokens", len(ids), _ROWS):
+        some = ids[part].astype(np.int32)
         ends = np.full_like(some, vocab.cls_id), np.full_like(some, vocab.sep_id)
         tokens = np.stack([ends[0], some, ends[1]], axis=1)
         lens = np.full(len(some), 3, np.int32)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Self, TypeAlias, cast
+from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import tensorflow as tf
@@ -30,8 +30,11 @@ from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import stage
+from keras_bert_d2l.training.distribution import undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.recording import record_of
+from keras_bert_d2l.training.processes import process
 from keras_bert_d2l.types import PathLike
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
@@ -100,6 +103,69 @@ class TaskData:
             return extended_score
 
         return dataclasses.replace(self, score=extended(self.score), sample=extended(self.sample))
+
+    def on_devices(self, replicas: int) -> Self:
+        """Return the data for a model on several devices, over which batches can be divided.
+
+        Each of several processes gets its own rows of every batch.
+        """
+        if replicas == 1:
+            return self
+
+        def divided(batches: tf.data.Dataset) -> tf.data.Dataset:
+            return part(divisible(batches, replicas), *process())
+
+        def on_one(score: Score) -> Score:
+            def score_of(model: TaskModel) -> Scores:
+                with undistributed():  # predictions have batches of any size
+                    return score(model)
+
+            return score_of
+
+        return dataclasses.replace(
+            self,
+            train=lambda epoch: divided(batches_of(self.train, epoch)),
+            dev=divided(self.dev),
+            score=on_one(self.score),
+            sample=on_one(self.sample),
+        )
+
+
+def divisible(batches: tf.data.Dataset, number: int) -> tf.data.Dataset:
+    """Fill batches up to multiples of a number, with copies of the last row of weight 0.
+
+    Args:
+        batches: Batches `(features, labels)` or `(features, labels, weights)`.
+        number: The number.
+    """
+
+    def fill(features: Any, labels: Any, weights: Any = None) -> Any:
+        rows = tf.shape(tf.nest.flatten(features)[0])[0]
+        copies = -rows % number
+        is_row = tf.range(rows + copies) < rows
+
+        def extended(x: tf.Tensor) -> tf.Tensor:
+            return tf.concat([x, tf.repeat(x[-1:], copies, axis=0)], 0)
+
+        def masked(x: tf.Tensor) -> tf.Tensor:
+            shape = tf.concat([[-1], tf.ones(tf.rank(x) - 1, tf.int32)], 0)
+            return extended(x) * tf.cast(tf.reshape(is_row, shape), x.dtype)
+
+        weights = tf.ones(rows) if weights is None else weights
+        features, labels = tf.nest.map_structure(extended, (features, labels))
+        return features, labels, tf.nest.map_structure(masked, weights)
+
+    return batches.map(fill, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+
+def part(batches: tf.data.Dataset, index: int, count: int) -> tf.data.Dataset:
+    """Return part `index` of `count` equal parts of each batch."""
+
+    def own(x: tf.Tensor) -> tf.Tensor:
+        rows = tf.shape(x)[0] // count
+        return x[index * rows : (index + 1) * rows]
+
+    return batches if count == 1 else batches.map(lambda *x: tf.nest.map_structure(own, x))
 
 
 def prepare(
@@ -209,9 +275,10 @@ def _of_examples(
     max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
     rows, facts = {}, {}
     for name, examples in (("train", train), ("dev", _for_loss(train, dev))):
-        rows[name] = TaskRows.encode(
-            examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
-        )
+        with stage("Tokenizing the data"):
+            rows[name] = TaskRows.encode(
+                examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
+            )
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)

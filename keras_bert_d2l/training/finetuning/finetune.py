@@ -1,7 +1,6 @@
 """`finetune`: train a task model and keep the best epoch."""
 
 import os
-import pathlib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
@@ -14,12 +13,15 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.distribution import check_tf_config
+from keras_bert_d2l.training.compilation import prepare_jax
+from keras_bert_d2l.training.distribution import check_tf_config, num_replicas
 from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import METRICS_JSON, Trainer
+from keras_bert_d2l.training.processes import process
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
@@ -82,7 +84,8 @@ def finetune(
             that takes the epoch number, counted from 0, and returns such a dataset. If a dataset
             shuffles by itself, a resumed run sees a different order from an uninterrupted one.
         dev: The development data, in any of the forms of `train` other than a function.
-        run_dir: The run folder. It must be new or empty, unless `resume` is set.
+        run_dir: The run folder, or its URL in an object store. It must be new or empty, unless
+            `resume` is set.
         score: Function that computes additional metrics after each epoch. Their names get the
             prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
         facts: Additional entries for `metrics.json`.
@@ -109,6 +112,7 @@ def finetune(
         FloatingPointError: The loss is not finite.
         BlockingIOError: Another process is using the run.
         ImportError: A package of the extra `[tasks]` is not installed.
+        RuntimeError: This is one of several processes.
         TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
@@ -124,8 +128,14 @@ def finetune(
     ```
     """
     settings, run, say = FinetuningOptions.from_dict(options), RunFolder(run_dir), Printer(verbose)
+    if process()[1] > 1:
+        raise RuntimeError(
+            "`finetune` of a model in memory trains in one process. Received: "
+            f"{process()[1]} processes. Use `finetune_files`, or one process."
+        )
+    run.download()
     run.check_kind("finetune")
-    with run.locked():
+    with run.locked(), showing_stages(bool(verbose)):
         is_resumed = resume and run.exists()
         if not is_resumed:
             run.check_new()
@@ -152,7 +162,8 @@ def train_run(
         new_figure()
     except ImportError as error:  # training continues without the curves
         say(str(error))
-    data = prepare(model, train, dev, settings, say)
+    prepare_jax()
+    data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
     if score is not None:
         data = data.with_score(score)
     trainer = Trainer(run, settings, model, data, facts, say)
@@ -171,10 +182,11 @@ def tuned_null_threshold(run_dir: PathLike) -> float | None:
     Raises:
         ValueError: `metrics.json` is damaged.
     """
-    file = pathlib.Path(run_dir, METRICS_JSON)
+    run = RunFolder.for_reading(run_dir)
+    file = run.path / METRICS_JSON
     if not file.is_file():
         return None
-    verify_checksums(run_dir)
+    verify_checksums(run)
     best = read_json_object(file).get("best") or {}
     threshold = best.get(_NULL_THRESHOLD) if isinstance(best, dict) else best
     if threshold is not None and not isinstance(threshold, int | float):

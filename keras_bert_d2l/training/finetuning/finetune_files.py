@@ -12,6 +12,8 @@ from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.tasks.retrieval import mine_negatives
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import showing_stages
+from keras_bert_d2l.training.distribution import check_architecture, distributed
 from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
@@ -21,7 +23,8 @@ from keras_bert_d2l.training.finetuning.options import (
 )
 from keras_bert_d2l.training.finetuning.start import load_model, read_data, with_precision
 from keras_bert_d2l.training.finetuning.trainer import Trainer
-from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.processes import is_first, process
+from keras_bert_d2l.training.run_folder import RunFolder, opened_run
 from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
@@ -42,7 +45,8 @@ def finetune_files(
     that an interrupted run can resume.
 
     Args:
-        run_dir: The run folder. It must be new or empty, unless `resume` is set.
+        run_dir: The run folder, or its URL in an object store. It must be new or empty, unless
+            `resume` is set.
         resume: Continue the run in `run_dir` with its own options, or start it if there is none
             yet. With all options, the same call therefore works at any time.
         callbacks: Additional Keras callbacks.
@@ -60,6 +64,7 @@ def finetune_files(
         FileNotFoundError: The data, the checkpoint or the run is missing.
         FloatingPointError: The loss is not finite.
         BlockingIOError: Another process is using the run.
+        RuntimeError: The Keras backend does not support `devices`.
         TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
@@ -80,9 +85,19 @@ def finetune_files(
     )
     ```
     """
-    run, say = RunFolder(run_dir), Printer(verbose)
-    opened = run.opened(TaskRunOptions, options, resume=resume, is_complete=bool(options))
-    with opened as (settings, is_resumed):
+    run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
+    complete = bool(options)
+    opened = opened_run(run, TaskRunOptions, options, resume=resume, is_complete=complete)
+    with (
+        opened as (run, settings, is_resumed),
+        distributed(settings.devices),
+        showing_stages(bool(verbose) and is_first()),
+    ):
+        if settings.task == "embed" and process()[1] > 1:
+            raise ValueError(
+                "The task 'embed' trains in one process, because its loss compares all texts of a "
+                f"batch. Received: {process()[1]} processes; run `finetune` without `launch`."
+            )
         settings, model, train, dev = load_run(settings, say)
         if not is_resumed:
             settings.to_yaml(run.options_file)
@@ -101,6 +116,7 @@ def load_run(
     train, dev = read_data(settings, say)
     settings = with_precision(settings, say)
     model = load_model(settings, train, dev, say)
+    check_architecture(model.bert_config)
     for examples in (train, dev):
         check_examples(model, examples)
     if settings.mine_negatives:

@@ -20,6 +20,7 @@ from keras_bert_d2l.training.option_records import (
     required,
 )
 from keras_bert_d2l.training.shared_options import (
+    Devices,
     LoraArguments,
     LoraOptions,
     StepArguments,
@@ -131,6 +132,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
+        devices: With the JAX backend, divide each batch over all devices (data), or also divide
+            the weights: data=4,model=2 trains with 8 devices, of which 2 share each copy of the
+            model. Not for embed. Defaults to one device.
         **options: The fields of `FinetuningOptions` and `LoraOptions`.
 
     Raises:
@@ -156,9 +160,15 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     freeze_encoder: Switch = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None
     precision: Precision = "auto"
+    devices: Devices | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.devices is not None and self.task == "embed":
+            raise ValueError(
+                "`devices` is not for the task 'embed', whose loss compares all texts of a batch. "
+                f"Received: devices={self.devices!r}; omit it."
+            )
         if self.multi_label and self.task != "classify":
             raise ValueError(
                 "`multi_label` requires the task 'classify'. Received: multi_label=True, "
@@ -218,3 +228,4 @@ class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     freeze_encoder: bool
     freeze_blocks: int | None
     precision: Precision
+    devices: str | None

@@ -5,7 +5,6 @@ import dataclasses
 import importlib.metadata
 import json
 import math
-import os
 import shlex
 import textwrap
 import time
@@ -23,7 +22,9 @@ from keras_bert_d2l.files import write_checksums, write_text
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.callbacks import (
+    GradientNorm,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
@@ -34,7 +35,8 @@ from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
-from keras_bert_d2l.training.optimizers import make_optimizer
+from keras_bert_d2l.training.optimizers import add_gradient_norms, make_optimizer
+from keras_bert_d2l.training.processes import gathered, is_first, wait_for_all
 from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
@@ -91,7 +93,7 @@ class Trainer:
         for setting, value in self._settings().items():
             if of_run.get(setting) != value:
                 raise ValueError(
-                    f"The run {os.fspath(self.run)!r} was started with {setting}="
+                    f"The run {self.run.name!r} was started with {setting}="
                     f"{shown(of_run.get(setting))} and can only be resumed with it. Received: "
                     f"{setting}={shown(value)}. Use the same options and data, or start a new run "
                     "in a different folder."
@@ -122,7 +124,7 @@ class Trainer:
         description = _describe_model(self.model)
         self.say(f"Model: {description}")
         if self._is_over():
-            self.say(f"The run {os.fspath(self.run)!r} is finished: {self._epochs_done()}.")
+            self.say(f"The run {self.run.name!r} is finished: {self._epochs_done()}.")
         else:
             self._recorder.add_start(self.progress.step, lambda: {"model": {"Model": description}})
         ending = _EpochEnd()
@@ -131,13 +133,14 @@ class Trainer:
             interruptible() as interrupt,
         ):
             steps = _Steps(self, interrupt)
+            line = ProgressLine(self.say, steps.position, self.data.dev)
             throughput = Throughput(self.progress, self.options.batch_size, None)
-            before = [StopAtNonFiniteLoss(self.progress), throughput, steps]
-            after = [ProgressLine(self.say, steps.position)]
-            while not (ending.is_requested or self._is_over()):
-                self._train_epoch(log, [*before, *callbacks, *after, ending])
-                if not self._is_over():
-                    interrupt.check(self.interrupted(f"after {self._epochs_done()}"))
+            before = [StopAtNonFiniteLoss(self.progress), throughput, GradientNorm(), steps]
+            with contextlib.closing(line):
+                while not (ending.is_requested or self._is_over()):
+                    self._train_epoch(log, [*before, *callbacks, line, ending])
+                    if not self._is_over():
+                        interrupt.check(self.interrupted(f"after {self._epochs_done()}"))
         if not self._is_over():
             self.say(f"A callback ended the run after {self._epochs_done()}.")
         if self.progress.best_epoch is None:
@@ -145,6 +148,7 @@ class Trainer:
                 f"No epoch is the best, because {self.progress.monitor} was never finite. Choose a "
                 "different `monitor`."
             )
+        wait_for_all()  # the first process has saved the best epoch
         if self.progress.best_epoch != len(self.progress.history):
             best = native.describe(self.run.best)
             load_weights(self.model, best.table, best.arrays)
@@ -167,8 +171,10 @@ class Trainer:
             callbacks=callbacks,
             verbose=0,
         ).history
-        found = self.data.score(self.model)
-        scores = {f"val_{k}": float(v) for k, v in found.metrics.items()}
+        with stage("Computing the metrics of the development data"):
+            found = self.data.score(self.model)
+        of_first = gathered(*map(float, found.metrics.values()))[0]  # the processes must agree
+        scores = dict(zip((f"val_{k}" for k in found.metrics), of_first.tolist(), strict=True))
         metrics = {name: float(values[-1]) for name, values in history.items()} | scores
         speed = metrics.pop("sequences/s", None)  # differs from machine to machine
         metrics["learning_rate"] = float(self.model.optimizer.learning_rate)
@@ -176,15 +182,21 @@ class Trainer:
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
             progress.warning = found.warning
-            save_pretrained(self.model, self.run.best)
-            if self.model.has_lora:
-                save_adapter(self.model, self.run.adapter)
+            self._save_best()
         self._write_metrics()
         self._draw_curves()
         self._recorder.add(progress.step, lambda: {"sequences/s": speed, **found.observe()})
         self.save()  # last, so that a run that was killed before repeats the epoch
         self._recorder.write(progress.step)
         self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
+
+    def _save_best(self) -> None:
+        """Save the model as the best checkpoint, and its adapter if it has LoRA."""
+        if not is_first():
+            return
+        save_pretrained(self.model, self.run.best)
+        if self.model.has_lora:
+            save_adapter(self.model, self.run.adapter)
 
     def interrupted(self, where: str) -> str:
         """Return the message for a run that was stopped after saving its state."""
@@ -243,7 +255,7 @@ class Trainer:
         return metrics
 
     def _say_result(self) -> None:
-        monitor, run = self.progress.monitor, shlex.quote(os.fspath(self.run))
+        monitor, run = self.progress.monitor, shlex.quote(self.run.name)
         value = cast(dict[str, float], self.progress.best)[monitor]
         self.say(
             f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
@@ -253,8 +265,8 @@ class Trainer:
             self.say(textwrap.fill(f"Warning: {self.progress.warning}", 79, subsequent_indent="  "))
         use = "embed --file FILE" if isinstance(self.model, TextEmbedder) else "predict FILE"
         self.say(
-            f"The model is in {self.run.best}, the learning curves in "
-            f"{self.run.path / CURVES}.\nTo evaluate or use it:\n"
+            f"The model is in {self.run.named(self.run.best)}, the learning curves in "
+            f"{self.run.named(self.run.path / CURVES)}.\nTo evaluate or use it:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l {use} --model {run}"
         )
@@ -298,16 +310,16 @@ class _Steps(keras.callbacks.Callback):
             progress.add_point(self._num_batches, float(logs["loss"]))
         if is_last:  # the state is saved after the epoch
             return
-        is_stopping = self.interrupt.signal_number is not None
-        if is_stopping or time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+        seconds = gathered(time.monotonic() - self._saved_at).max()
+        if self.interrupt.agreed() or seconds >= _SAVE_SECONDS:
             self.trainer.save()
             self._saved_at = time.monotonic()
-        self.interrupt.check(
-            self.trainer.interrupted(
-                f"in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} after step "
-                f"{progress.batch:,} of {self._num_batches:,}"
+            self.interrupt.check(
+                self.trainer.interrupted(
+                    f"in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} after "
+                    f"step {progress.batch:,} of {self._num_batches:,}"
+                )
             )
-        )
 
     def position(self) -> tuple[str, int]:
         """Return the position as text and the number of remaining steps of all epochs."""
@@ -333,7 +345,11 @@ def _compile(
     steps = options.epochs * steps_per_epoch
     model.compile(
         make_optimizer(
-            options, int(options.warmup_ratio * steps), steps, layer_decay=options.layer_decay
+            options,
+            int(options.warmup_ratio * steps),
+            steps,
+            compute_dtype=model.compute_dtype,
+            layer_decay=options.layer_decay,
         ),
         loss,
         class_weights=options.class_weights,
@@ -343,6 +359,7 @@ def _compile(
         jit_compile=options.jit or keras.backend.backend() == "jax",
     )
     model.optimizer.build(model.trainable_variables)
+    add_gradient_norms(model.optimizer)
 
 
 def _describe_model(model: TaskModel) -> str:

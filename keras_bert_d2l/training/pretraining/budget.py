@@ -3,8 +3,8 @@
 The budget is divided into `PARTS` equal parts. The learning rate, the length of the rows, the mask
 rate and the evaluations depend on the number of used parts, as they depend on the number of steps
 in a run without a budget. From one evaluation to the next, every step uses the same fraction of a
-part. It follows from the time of the latest steps, so the run ends in time on a machine that
-becomes slower or faster, and all schedules remain continuous.
+part. It follows from the time of the latest steps and evaluations, so the run ends in time on a
+machine that becomes slower or faster, and all schedules remain continuous.
 """
 
 import dataclasses
@@ -29,24 +29,32 @@ class Budget:
     Attributes:
         minutes: The budget.
         seconds: Time used so far, in all processes of the run.
-        seconds_per_step: Time per step of the last interval, with its evaluation. 0: not measured.
+        seconds_per_step: Time per step of the last interval. 0: not measured.
+        evaluation: Time of an evaluation, with saving, in seconds.
+        tracing: Time for tracing the steps of a phase, in seconds.
         every: Parts between evaluations.
         first_step: Step at which the interval begins.
         last_step: Step at which it ends.
         first_part: Number of parts used when it begins.
         last_part: Number of parts used when it ends.
         first_second: Time used when it begins.
+        phase_end: Part at which the phase of the interval ends.
+        traces: Whether it is the first interval of its phase, in which the steps are traced.
     """
 
     minutes: float
     seconds: float = 0.0
     seconds_per_step: float = 0.0
+    evaluation: float = 0.0
+    tracing: float = 0.0
     every: int = PARTS
     first_step: int = 0
     last_step: int = 0
     first_part: int = 0
     last_part: int = 0
     first_second: float = 0.0
+    phase_end: int = 0
+    traces: bool = False
 
     def used(self, step: int) -> int:
         """Return the number of parts used when the interval began or, after it, when it ended."""
@@ -60,37 +68,57 @@ class Budget:
         """Begin with an interval of steps to time, each of which uses one part."""
         self.last_step = self.last_part = num_steps
 
-    def plan(
-        self, step_seconds: float, evaluation_seconds: float, tracing_seconds: float = 0.0
-    ) -> int:
+    def plan(self, step: float, evaluation: float, tracing: float, later_phases: int) -> int:
         """End the first interval and return how many steps the remaining time buys.
 
         Args:
-            step_seconds: Time per step, without evaluations.
-            evaluation_seconds: Time per evaluation.
-            tracing_seconds: Time for tracing the steps of all other phases.
+            step: Time per step, in seconds, without evaluations.
+            evaluation: Time per evaluation, in seconds.
+            tracing: Time for tracing the steps of a phase, in seconds.
+            later_phases: Number of phases whose steps are not traced yet.
         """
-        left = max(60 * self.minutes - self.seconds, step_seconds)
-        evaluations = int(_EVALUATION_SHARE * left / evaluation_seconds)
+        left = max(60 * self.minutes - self.seconds, step)
+        evaluations = int(_EVALUATION_SHARE * left / evaluation)
         evaluations = min(max(1, evaluations), _MAX_EVALUATIONS)
-        fixed = evaluations * evaluation_seconds + tracing_seconds
-        steps = max(1, int((left - fixed) / step_seconds))
-        self.every, self.seconds_per_step = PARTS // evaluations, left / steps
+        self.every, self.seconds_per_step = math.ceil(PARTS / evaluations), step
+        self.evaluation, self.tracing = evaluation, tracing
         self.first_step, self.first_part = self.last_step, self.last_part
-        return steps
+        return max(1, int((left - evaluations * evaluation - later_phases * tracing) / step))
 
-    def begin_interval(self, phase_end: int) -> None:
-        """Begin the interval to the next evaluation, or to the part at which the phase ends."""
-        if self.last_step > self.first_step:
-            seconds = self.seconds - self.first_second
-            self.seconds_per_step = seconds / (self.last_step - self.first_step)
-        steps_left = (60 * self.minutes - self.seconds) / self.seconds_per_step
+    def begin_interval(
+        self, phase_end: int, later_phases: int, step_seconds: float | None = None
+    ) -> None:
+        """Begin the interval to the next evaluation, or to the part at which the phase ends.
+
+        Args:
+            phase_end: Part at which the phase ends.
+            later_phases: Number of phases after this one.
+            step_seconds: Time per step of the interval that ends, or None to keep the estimate.
+        """
+        if step_seconds is not None:
+            in_steps = (self.last_step - self.first_step) * step_seconds
+            others = max(0.0, self.seconds - self.first_second - in_steps)
+            if self.traces:
+                self.tracing = max(0.0, others - self.evaluation)
+            else:
+                self.evaluation += (others - self.evaluation) / 2
+            self.seconds_per_step = step_seconds
+        # The steps of the first phase are traced when they are timed.
+        self.traces = self.phase_end not in (0, phase_end)
+        self.phase_end = phase_end
+        left = 60 * self.minutes - self.seconds
         self.first_step, self.first_part = self.last_step, self.last_part
         self.first_second = self.seconds
-        end = min(phase_end, self.first_part - self.first_part % self.every + self.every)
-        self.last_part = PARTS if steps_left < 1 else end  # without time, one step is the last
+        # The next multiple of `every`, but no short interval at the start or end of a phase.
+        end = self.every * math.ceil((self.first_part + self.every // 2) / self.every)
+        if end > phase_end - self.every // 2:
+            end = phase_end
+        is_last = left < self.seconds_per_step  # without time, one step is the last
+        self.last_part = PARTS if is_last else end
+        evaluations = math.ceil((PARTS - self.first_part) / self.every)
+        fixed = evaluations * self.evaluation + (later_phases + self.traces) * self.tracing
         share = (self.last_part - self.first_part) / (PARTS - self.first_part)
-        self.last_step += max(1, round(share * steps_left))
+        self.last_step += max(1, round(share * (left - fixed) / self.seconds_per_step))
 
 
 def expectation(num_tokens: int, num_weights: int, minutes: float) -> list[str]:

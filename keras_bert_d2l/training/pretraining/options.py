@@ -26,6 +26,7 @@ from keras_bert_d2l.training.option_records import (
 )
 from keras_bert_d2l.training.pretraining.budget import PARTS
 from keras_bert_d2l.training.shared_options import (
+    Devices,
     LoraArguments,
     LoraOptions,
     StepArguments,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
-Devices = Literal["data"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking_options.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
@@ -89,6 +89,9 @@ def _preset(name: str, value: object) -> str:
     return value
 
 
+_Rate = Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)]
+
+
 class Phase(NamedTuple):
     """Consecutive steps of a run that train on batches of the same shape.
 
@@ -130,6 +133,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         dropout: Dropout rate after each sublayer, of the attention weights and of the embeddings,
             instead of the rates of the architecture. 0 suits texts that the model reads only a few
             times (Geiping and Goldstein 2023).
+        attention_dropout: Dropout rate of the attention weights. 0 is recommended for long runs and
+            required for flash attention. Defaults to `dropout`, or the rate of the architecture.
         recipe: Defaults of several options. modern: optimizer muon, schedule wsd, mask_rate 0.3,
             final_mask_rate 0.15 and dropout 0. Options that are given take precedence.
         steps: Total number of optimizer steps. Defaults to 10000.
@@ -174,12 +179,14 @@ class PretrainingOptions(StepOptions, LoraOptions):
         seed: Random seed of everything that is drawn at random.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
-        jit: Compile the training step with XLA.
+        jit: Compile the training step with XLA. By default, this is done on a GPU, for batches of
+            one shape. JAX compiles in any case.
         strategy: Devices to train on: all GPUs of this machine (mirrored) or a TPU. Defaults to
             one device.
         tpu: Name of the TPU. Defaults to the TPU of this machine.
-        devices: With the JAX backend, divide each batch over all devices (data). Defaults to one
-            device, or in several processes to all their devices.
+        devices: With the JAX backend, divide each batch over all devices (data), or also divide
+            the weights: data=4,model=2 trains with 8 devices, of which 2 share each copy of the
+            model. Defaults to one device, or in several processes to all their devices.
         held_out: Fraction of the documents held out for evaluation.
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500. With `minutes`, up to ten evaluations take at most a
@@ -201,7 +208,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
     preset: Annotated[str, _preset] | None = None
     bert_config: FilePath | None = None
     init: CheckpointName | None = None
-    dropout: Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)] | None = None
+    dropout: _Rate | None = None
+    attention_dropout: _Rate | None = None
     recipe: RecipeName | None = None
     steps: Annotated[int, at_least(1)] | None = None
     minutes: Positive | None = None
@@ -225,7 +233,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     ema_momentum: Share | None = None
     seed: Annotated[int, at_least(0)] = 0
     precision: Precision = "auto"
-    jit: Switch = False
+    jit: Switch | None = None
     strategy: Strategy | None = None
     tpu: Text | None = None
     devices: Devices | None = None
@@ -392,6 +400,7 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     bert_config: PathLike | BERTConfig | None
     init: PathLike | None
     dropout: float | None
+    attention_dropout: float | None
     recipe: RecipeName | None
     steps: int | None
     minutes: float | None
@@ -415,10 +424,10 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     ema_momentum: float | None
     seed: int
     precision: Precision
-    jit: bool
+    jit: bool | None
     strategy: Strategy | None
     tpu: str | None
-    devices: Devices | None
+    devices: str | None
     held_out: float
     evaluate_every: int | None
     cache_dir: PathLike | None

@@ -11,13 +11,17 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.manifest import VOCAB
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.layers.kernels.flash import obstacle
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.training.compilation import choose_jit, prepare_jax
 from keras_bert_d2l.training.distribution import (
+    check_architecture,
     check_batch_size,
-    data_parallel,
+    distributed,
     make_strategy,
     num_replicas,
     scope_of,
@@ -28,6 +32,7 @@ from keras_bert_d2l.training.pretraining.start import compiled_model, from_check
 from keras_bert_d2l.training.pretraining.trainer import Trainer
 from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder, opened_run
+from keras_bert_d2l.training.seeding import seeded
 from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
@@ -72,7 +77,8 @@ def pretrain(
         corpus: The text: a path, several paths, a glob, `"docstrings"`, or a list of documents,
             each a list of sentences. Or a token store or its folder, which determines the
             vocabulary. With `resume`, it may be `None`, except for documents in memory.
-        run_dir: The run folder. It must be new or empty, unless `resume` is set.
+        run_dir: The run folder, or its URL in an object store. It must be new or empty, unless
+            `resume` is set.
         resume: Continue the run in `run_dir` with its own options, or start it if there is none
             yet. With the text and all options, the same call therefore works at any time.
         callbacks: Additional Keras callbacks for `fit`.
@@ -120,7 +126,12 @@ def pretrain(
     is_complete = corpus is not None
     given = with_store_options(given)
     opened = opened_run(run, PretrainingOptions, given, resume=resume, is_complete=is_complete)
-    with opened as (run, settings, is_resumed), data_parallel(settings.devices):
+    with (
+        opened as (run, settings, is_resumed),
+        distributed(settings.devices),
+        showing_stages(bool(verbose) and is_first()),
+    ):
+        prepare_jax()
         if is_resumed:
             _check_objects(run, objects)
         say = Printer(verbose if is_first() else 0)
@@ -161,16 +172,44 @@ def make_trainer(
         start = from_scratch(settings, text, say=say, **objects)
     else:
         is_verbose = not (say.is_silent or checkpoint)
-        start = from_checkpoint(settings, path, verbose=is_verbose)
+        with seeded(settings.seed):  # all processes must create the same model
+            start = from_checkpoint(settings, path, verbose=is_verbose)
+    check_architecture(start.config)
     store = _token_store(text, start.tokenizer, settings, say)
-    if settings.precision == "auto":
-        num_tokens = settings.batch_size * settings.max_len
-        precision = choose_precision(start.config, num_tokens, jit=settings.jit, say=say)
-        settings = dataclasses.replace(settings, precision=precision)
+    settings = _with_choices(settings, start.config, say)
     with scope_of(strategy):
         model = compiled_model(start, settings)
     say(f"Model: {model.count_params():,} weights, {settings.precision}")
     return Trainer(run, settings, model, store, say, num_replicas(strategy))
+
+
+def _with_choices(
+    settings: PretrainingOptions, config: BERTConfig, say: Callable[[str], None]
+) -> PretrainingOptions:
+    """Return the options of a run with what this machine decides, if the options do not."""
+    if settings.jit is None:
+        # With several devices, TensorFlow sums gradients in a way that XLA cannot compile.
+        fits = settings.rows != "bucketed" and settings.strategy is None
+        settings = dataclasses.replace(settings, jit=choose_jit(fits=fits, say=say))
+    if settings.precision == "auto":
+        num_tokens = settings.batch_size * settings.max_len
+        precision = choose_precision(config, num_tokens, jit=bool(settings.jit), say=say)
+        settings = dataclasses.replace(settings, precision=precision)
+    if keras.backend.backend() == "jax":
+        dtype = keras.DTypePolicy(settings.precision).compute_dtype
+        say(_attention(config, dtype))
+    return settings
+
+
+def _attention(config: BERTConfig, dtype: str) -> str:
+    """Return a line that says how attention is computed in training, and why."""
+    rate = config.dropout if config.attention_dropout is None else config.attention_dropout
+    reason = obstacle(dtype, config.num_hiddens // config.num_heads)
+    if reason is None and rate:
+        reason = f"flash attention requires attention_dropout=0 instead of {rate:g}"
+    if reason is None:
+        return "Attention: cuDNN's flash attention"
+    return f"Attention: with all weights in memory, because {reason}"
 
 
 def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
@@ -182,7 +221,7 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
         plain["corpus"] = IN_MEMORY
     if isinstance(corpus, TokenStore):
         plain["corpus"] = corpus.directory
-    files = {Vocab: run.vocab_file, BERTConfig: run.config_file}
+    files = {Vocab: run.named(run.vocab_file), BERTConfig: run.named(run.config_file)}
     return {name: files.get(type(value), value) for name, value in plain.items()}
 
 
@@ -197,7 +236,7 @@ def _check_objects(run: RunFolder, objects: Mapping[str, Any]) -> None:
             different = f"bert_config={own!r}", f"bert_config={config!r}"
     if different is not None:
         raise ValueError(
-            f"The run {os.fspath(run)!r} has {different[0]} and resumes with its own. Received: "
+            f"The run {run.name!r} has {different[0]} and resumes with its own. Received: "
             f"{different[1]}; omit it."
         )
 
@@ -238,7 +277,8 @@ def _token_store(
     else:
         say("Tokenizing the text, or reading its tokens from the cache")
         store = cached_store(text, tokenizer, settings.cache_dir)
-    store.verify()
+    with stage("Checking the token store"):
+        store.verify()
     say(
         f"Tokens: {store.num_tokens:,} in {store.num_sentences:,} sentences of "
         f"{store.num_documents:,} documents, {settings.held_out:.0%} of them held out"

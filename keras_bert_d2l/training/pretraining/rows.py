@@ -1,20 +1,29 @@
-"""Choose how examples fill the rows of a pretraining run, and the rows per step.
+"""The rows of a pretraining run: how examples fill them, how many there are per step, and batches.
 
-The choice only affects the speed: a step trains on as many examples with packed rows as with padded
-ones, in fewer rows.
+How examples fill rows only affects the speed: a step trains on as many examples with packed rows as
+with padded ones, in fewer rows.
 """
 
+import dataclasses
+import functools
 import math
+from typing import Literal
 
 import numpy as np
+import tensorflow as tf
 
+from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.packing import Rows, pack
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
 from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
+from keras_bert_d2l.training.processes import gathered, process
 
-MAX_EXAMPLES = 8  # in a packed row
+_MAX_EXAMPLES = 8  # in a packed row
+_MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 _MOST_TOKENS = 0.95  # packed rows must have at most this share of the tokens of padded rows
 _SAMPLED_TOKENS = 1 << 20  # enough text to measure how well its examples fill rows
 
@@ -68,5 +77,79 @@ def _rows_per_example(
     if not len(lengths):
         return 1.0
     random = np.random.default_rng(options.seed)
-    _, splits = pack(lengths, max_len=max_len, max_examples=MAX_EXAMPLES, random=random)
+    _, splits = pack(lengths, max_len=max_len, max_examples=_MAX_EXAMPLES, random=random)
     return (len(splits) - 1) / len(lengths)
+
+
+@dataclasses.dataclass(eq=False)
+class RunBatches:
+    """The batches of a run, in several processes those of this process.
+
+    Args:
+        options: The options of the run.
+        rows: How examples fill rows, as chosen by `choose_rows`.
+        store: The text.
+        tokenizer: The tokenizer of the model.
+        objective: The objective of the run.
+        replicas: Number of devices of all processes.
+    """
+
+    options: PretrainingOptions
+    rows: Rows
+    store: TokenStore
+    tokenizer: Tokenizer
+    objective: Objective
+    replicas: int
+
+    def __post_init__(self) -> None:
+        self._cached_held_out = functools.lru_cache(maxsize=1)(self._held_out)
+
+    def training(self, phase: Phase, first_step: int = 0) -> tf.data.Dataset:
+        """Return the training batches of a phase from a step on, without an end."""
+        return self._dataset(phase, "train", first_step)
+
+    def held_out(self, phase: Phase) -> tf.data.Dataset:
+        """Return held-out batches with as many tokens per row as the phase.
+
+        Longer rows would have positions that are not trained yet. Rows and masks are the same for
+        all recipes, so that the metrics can be compared.
+        """
+        return self._cached_held_out(phase.max_len)
+
+    def _held_out(self, max_len: int) -> tf.data.Dataset:
+        rows = math.ceil(self.options.batch_size / self.options.micro_batches)
+        rows = math.ceil(rows / self.replicas) * self.replicas
+        number = math.ceil(_MAX_EVALUATED_ROWS / rows)
+        rows *= self.options.max_len // max_len
+        held_out = Phase(0, 0, rows, max_len, Masking.rate)
+        return self._dataset(held_out, "held_out").take(number)
+
+    def padding(self, phase: Phase) -> float:
+        """Return the share of padding in a held-out batch."""
+        [(features, *_)] = self.held_out(phase).take(1)
+        tokens = float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
+        return 1 - float(gathered(tokens).mean())
+
+    def _dataset(
+        self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
+    ) -> tf.data.Dataset:
+        is_training = split == "train"
+        index, processes = process()
+        return pretraining_dataset(
+            self.store,
+            self.tokenizer,
+            batch_size=phase.batch_size // processes,
+            shard=(index, processes),
+            max_len=phase.max_len,
+            seed=self.options.seed,
+            split=split,
+            held_out=self.options.held_out,
+            epochs=None if is_training else 1,
+            first_step=first_step,
+            drop_remainder=is_training,
+            objective=self.objective,
+            masking=Masking(self.options.masking, phase.mask_rate),
+            rows=self.rows,
+            max_examples=_MAX_EXAMPLES,
+            short_seq_prob=self.options.short_seq_prob,
+        )

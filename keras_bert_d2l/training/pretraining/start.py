@@ -19,7 +19,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.learning import learn_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.optimizers import add_pace, make_optimizer
+from keras_bert_d2l.training.optimizers import add_gradient_norms, add_pace, make_optimizer
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -126,18 +126,20 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             options,
             options.num_steps("warmup_steps"),
             options.total_steps,
+            compute_dtype=model.compute_dtype,
             decay_steps=options.num_steps("decay_steps") if has_decay else None,
             ema_momentum=options.ema_momentum,
         ),
         micro_batches=options.micro_batches,
         remat=options.remat,
         # Without compilation, JAX would run the step one operation at a time.
-        jit_compile=options.jit or keras.backend.backend() == "jax",
+        jit_compile=bool(options.jit) or keras.backend.backend() == "jax",
         z_loss=options.z_loss,
     )
     model.optimizer.build(model.trainable_variables)
     if options.minutes is not None:
         add_pace(model.optimizer)
+    add_gradient_norms(model.optimizer)
     return model
 
 
@@ -172,6 +174,8 @@ def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
             ffn_dropout=0.0,
             block_dropout=0.0,
         )
+    if options.attention_dropout is not None:
+        config = dataclasses.replace(config, attention_dropout=options.attention_dropout)
     if options.objective == "none":  # the pooler would get no gradient
         return dataclasses.replace(config, next_sentence=False, pooler=False)
     if options.objective is not None and not config.next_sentence:

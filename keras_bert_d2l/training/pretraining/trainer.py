@@ -4,42 +4,40 @@ import contextlib
 import dataclasses
 import functools
 import math
-import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.training.averaging import Averages
 from keras_bert_d2l.training.callbacks import (
+    GradientNorm,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
 )
 from keras_bert_d2l.training.distribution import check_batch_size
-from keras_bert_d2l.training.interruption import Interrupt, interruptible
+from keras_bert_d2l.training.interruption import interruptible
 from keras_bert_d2l.training.optimizers import set_pace
 from keras_bert_d2l.training.pretraining.budget import PARTS, Budget, expectation
+from keras_bert_d2l.training.pretraining.checkpoints import Checkpoints
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
+from keras_bert_d2l.training.pretraining.progress import PretrainingProgress, intervals
 from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
-from keras_bert_d2l.training.pretraining.rows import MAX_EXAMPLES, choose_rows
-from keras_bert_d2l.training.processes import gathered, is_first, process
+from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
+from keras_bert_d2l.training.processes import gathered, is_first
 from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
-    Progress,
-    restore_metrics,
     restore_progress,
     restore_variables,
     save_state,
@@ -49,28 +47,6 @@ from keras_bert_d2l.training.verbosity import Printer
 
 _TIMED_STEPS = 10  # the first one traces the graph and does not count
 _EVALUATION_COST = 0.5  # of a batch, compared with a training step; with saving
-_MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
-
-
-@dataclasses.dataclass
-class PretrainingProgress(Progress):
-    """Progress of a pretraining run.
-
-    Attributes:
-        step: As for `Progress`.
-        best_loss: Lowest held-out loss so far, or `None` before the first evaluation.
-        budget: The used part of the budget. `None` without `minutes`.
-        batch_sizes: Rows per batch in each phase, which do not change with the number of devices.
-    """
-
-    best_loss: float | None = None
-    budget: Budget | None = None
-    batch_sizes: list[int] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        stored: object = self.budget
-        if isinstance(stored, dict):  # from the file of the state
-            self.budget = Budget(**stored)
 
 
 @dataclasses.dataclass(eq=False)
@@ -99,20 +75,15 @@ class Trainer:
         self.progress = PretrainingProgress(budget=None if minutes is None else Budget(minutes))
         self._averages = None if self.options.ema_momentum is None else Averages(self.model)
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
-        self._objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
-        self._rows, self._phases = choose_rows(
-            self.options, self.store, self._objective, self.replicas
-        )
-        self.options = dataclasses.replace(self.options, rows=self._rows)
-        rows = math.ceil(self.options.batch_size / self.options.micro_batches)
-        rows = math.ceil(rows / self.replicas) * self.replicas
-        # The same rows and masks for all recipes, so that the metrics can be compared.
-        evaluated = Phase(0, 0, rows, self.options.max_len, Masking.rate)
-        self._held_out = self._data(evaluated, "held_out").take(
-            math.ceil(_MAX_EVALUATED_ROWS / rows)
+        objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
+        rows, self._phases = choose_rows(self.options, self.store, objective, self.replicas)
+        self.options = dataclasses.replace(self.options, rows=rows)
+        self._batches = RunBatches(
+            self.options, rows, self.store, self.model.tokenizer, objective, self.replicas
         )
         self._masked_words = MaskedWords(self.store, self.model.tokenizer.vocab, self.options)
         self._recorder = RunRecorder(self.run)
+        self._step_seconds: float | None = None  # of the last interval
 
     def create(self) -> None:
         """Create the run folder before the first step.
@@ -120,8 +91,10 @@ class Trainer:
         Raises:
             ValueError: The text is too short for one batch.
         """
-        for phase in self._phases:
-            self._data(phase, "train")  # fails before anything is written
+        # The largest batches of each length fail before anything is written.
+        by_size = sorted(self._phases, key=lambda phase: phase.batch_size)
+        for phase in {phase.max_len: phase for phase in by_size}.values():
+            self._batches.training(phase)
         self.options.to_yaml(self.run.options_file)
         self.model.bert_config.to_json(self.run.config_file)
         self.model.tokenizer.vocab.to_file(self.run.vocab_file)
@@ -139,9 +112,9 @@ class Trainer:
         self.progress, settings = restore_progress(self.run, PretrainingProgress)
         if settings != self._settings():
             raise ValueError(
-                f"The text of the run {os.fspath(self.run)!r} has changed since it started, or its "
+                f"The text of the run {self.run.name!r} has changed since it started, or its "
                 "token store was built with different options, so the run cannot be resumed. "
-                f"Restore the text, or start a new run with init={os.fspath(self.run.last)!r}."
+                f"Restore the text, or start a new run with init={self.run.named(self.run.last)!r}."
             )
         sizes = self.progress.batch_sizes or [phase.batch_size for phase in self._phases]
         pairs = zip(self._phases, sizes, strict=True)
@@ -157,9 +130,9 @@ class Trainer:
             FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
-        path, self._clock = os.fspath(self.run), time.monotonic()
+        self._clock = time.monotonic()
         if self._used() >= self.options.total_steps:
-            self.say(f"The run {path!r} is finished: {self.progress.step:,} steps.")
+            self.say(f"The run {self.run.name!r} is finished: {self.progress.step:,} steps.")
             self._say_what_next()
             return
         with (
@@ -175,7 +148,7 @@ class Trainer:
             if not self.run.metrics():
                 self._evaluate_start(log)
             else:  # create the metric variables; `Checkpoints` restores their values
-                self.model.evaluate(self._held_out.take(1), verbose=0)
+                self.model.evaluate(self._batches.held_out(self._phase()).take(1), verbose=0)
             self.say_metrics()
             interrupt.check(self.interrupted())
             if budget is not None and not budget.seconds_per_step:
@@ -184,14 +157,17 @@ class Trainer:
             for phase in self._phases:
                 if self._used() >= phase.end:  # completed before the run was resumed
                     continue
-                length = None if self._rows == "bucketed" else phase.max_len
+                length = None if self.options.rows == "bucketed" else phase.max_len
                 throughput = Throughput(self.progress, phase.batch_size, length)
                 check = StopAtNonFiniteLoss(self.progress)
-                self._fit(phase, [check, throughput, log, checkpoints, *callbacks])
+                before = [check, throughput, GradientNorm(), log, checkpoints]
+                self._fit(phase, [*before, *callbacks])
         self._say_what_next()
 
     def _evaluate_start(self, log: RunLog) -> None:
-        metrics = self.model.evaluate(self._held_out, verbose=0, return_dict=True)
+        held_out = self._batches.held_out(self._phases[0])
+        with contextlib.closing(ProgressLine(self.say, self._position, held_out)) as line:
+            metrics = self.model.evaluate(held_out, verbose=0, callbacks=[line], return_dict=True)
         if not math.isfinite(metrics["loss"]):
             raise FloatingPointError(
                 f"The loss of the initial weights is {metrics['loss']}. Start the run from a "
@@ -202,16 +178,27 @@ class Trainer:
         self.write_report()
 
     def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
-        # A graph for the shapes of several phases may sum in another order than one for this
+        if self.progress.max_len not in (None, phase.max_len):
+            self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
+            self.progress.best_loss = None  # losses on rows of another length do not compare
+        self.progress.max_len = phase.max_len
+        held_out = self._batches.held_out(phase)
+        with contextlib.closing(ProgressLine(self.say, self._position, held_out)) as line:
+            callbacks.append(line)
+            for length, count in self._intervals(phase):
+                if self.model.stop_training:  # a callback has ended the run
+                    return
+                done = len(self.run.metrics()) - 1
+                epochs = {"initial_epoch": done, "epochs": done + count}
+                history = self._fit_steps(
+                    phase, length, callbacks, validation_data=held_out, **epochs
+                )
+                if "sequences/s" in history:
+                    speed = float(gathered(history["sequences/s"][-1]).min())
+                    self._step_seconds = phase.batch_size / speed
+        # A graph for the shapes of several phases may sum in another order than one for the next
         # phase alone, which a resumed run would have.
-        self.model.train_function = None
-        callbacks.append(ProgressLine(self.say, self._position))
-        for length, count in self._intervals(phase):
-            if self.model.stop_training:  # a callback has ended the run
-                return
-            done = len(self.run.metrics()) - 1
-            epochs = {"initial_epoch": done, "epochs": done + count}
-            self._fit_steps(phase, length, callbacks, validation_data=self._held_out, **epochs)
+        self.model.train_function = self.model.test_function = None
 
     def _fit_steps(
         self,
@@ -222,7 +209,7 @@ class Trainer:
     ) -> dict[str, list[float]]:
         averages = [] if self._averages is None else [self._averages]
         history = self.model.fit(
-            self._data(phase, "train", self.progress.step),
+            self._batches.training(phase, self.progress.step),
             steps_per_epoch=num_steps,
             shuffle=False,  # the dataset is already shuffled
             callbacks=[*averages, *callbacks],
@@ -240,7 +227,8 @@ class Trainer:
         while self._used() < phase.end:
             if self.progress.step == budget.last_step:
                 self._tick()
-                budget.begin_interval(phase.end)
+                later = sum(other.start >= phase.end for other in self._phases)
+                budget.begin_interval(phase.end, later, self._step_seconds)
             set_pace(
                 self.model.optimizer, budget.first_step, budget.first_part, budget.parts_per_step()
             )
@@ -269,15 +257,14 @@ class Trainer:
         history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput])
         self._tick()
         speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
-        evaluation = (
-            _EVALUATION_COST * int(self._held_out.cardinality()) / self.options.micro_batches
-        )
+        batches = int(self._batches.held_out(phase).cardinality())
+        evaluation = _EVALUATION_COST * batches / self.options.micro_batches
         tokens = [(one.end - one.start) * one.batch_size * one.max_len for one in self._phases]
         tokens_per_step = sum(tokens) / PARTS
         cost = tokens_per_step / (phase.batch_size * phase.max_len)  # the first batches are small
         tracing = budget.seconds - before - _TIMED_STEPS / speed
-        others = len(self._phases) - 1
-        steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed, others * tracing)
+        later = len(self._phases) - 1
+        steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed, tracing, later)
         num_tokens = int(steps * tokens_per_step)
         epochs = num_tokens / (self.store.num_tokens * (1 - self.options.held_out))
         self.say(
@@ -291,36 +278,18 @@ class Trainer:
         step, steps, budget = self.progress.step, self.options.total_steps, self.progress.budget
         if budget is None:
             return f"step {step:,}/{steps:,}", steps - step
+        if budget.first_step == budget.last_step:  # no steps are planned yet
+            return f"step {step:,}", 0
         left = (PARTS - budget.first_part) / budget.parts_per_step() + budget.first_step - step
         return f"step {step:,}", round(left)
 
     def batches(self) -> tf.data.Dataset:
         """Return the training batches of the first phase, without an end."""
-        return self._data(self._phases[0], "train")
+        return self._batches.training(self._phases[0])
 
-    def _data(
-        self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
-    ) -> tf.data.Dataset:
-        is_training = split == "train"
-        index, processes = process()
-        return pretraining_dataset(
-            self.store,
-            self.model.tokenizer,
-            batch_size=phase.batch_size // processes,
-            shard=(index, processes),
-            max_len=phase.max_len,
-            seed=self.options.seed,
-            split=split,
-            held_out=self.options.held_out,
-            epochs=None if is_training else 1,
-            first_step=first_step,
-            drop_remainder=is_training,
-            objective=self._objective,
-            masking=Masking(self.options.masking, phase.mask_rate),
-            rows=self._rows,
-            max_examples=MAX_EXAMPLES,
-            short_seq_prob=self.options.short_seq_prob,
-        )
+    def _phase(self) -> Phase:
+        """Return the phase of the next step."""
+        return next(phase for phase in self._phases if self._used() < phase.end)
 
     def save_last(self, *, metrics: bool = False) -> None:
         """Write the complete training state, so that the run can resume.
@@ -388,17 +357,15 @@ class Trainer:
     def _say_header(self) -> None:
         number, padded = (phases[-1].batch_size for phases in (self._phases, self.options.phases()))
         fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
-        self.say(f"Rows: {self._rows}{fewer}, {self._padding:.0%} of their tokens are padding")
+        rows = f"Rows: {self.options.rows}{fewer}"
+        self.say(f"{rows}, {self._padding:.0%} of their tokens are padding")
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")
 
     @functools.cached_property
     def _padding(self) -> float:
-        """Share of padding in a batch of the held-out text."""
-        [(features, *_)] = self._held_out.take(1)
-        tokens = float(tf.reduce_sum(features["valid_lens"]) / tf.size(features["tokens"]))
-        return 1 - float(gathered(tokens).mean())
+        return self._batches.padding(self._phases[-1])
 
     def say_metrics(self) -> None:
         """Print a row of the table with the metrics of the last evaluation."""
@@ -412,66 +379,9 @@ class Trainer:
         self.say(f"{metrics['step']:>12,}{loss:>8}{columns}{speed:>10}")
 
     def _say_what_next(self) -> None:
-        run = shlex.quote(os.fspath(self.run))
+        run, best = shlex.quote(self.run.name), self.run.named(self.run.best)
         self.say(
-            f"The best checkpoint is in {self.run.best}. To try it, or to fine-tune it:\n"
+            f"The best checkpoint is in {best}. To try it, or to fine-tune it:\n"
             f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
             f"  keras-bert-d2l finetune --help"
         )
-
-
-class Checkpoints(keras.callbacks.Callback):
-    """Callback that saves the last and best state of a run: after evaluations and on signals.
-
-    Args:
-        trainer: Writes the checkpoints and stores the lowest held-out loss so far.
-        interrupt: The signal that stops the run, if there was one.
-
-    Raises:
-        TrainingInterrupted: There was a signal; the state is saved.
-    """
-
-    def __init__(self, trainer: Trainer, interrupt: Interrupt) -> None:
-        super().__init__()
-        self.trainer, self.interrupt = trainer, interrupt
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        restore_metrics(self.trainer.run, self.trainer.model)
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        is_last = batch == self.params["steps"] - 1  # the state is saved after the evaluation
-        if self.interrupt.agreed() and not is_last:
-            self.trainer.save_last(metrics=True)
-            self.interrupt.check(self.trainer.interrupted())
-
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        # `val_loss` would be a mean over batches, although the last batch may be smaller.
-        # A model without a next-sentence head only has the first of the two losses.
-        logs = logs or {}
-        loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
-        best_loss = self.trainer.progress.best_loss
-        if best_loss is None or loss < best_loss:
-            self.trainer.progress.best_loss = float(loss)
-            self.trainer.save_best()
-        self.trainer.record()
-        self.trainer.save_last()
-        self.trainer.write_report()
-        self.trainer.say_metrics()
-        self.interrupt.check(self.trainer.interrupted())
-
-
-def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
-    """Divide the remaining steps at the multiples of `every`.
-
-    Args:
-        step: Number of completed steps.
-        steps: Total number of steps.
-        every: Steps between evaluations.
-
-    Yields: the length of an interval, and the number of consecutive intervals of this length.
-    """
-    to_next = min(-step % every, steps - step)
-    left = steps - step - to_next
-    for length, count in ((to_next, 1), (every, left // every), (left % every, 1)):
-        if length and count:
-            yield length, count

@@ -213,7 +213,8 @@ def test_a_recipe_sets_the_options_that_are_not_given():
 def test_a_run_that_is_older_than_an_option_resumes_with_its_default(tmp_path):
     written, file = PretrainingOptions(corpus="a", steps=7), tmp_path / "run.yaml"
     written.to_yaml(file)
-    file.write_text(file.read_text().replace("dropout: null\nrecipe: null\n", ""))
+    newer = "dropout: null\nattention_dropout: null\nrecipe: null\n"
+    file.write_text(file.read_text().replace(newer, ""))
     assert "recipe" not in PretrainingOptions.read_yaml(file)
     write_checksums(tmp_path)
     assert PretrainingOptions.of_run(file, {}) == written
@@ -243,6 +244,11 @@ def test_the_record_cannot_be_changed():
     options = PretrainingOptions(corpus="docstrings")
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.steps = 3
+
+
+def test_sizes_of_axes_have_one_form():
+    for given in ("model=2,data=4", "data=4, model=2", "data=4,model=2"):
+        assert PretrainingOptions(corpus="a", devices=given).devices == "data=4,model=2"
 
 
 def test_the_choices_match_the_data_pipeline():

@@ -11,12 +11,14 @@ import types
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.adapters import load_adapter
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
 from keras_bert_d2l.inspection.runs.report import run_report
 from keras_bert_d2l.inspection.runs.run import Run
@@ -26,7 +28,7 @@ from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training import callbacks
 from keras_bert_d2l.training.callbacks import Throughput
 from keras_bert_d2l.training.interruption import TrainingInterrupted
-from keras_bert_d2l.training.pretraining import trainer
+from keras_bert_d2l.training.pretraining import rows, trainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 from keras_bert_d2l.training.state import sync
@@ -136,6 +138,8 @@ def test_metrics_are_written_before_the_first_step_and_after_each_interval(finis
     ]
     assert {"loss", "val_loss", "learning_rate", "sequences/s", *heads} <= result.metrics[-1].keys()
     assert {f"val_{name}" for name in heads} <= result.metrics[0].keys()
+    assert "gradient_norm" not in result.metrics[0]
+    assert all(0 < metrics["gradient_norm"] < 100 for metrics in result.metrics[1:])
 
 
 @pytest.mark.slow
@@ -261,6 +265,21 @@ def test_resuming_a_finished_run_reports_it_and_returns_the_model(copy, finished
     assert "is finished: 7 steps" in capsys.readouterr().out
     assert digests(copy) == before
     assert result.metrics == finished[1].metrics
+
+
+@pytest.mark.long
+def test_a_run_of_a_version_without_gradient_norms_resumes(finished, text, options, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(ConnectionError):
+        pretrain(text, run, callbacks=[AfterSteps(5, fail)], **options)
+    file = run / "last" / "optimizer.safetensors"
+    variables = safetensors.numpy.load_file(file)
+    del variables[str(len(variables) - 1)]
+    safetensors.numpy.save_file(variables, file)
+    write_checksums(run / "last")
+    result = pretrain(None, run, resume=True, verbose=0)
+    assert digests(run) == digests(finished[0])
+    assert without_speed(result.metrics) == without_speed(finished[1].metrics)
 
 
 @pytest.mark.slow
@@ -515,12 +534,14 @@ def test_short_rows_train_first_and_a_run_resumes_in_either_phase(
         return pretraining_dataset(*arguments, masking=masking, **given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "pretraining_dataset", recorded)
+        patch.setattr(rows, "pretraining_dataset", recorded)
         whole = pretrain(text, tmp_path / "whole", callbacks=[Shapes()], **options)
     assert [figures["step"] for figures in whole.metrics] == [0, 2, 4, 6, 8]
     assert shapes == [12, 12, 24, 24]
-    assert datasets[0] == (24, 0.15, 0)  # the held-out text
-    assert datasets[-4:] == [(12, 0.4, 0), (12, 0.3, 2), (24, 0.2, 4), (24, 0.1, 6)]
+    held_out = [(12, 0.15, 0), (24, 0.15, 0)]  # made once per length, used at every evaluation
+    training = [(12, 0.4, 0), (12, 0.3, 2), (24, 0.2, 4), (24, 0.1, 6)]
+    assert [one for one in datasets if one in held_out][-2:] == held_out
+    assert [one for one in datasets if one in training][-4:] == training
     for step in (3, 6):  # the last checkpoints were saved at steps 2 and 4
         run = tmp_path / str(step)
         with pytest.raises(RuntimeError, match="stop"):
@@ -528,6 +549,35 @@ def test_short_rows_train_first_and_a_run_resumes_in_either_phase(
         resumed = pretrain(None, run, resume=True, verbose=0)
         for a, b in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.long
+def test_the_best_checkpoint_is_the_best_on_rows_of_the_full_length(
+    text, options, tmp_path, monkeypatch, capsys
+):
+    evaluate, weights = keras.Model.evaluate, []
+
+    def easier(self, held_out=None, *args, **given):
+        """Evaluate, and lower the losses on short rows by 100."""
+        metrics = evaluate(self, held_out, *args, **given)
+        is_short = held_out.element_spec[0]["tokens"].shape[1] == 12
+        return {name: value - 100 * is_short for name, value in metrics.items()}
+
+    class Weights(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            weights.append(self.model.get_weights())
+
+    monkeypatch.setattr(keras.Model, "evaluate", easier)
+    ours = {**options, "evaluate_every": 2, "short_steps": 4, "short_len": 12, "steps": 8}
+    run = tmp_path / "run"
+    result = pretrain(text, run, callbacks=[Weights()], **{**ours, "verbose": 2})
+    monkeypatch.undo()
+    assert capsys.readouterr().out.count("Rows of 24 tokens from here on") == 1
+    losses = [metrics["val_loss"] for metrics in result.metrics[1:]]
+    assert max(losses[:2]) < 0 < min(losses[2:])
+    expected = weights[2 + int(np.argmin(losses[2:]))]
+    for found, weight in zip(load_pretrained(run).model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(found, weight)
 
 
 @pytest.mark.long

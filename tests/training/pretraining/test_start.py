@@ -38,3 +38,10 @@ def test_dropout_replaces_all_rates_of_the_architecture(text, preset):
         config.ffn_dropout,
         config.block_dropout,
     } == {0.0}
+
+
+def test_the_attention_may_have_a_dropout_rate_of_its_own(text):
+    options = PretrainingOptions(corpus=text, vocab_size=40, max_len=24, attention_dropout=0)
+    corpus = Corpus.open(text, layout="lines")
+    config = from_scratch(options, corpus, say=lambda _: None).config
+    assert (config.attention_dropout, config.dropout) == (0.0, 0.1)

@@ -1,0 +1,102 @@
+"""Fine-tuning on several devices with the JAX backend."""
+
+import csv
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l import (
+    BERTConfig,
+    BERTModel,
+    Tokenizer,
+    load_pretrained,
+    save_pretrained,
+)
+from keras_bert_d2l.training.finetuning.data import divisible, part
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from tests.training.conftest import CONFIG, TOPICS, VOCAB
+
+EIGHT = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+}
+
+
+def test_batches_are_filled_with_copies_of_weight_0():
+    x, y = tf.range(5)[:, None], tf.range(5)
+    batches = tf.data.Dataset.from_tensor_slices(({"x": x}, y)).batch(3)
+    first, second = divisible(batches, 2).as_numpy_iterator()
+    assert first[0]["x"].tolist() == [[0], [1], [2], [2]]
+    assert (first[1].tolist(), first[2].tolist()) == ([0, 1, 2, 2], [1, 1, 1, 0])
+    assert (second[1].tolist(), second[2].tolist()) == ([3, 4], [1, 1])
+    weighted = tf.data.Dataset.from_tensors(({"x": x}, y, tf.ones((5, 2))))
+    [(_, _, weights)] = divisible(weighted, 4)
+    assert weights.numpy().tolist() == [[1, 1]] * 5 + [[0, 0]] * 3
+
+
+def test_each_process_gets_an_equal_part_of_every_batch():
+    x = tf.range(6)[:, None]
+    batches = tf.data.Dataset.from_tensor_slices(({"x": x}, x[:, 0])).batch(4)
+    batches = divisible(batches, 2)
+    parts = [list(part(batches, index, 2).as_numpy_iterator()) for index in range(2)]
+    for whole, *own in zip(batches.as_numpy_iterator(), *parts, strict=True):
+        joined = tf.nest.map_structure(lambda *x: np.concatenate(x).tolist(), *own)
+        assert joined == tf.nest.map_structure(np.ndarray.tolist, whole)
+    assert part(batches, 1, 2).cardinality() == 2
+
+
+def test_embeddings_are_trained_on_one_device():
+    with pytest.raises(ValueError, match="`devices` is not for the task 'embed'"):
+        TaskRunOptions(task="embed", model="a", train="b", devices="data")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_eight_devices_fine_tune_as_one(tmp_path, fresh_process):
+    config = BERTConfig.from_dict({**CONFIG.to_dict(), "dropout": 0.0})
+    bert = BERTModel.from_bert_config(config)
+    save_pretrained(bert, tmp_path / "bert", tokenizer=Tokenizer(VOCAB))
+    texts = [" ".join(topic[n : n + 4]) for topic in TOPICS for n in range(4)]
+    rows = [(text, ("early", "late")[text[0] > "c"]) for text in texts]
+    with open(tmp_path / "texts.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    words = "".join(f"{word}\t{label}\n" for text, label in rows for word in text.split())
+    (tmp_path / "words.conll").write_text(words.replace("\n", "\n\n", 3), encoding="utf-8")
+    tasks = {"classify": "texts.csv", "tag": "words.conll"}
+    common = {"model": str(tmp_path / "bert"), "epochs": 2, "batch_size": 7, "verbose": 0}
+    common |= {"learning_rate": 1e-2, "monitor": "val_cross_entropy"}
+    runs = {}
+    for task, file in tasks.items():
+        data = {"train": str(tmp_path / file), "dev": str(tmp_path / file)}
+        for devices in (None, "data=4,model=2"):
+            runs[str(tmp_path / f"{task}-{devices}")] = {
+                **common,
+                **data,
+                "task": task,
+                "devices": devices,
+            }
+    code = """
+        import json, sys
+        import keras
+        del sys.modules["sklearn"]  # the metrics need it
+        from keras_bert_d2l import finetune_files
+        for run, options in json.loads(sys.argv[1]).items():
+            finetune_files(run, **options)
+    """
+    fresh_process(code, json.dumps(runs), **EIGHT)
+    for task in tasks:
+        alone = json.loads((tmp_path / f"{task}-None" / "metrics.json").read_text())
+        expected = load_pretrained(tmp_path / f"{task}-None").model.get_weights()
+        run = tmp_path / f"{task}-data=4,model=2"
+        found = json.loads((run / "metrics.json").read_text())
+        assert found["best_epoch"] == alone["best_epoch"]
+        for ours, theirs in zip(found["history"], alone["history"], strict=True):
+            # Keras weighs the losses of batches by their rows, with the copies.
+            for name in theirs.keys() - {"loss", "val_loss"}:
+                assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
+        for ours, theirs in zip(load_pretrained(run).model.get_weights(), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -1,0 +1,84 @@
+"""What XLA compiles, and where JAX keeps it."""
+
+import importlib.util
+
+import pytest
+import tensorflow as tf
+import yaml
+
+from keras_bert_d2l import pretrain
+from keras_bert_d2l.training.compilation import choose_jit
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Pretend that this machine has an Ampere GPU."""
+    details = {"compute_capability": (8, 0)}
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["GPU:0"])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+
+
+def test_a_step_is_compiled_on_a_gpu_and_not_on_a_cpu(monkeypatch, request):
+    lines = []
+    assert not choose_jit(fits=True, say=lines.append)
+    assert lines == []
+    request.getfixturevalue("gpu")
+    assert choose_jit(fits=True, say=lines.append)
+    assert not choose_jit(fits=False, say=lines.append)
+    assert lines[0] == "Compile with XLA: yes, because there is a GPU"
+    assert lines[1].startswith("Compile with XLA: no, because")
+
+
+@pytest.mark.long
+def test_a_run_keeps_the_choice_of_its_first_machine(text, options, tmp_path, gpu):
+    given = {**options, "precision": "float32", "steps": 1, "evaluate_every": 1}
+    result = pretrain(text, tmp_path / "run", **given)
+    assert result.model.jit_compile
+    assert yaml.safe_load((tmp_path / "run/run.yaml").read_text())["jit"] is True
+    pretrain(text, tmp_path / "bucketed", rows="bucketed", **given)
+    assert yaml.safe_load((tmp_path / "bucketed/run.yaml").read_text())["jit"] is False
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_jax_keeps_compiled_steps_for_the_next_process(text, tmp_path, fresh_process):
+    code = """
+        import sys
+        import jax
+        from keras_bert_d2l import BERTConfig, pretrain
+        events = []
+        jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+        config = BERTConfig(60, 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=24)
+        sizes = {"bert_config": config, "vocab_size": 60, "max_len": 24, "held_out": 0.2}
+        pretrain(
+            sys.argv[1], sys.argv[2], steps=1, evaluate_every=1, batch_size=4, verbose=0, **sizes
+        )
+        print(events.count("/jax/compilation_cache/cache_hits"))
+    """
+    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    variables |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(tmp_path)}
+    variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+    def number_of_hits(run):
+        return int(fresh_process(code, text, tmp_path / run, **variables))
+
+    before = number_of_hits("first")  # functions that were compiled twice
+    kept = {file.name for file in (tmp_path / "keras_bert_d2l" / "compiled").iterdir()}
+    assert any(name.startswith("jit_train_step") for name in kept)
+    assert number_of_hits("second") > before
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_the_user_can_name_the_folder_of_compiled_steps(tmp_path, fresh_process):
+    code = """
+        import jax
+        from keras_bert_d2l.training.compilation import prepare_jax
+        prepare_jax()
+        print(jax.config.jax_compilation_cache_dir)
+    """
+    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
+    default = tmp_path / "keras_bert_d2l" / "compiled"
+    assert fresh_process(code, **variables).strip() == str(default)
+    variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "own")
+    assert fresh_process(code, **variables).strip() == str(tmp_path / "own")
