@@ -53,7 +53,8 @@ class DoctorCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         self._before, self._losses, self._steps = weights_of(self.model), [0.0], 0
         if self.data is not None:
-            self._report(*diagnose(Evidence(model=self.model, batches=self.data)).findings)
+            evidence = Evidence(model=self.model, batches=self.data, may_train=False)
+            self._report(*diagnose(evidence).findings)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._sum, self._batches = 0.0, 0  # of the running mean of Keras, which starts again

@@ -34,7 +34,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.precision import bfloat16_speedup
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import PathLike
 
 _COUNTED = 64  # batches whose tokens are counted
 _MEASURED = 5  # times; a busy machine makes single measurements unreliable
@@ -59,7 +59,7 @@ def doctor(
     Checks whose data is missing are skipped and listed. Nothing is written or changed.
 
     Args:
-        run: The folder of a run of `pretrain` or `finetune`.
+        run: The folder or URL of a run of `pretrain` or `finetune`.
         data: Instead of a run: a text or a token store; a file of examples, with `task`; or a
             dataset of training batches, for your own `fit`.
         model: The checkpoint to start from. Optional for a text. For a dataset, the compiled model.
@@ -109,7 +109,7 @@ def doctor(
     else:
         options = options_for(data, model, task, dev)
         evidence = dataclasses.replace(of_options(options), options=options)
-    return diagnose(_with_range_test(evidence) if lr_find else evidence)
+    return diagnose(with_range_test(evidence) if lr_find else evidence)
 
 
 def _in_memory(model: BERTModel | TaskModel, data: Any) -> Evidence:
@@ -126,7 +126,7 @@ def _in_memory(model: BERTModel | TaskModel, data: Any) -> Evidence:
     return Evidence(model=model, batches=data)
 
 
-def _with_range_test(evidence: Evidence) -> Evidence:
+def with_range_test(evidence: Evidence) -> Evidence:
     """Add a range test of learning rates from the start of a run to its evidence."""
     if evidence.options is None:
         raise ValueError(
@@ -166,7 +166,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         found += _check_options(options, model.bert_config)
     if options is not None and evidence.tested is not None:
         proposal = evidence.tested.proposal
-        found.append(losses.tested_learning_rate(options.learning_rate, proposal))
+        if proposal is None and isinstance(options, PretrainingOptions) and options.init:
+            skipped.append(
+                "Tested learning rate: the checkpoint knows this text, so no rate helps."
+            )
+        else:
+            found.append(losses.tested_learning_rate(options.learning_rate, proposal))
     if store is not None and counts is not None:
         found += _check_text(store, counts)
     if evidence.examples is not None:
@@ -175,8 +180,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         found += _check_weights(model, evidence.before)
     if model is not None and evidence.batches is not None:
         found += _check_batches(evidence, model, evidence.batches)
-        found += _check_gradients(evidence, model, next(iter(evidence.batches)))
-    return Diagnosis(tuple(filter(None, found)), tuple(skipped))
+        found += _check_gradients(evidence, model, evidence.batches)
+    return Diagnosis(tuple(filter(None, found)), tuple(skipped), evidence.tested)
 
 
 def _row_len(record: Metrics) -> int | None:
@@ -215,7 +220,8 @@ def _check_held_out(
     yield losses.overfitting(held_out)
     done = steps[-1] - steps[0]
     if "val_nsp_cross_entropy" in records[-1]:
-        yield losses.next_sentence(done, records[-1]["val_nsp_cross_entropy"])
+        of_pairs = [record["val_nsp_cross_entropy"] for record in records]
+        yield losses.next_sentence(done, of_pairs)
     if counts is not None:
         entropy = text.unigram_entropy(counts)
         warmup = options.num_steps("warmup_steps") if options.minutes is None else 0
@@ -296,9 +302,9 @@ def _check_batches(
     if last and evidence.store is not None and isinstance(evidence.options, PretrainingOptions):
         steps = max(last["step"], evidence.options.steps or 0)
         yield text.epochs(steps * np.sum(features["valid_lens"]), evidence.store.num_tokens)
-    if "tokens/s" in last:
-        seconds = features["tokens"].size / last["tokens/s"]
-        yield speed.waiting_for_data(speed.time_batches(dataset), seconds)
+    if evidence.may_train:
+        of_batch, of_step = speed.time_batches(dataset), speed.time_step(model, next(iter(dataset)))
+        yield speed.waiting_for_data(of_batch, of_step)
 
 
 def _of_mlm(values: Any) -> Any:
@@ -323,14 +329,17 @@ def _check_weights(model: BERTModel | TaskModel, before: Mapping[str, np.ndarray
         yield weights.frozen_weights(before, after)
 
 
-def _check_gradients(evidence: Evidence, model: BERTModel | TaskModel, batch: Tensor) -> Found:
-    found = weights.examine(model, batch)
+def _check_gradients(
+    evidence: Evidence, model: BERTModel | TaskModel, dataset: tf.data.Dataset
+) -> Found:
+    found = weights.examine(model, next(iter(dataset)))
+    features = (batch[0] for batch in dataset.take(_COUNTED))
     chance = chance_of(model)
     if evidence.is_new is not None and chance is not None:
         yield losses.initial_loss(found.loss, chance, is_new=evidence.is_new)
     yield weights.gradient_norm(found)
     yield weights.unused_weights(found)
-    yield weights.dead_units(found)
+    yield weights.dead_units(weights.share_of_dead_units(model, features))
     yield weights.saturated_attention(found)
     options, policy = evidence.options, model.dtype_policy.name
     if (policy if options is None else options.precision) == "mixed_float16":

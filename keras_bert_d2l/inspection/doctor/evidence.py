@@ -1,5 +1,6 @@
 """`Evidence`: what the doctor examines, of a run or of data and a model."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ class Evidence:
         before: The weights before the training.
         is_new: Whether the model has a new output layer. `None` if it has been trained.
         tested: The range test of learning rates, from the start of the run.
+        may_train: Whether the model may be trained to time its steps, which are undone.
         skipped: The groups of checks that cannot run, and why.
     """
 
@@ -67,6 +69,7 @@ class Evidence:
     before: Mapping[str, np.ndarray] | None = None
     is_new: bool | None = None
     tested: RangeTest | None = None
+    may_train: bool = True
     skipped: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -78,11 +81,13 @@ def of_run(path: PathLike) -> Evidence:
         ValueError: A file of the run is damaged.
     """
     run = RunFolder(path)
-    if not is_run(run.path):
+    if not is_run(path):
         raise FileNotFoundError(
-            f"{os.fspath(run)!r} is not a run of `pretrain` or `finetune`: it has no run.yaml. "
+            f"{run.name!r} is not a run of `pretrain` or `finetune`: it has no run.yaml. "
             "Pass the folder of a run, or `data` and `model`."
         )
+    with contextlib.suppress(BlockingIOError):  # the run is in progress here
+        run.download()
     if run.config_file.is_file():
         return _of_pretraining_run(run)
     return _of_finetuning_run(run)

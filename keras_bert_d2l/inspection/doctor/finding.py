@@ -4,6 +4,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from keras_bert_d2l.inspection.learning_rate.range_test import RangeTest
+
 Severity = Literal["cannot learn", "learns less", "costs time"]
 _ORDER: tuple[Severity, ...] = ("cannot learn", "learns less", "costs time")
 
@@ -77,6 +79,7 @@ class Diagnosis:
     Attributes:
         findings: The results of the checks: the faults, worst first, then the rest.
         skipped: The groups of checks that could not run, and why.
+        tested: The range test of learning rates, with `lr_find`.
 
     Example:
 
@@ -90,6 +93,7 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]
     skipped: tuple[str, ...] = ()
+    tested: RangeTest | None = None
 
     def __post_init__(self) -> None:
         ordered = sorted(self.findings, key=lambda x: (not x.is_fault, _ORDER.index(x.severity)))
@@ -108,4 +112,6 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = [str(fault) for fault in self.faults]
         lines.append(f"{len(self.findings)} checks, {len(self.faults)} faults")
+        if self.tested is not None:
+            lines.append(str(self.tested))
         return "\n".join([*lines, *(f"Skipped: {reason}" for reason in self.skipped)])

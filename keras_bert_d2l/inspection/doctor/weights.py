@@ -5,20 +5,21 @@ B batch, T tokens, L blocks, N heads.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.inspection.doctor.finding import Finding
-from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Tensor
 
-_ROWS = 12  # whole pairs and triplets; enough to find a dead unit or a gradient out of range
+_ROWS = 12  # whole pairs and triplets; enough to find a gradient out of range
 _ATTENDED = 4  # rows whose attention is computed, because it takes much memory
+_TOKENS = 2048  # of the data, and as many random ones, to find dead units
+_REPEATED = 8  # times a random token in its row
 _DEAD = 1e-3  # of the largest output of the layer
 _ONE_HOT = 0.999
 _FLOAT16_MAX = 65504.0
@@ -34,7 +35,6 @@ class Examination:
         trainable: The names of the weights that are trained.
         peak: The largest magnitude of a hidden state.
         one_hot: Share of the tokens and heads that attend to a single token.
-        dead: Share of the units of the feed-forward networks that are active for no token.
     """
 
     loss: float
@@ -42,7 +42,6 @@ class Examination:
     trainable: frozenset[str]
     peak: float
     one_hot: float
-    dead: float
 
     @property
     def trained(self) -> dict[str, np.ndarray]:
@@ -80,50 +79,97 @@ def examine(model: BERTModel | TaskModel, batch: Tensor) -> Examination:
 
 
 def _activations(model: BERTModel | TaskModel, x: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the last three fields of an `Examination`."""
-    length = min(np.shape(x["tokens"])[-1], model.bert_config.max_len)
-    tokens, segments = (
-        np.reshape(x[name], (-1, np.shape(x[name])[-1]))[:_ATTENDED, :length]
-        for name in ("tokens", "segments")
-    )
-    lengths = np.reshape(x.get("valid_lens", np.full(len(tokens), length)), -1)[:_ATTENDED]
-    lengths = np.minimum(lengths, length)
-    is_token = np.arange(length) < lengths[:, None]  # (B, T)
+    """Return the last two fields of an `Examination`."""
+    tokens, segments, lengths = _inputs(model, x, _ATTENDED)
     states = model.encoder(
         tokens, segments, lengths, return_hidden_states=True, return_attention=True
     )
-    hidden_states = states["hidden_states"]
+    is_token = _are_tokens(tokens, lengths)
     return {
-        "peak": max(float(keras.ops.max(keras.ops.abs(h))) for h in hidden_states),
-        "one_hot": _mean([_is_one_hot(a, is_token) for a in states["attention"]]),
-        "dead": _mean(
-            [
-                _is_dead(block, X, lengths, is_token)
-                for block, X in zip(model.encoder.blks, hidden_states, strict=False)
-            ]
-        ),
+        "peak": max(float(keras.ops.max(keras.ops.abs(h))) for h in states["hidden_states"]),
+        "one_hot": _mean([_is_one_hot(a, tokens, is_token) for a in states["attention"]]),
     }
 
 
+def _inputs(
+    model: BERTModel | TaskModel, x: Mapping[str, Tensor], rows: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the tokens, segments and lengths of the first rows, without pairs and triplets."""
+    length = min(np.shape(x["tokens"])[-1], model.bert_config.max_len)
+    tokens, segments = (
+        np.reshape(x[name], (-1, np.shape(x[name])[-1]))[:rows, :length]
+        for name in ("tokens", "segments")
+    )
+    lengths = np.reshape(x.get("valid_lens", np.full(len(tokens), length)), -1)[:rows]
+    return tokens, segments, np.minimum(lengths, length)
+
+
+def _are_tokens(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return which positions are not padding, `(B, T)`."""
+    return np.arange(tokens.shape[1]) < lengths[:, None]
+
+
 def _mean(parts: Sequence[np.ndarray]) -> float:
-    return float(np.concatenate(parts).mean()) if parts else 0.0  # a model without blocks
+    values = np.concatenate([[], *parts])
+    return float(values.mean()) if len(values) else 0.0  # a model without blocks
 
 
-def _is_one_hot(attention: Tensor, is_token: np.ndarray) -> np.ndarray:
-    """Return for each token and head of a block whether its largest weight is almost 1."""
-    largest = keras.ops.convert_to_numpy(keras.ops.max(attention, -1))  # (B, N, T)
-    return largest[np.broadcast_to(is_token[:, None], largest.shape)] > _ONE_HOT
+def _is_one_hot(attention: Tensor, tokens: np.ndarray, is_token: np.ndarray) -> np.ndarray:
+    """Return for each token and head of a block whether almost all of its weight is on one token.
+
+    The weights of equal tokens of a row are added: their scores are almost the same, so that the
+    weight stays divided between them however saturated the softmax is. Rows of one token, repeated,
+    do not count.
+    """
+    is_equal = (tokens[:, :, None] == tokens[:, None, :]).astype("float32")  # (B, T, T)
+    of_equal = keras.ops.convert_to_numpy(attention) @ is_equal[:, None]  # (B, N, T, T)
+    largest = of_equal.max(axis=-1)  # (B, N, T)
+    has_choice = np.any((tokens != tokens[:, :1]) & is_token, axis=1)  # (B,)
+    counted = is_token & has_choice[:, None]
+    return largest[np.broadcast_to(counted[:, None], largest.shape)] > _ONE_HOT
 
 
-def _is_dead(
-    block: TransformerEncoderBlock, X: Tensor, lengths: np.ndarray, is_token: np.ndarray
-) -> np.ndarray:
-    """Return for each unit of the feed-forward network of a block whether no token activates it."""
-    before = block.addnorm1.before(X)
-    X = block.addnorm1(X, block.attention(before, before, before, lengths))
-    units = keras.ops.convert_to_numpy(block.ffn.dense1(block.addnorm2.before(X)))[is_token]
-    largest = np.abs(units).max(axis=0)
-    return largest <= _DEAD * float(np.max(largest))
+def share_of_dead_units(
+    model: BERTModel | TaskModel, features: Iterable[Mapping[str, Tensor]]
+) -> float:
+    """Return the share of the units of the feed-forward networks that no token activates.
+
+    Many units are active only for a few words or topics, which the data of a task may not have.
+    Therefore, a dead unit must not be active for hundreds of random tokens either, each of them in
+    a row of its own, where no other token dilutes it.
+
+    Args:
+        model: The model.
+        features: The features of batches. Only the first 2,048 tokens are computed.
+    """
+    config = model.bert_config
+    length = min(_REPEATED, config.max_len)
+    rows = _TOKENS // length
+    ids = np.random.default_rng(0).integers(config.vocab_size, size=(rows, 1)).repeat(length, 1)
+    largest = _largest_outputs(model, ids, 0 * ids, np.full(rows, length))
+    number = 0
+    for x in features:
+        tokens, segments, lengths = _inputs(model, x, max(1, _TOKENS // np.shape(x["tokens"])[-1]))
+        outputs = _largest_outputs(model, tokens, segments, lengths)
+        largest = [*map(np.maximum, largest, outputs)]
+        number += tokens.size
+        if number >= _TOKENS:
+            break
+    return _mean([units <= _DEAD * units.max() for units in largest])
+
+
+def _largest_outputs(
+    model: BERTModel | TaskModel, tokens: np.ndarray, segments: np.ndarray, lengths: np.ndarray
+) -> list[np.ndarray]:
+    """Return the largest magnitude of each unit of each feed-forward network."""
+    states = model.encoder(tokens, segments, lengths, return_hidden_states=True)["hidden_states"]
+    is_token, largest = _are_tokens(tokens, lengths), []
+    for block, X in zip(model.encoder.blks, states, strict=False):
+        before = block.addnorm1.before(X)
+        X = block.addnorm1(X, block.attention(before, before, before, lengths))
+        units = keras.ops.convert_to_numpy(block.ffn.dense1(block.addnorm2.before(X)))[is_token]
+        largest.append(np.abs(units).max(axis=0))
+    return largest
 
 
 def finite_weights(weights: Mapping[str, np.ndarray]) -> Finding:
@@ -203,8 +249,8 @@ def gradient_norm(found: Examination) -> Finding:
     )
 
 
-def dead_units(found: Examination) -> Finding:
-    """Return the share of the units of the feed-forward networks that are never active.
+def dead_units(share: float) -> Finding:
+    """Judge the share of the units of the feed-forward networks that are never active.
 
     A unit that is 0 for all tokens gets no gradient. A few of ReLU's units always are; half of them
     are lost capacity.
@@ -212,7 +258,7 @@ def dead_units(found: Examination) -> Finding:
     return Finding(
         name="dead units",
         measures="share of the units of the feed-forward networks that are never active",
-        number=found.dead,
+        number=share,
         high=0.5,
         severity="learns less",
         meaning="These units output 0 for every token, so they no longer learn.",

@@ -12,12 +12,14 @@ import numpy as np
 from keras_bert_d2l.checks import check_integer, check_positive, check_type
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inspection.learning_rate.plot import plot
+from keras_bert_d2l.inspection.trial import undone
 from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
 _FIRST = 5  # steps whose mean loss is the initial loss
 _DIVERGED = 1.5  # times the initial loss
 _FELL = 0.98  # times the initial loss; above that, the loss has not fallen
+_LEARNED = 0.01  # times the initial loss; there is nothing left to learn
 _NEIGHBORS = 4  # on both sides, over which losses are averaged
 _MARGIN = 5  # between the rate of the lowest loss, which is about to diverge, and the proposal
 
@@ -52,8 +54,13 @@ class RangeTest:
 
     @property
     def best(self) -> int:
-        """Index of the lowest smoothed loss."""
-        return int(np.argmin(self.smoothed))
+        """Index of the lowest smoothed loss, or of the first one that is almost 0.
+
+        A task that is learned before the test ends has many losses close to 0, and which of them is
+        the lowest is chance.
+        """
+        losses = np.array(self.smoothed)
+        return int(np.argmax(losses <= max(losses.min(), _LEARNED * losses[0])))
 
     @property
     def proposal(self) -> float | None:
@@ -172,23 +179,16 @@ class _RisingRate(keras.optimizers.schedules.LearningRateSchedule):
 def _with_rising_rate(model: BatchModel, lowest: float, factor: float) -> Iterator[None]:
     """Let the learning rate rise, and restore the complete state of the training at the end."""
     optimizer: Any = model.optimizer
-    missing_heads = model.missing_heads
-    optimizer.build(model.trainable_variables)
-    variables = [*model.variables, *optimizer.variables]
-    values = [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
     inner: Any = getattr(optimizer, "inner_optimizer", optimizer)  # float16 scales losses
     learning_rate = inner._learning_rate
-    inner._learning_rate = _RisingRate(lowest, factor, int(inner.iterations))
-    model._discard_graphs()
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-        inner._learning_rate = learning_rate
-        model.missing_heads = missing_heads
-        model.reset_metrics()
+    with undone(model):
+        inner._learning_rate = _RisingRate(lowest, factor, int(inner.iterations))
         model._discard_graphs()
+        try:
+            yield
+        finally:
+            inner._learning_rate = learning_rate
+            model._discard_graphs()
 
 
 def _repeated(data: Iterable[Tensor], number: int) -> Iterator[Tensor]:

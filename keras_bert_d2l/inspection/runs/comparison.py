@@ -12,7 +12,7 @@ from keras_bert_d2l.inspection.runs import facts
 from keras_bert_d2l.inspection.runs.charts import charts, title
 from keras_bert_d2l.inspection.runs.report import SCRIPTS, STYLES
 from keras_bert_d2l.inspection.runs.run import Run
-from keras_bert_d2l.training.verbosity import duration
+from keras_bert_d2l.progress import duration
 from keras_bert_d2l.types import PathLike
 
 _LOWER_IS_BETTER = ("loss", "entropy", "error")
@@ -30,7 +30,7 @@ def compare_runs(run_dirs: Sequence[PathLike], path: PathLike | None = None) -> 
     r"""Write a page that compares runs: curves over each other, options that differ, and metrics.
 
     Args:
-        run_dirs: The folders of two or more runs, either of `pretrain` or of `finetune`.
+        run_dirs: The folders or URLs of two or more runs, either of `pretrain` or of `finetune`.
         path: File to write. `None`: write no file; a notebook shows the result.
 
     Returns: the page.
@@ -62,11 +62,11 @@ def compare_runs(run_dirs: Sequence[PathLike], path: PathLike | None = None) -> 
         )
     runs = [Run.read(run_dir) for run_dir in run_dirs]
     if len({run.command for run in runs}) > 1:
-        kinds = ", ".join(f"{os.fspath(run.folder)!r}: {run.command}" for run in runs)
+        kinds = ", ".join(f"{run.folder.name!r}: {run.command}" for run in runs)
         raise ValueError(f"All runs must be of the same kind. Received: {kinds}.")
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
-        names = [os.fspath(run.folder) for run in runs]
+        names = [run.folder.name for run in runs]
     found = charts(runs)
     page = render(
         "runs/page/comparison.html.jinja",

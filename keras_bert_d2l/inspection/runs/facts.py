@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from keras_bert_d2l.inspection.runs.charts import title
 from keras_bert_d2l.inspection.runs.run import Run, spread
-from keras_bert_d2l.training.verbosity import duration
+from keras_bert_d2l.progress import duration
+from keras_bert_d2l.remote import url
 
 Pairs: TypeAlias = list[tuple[str, str]]
 
@@ -143,7 +144,7 @@ def starts(run: Run) -> list[dict[str, Any]]:
 
 def commands(run: Run) -> Pairs:
     """Return how to continue, to repeat and to use the run."""
-    name = shlex.quote(os.path.abspath(run.folder))
+    name = shlex.quote(url(run.folder.name) or os.path.abspath(run.folder))
     command = f"keras-bert-d2l {run.command}"
     use = "fill-mask 'a [MASK] in your text'" if run.command == "pretrain" else "predict FILE"
     if run.folder.options_file.is_file():

@@ -20,7 +20,7 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
     run did not record is missing in its page.
 
     Args:
-        run_dir: The folder of the run, which may be in progress.
+        run_dir: The folder of the run or its URL. The run may be in progress.
         path: File to write. `None`: write no file; a notebook shows the result.
 
     Returns: the page.

@@ -51,7 +51,7 @@ class Run:
             ValueError: The folder is not that of a run, or a file is damaged.
         """
         check_path("run_dir", path)
-        folder = RunFolder(path)
+        folder = RunFolder.for_reading(path)
         metrics = folder.metrics()
         if not metrics:
             raise ValueError(

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 
 import pytest
@@ -6,6 +7,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTModel, doctor
 from keras_bert_d2l.inspection.doctor import doctor as module
+from keras_bert_d2l.inspection.doctor import speed
 from keras_bert_d2l.inspection.doctor.doctor import diagnose
 from tests.inspection.doctor import faults
 from tests.inspection.doctor.faults import PRETRAINING_FAULTS, TASK_FAULTS
@@ -59,10 +61,9 @@ def test_a_fault_planted_in_a_fine_tuning_run_is_found(name, task_evidence, tmp_
 
 
 def test_every_check_has_a_planted_fault(evidence, task_evidence):
-    late, in_float16 = faults.late(evidence), faults.in_float16(evidence)
-    some = [diagnose(one) for one in (late, in_float16, task_evidence)]
+    some = [diagnose(one) for one in (faults.in_float16(evidence), task_evidence)]
     found = {finding.name for diagnosis in some for finding in diagnosis.findings}
-    assert found == {*PRETRAINING_FAULTS, *TASK_FAULTS} - {"tested learning rate"}
+    assert found == {*PRETRAINING_FAULTS, *TASK_FAULTS}
 
 
 def test_without_its_text_a_run_is_examined_as_far_as_possible(run, tmp_path):
@@ -121,6 +122,42 @@ def test_the_examination_changes_nothing(evidence):
 def test_wrong_arguments_are_reported(arguments, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         doctor(**arguments)
+
+
+def test_timing_steps_changes_nothing(task_evidence):
+    model, batch = task_evidence.model, next(iter(task_evidence.batches))
+    variables = [*model.variables, *model.optimizer.variables]
+    before = [variable.numpy().copy() for variable in variables]
+    assert 0 < speed.time_step(model, batch) < 5
+    after = [variable.numpy() for variable in variables]
+    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+
+
+def check_tested(result, rate):
+    """Check that the command has tested learning rates, and found `rate` to be in their range."""
+    out = " ".join(result.stdout.split())
+    [proposed] = re.findall(r"Proposed: --learning-rate (\S+)\. The loss falls from", out)
+    assert 0.1 < rate / float(proposed) < 10
+    assert "tested learning rate" in out
+
+
+def test_the_command_tests_learning_rates_of_a_run(run, task_run, invoke):
+    for folder, rate in ((run, 5e-3), (task_run, 1e-3)):
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+        result = invoke("doctor", folder, "--lr-find")
+        assert result.exit_code == 0, result.stdout + result.stderr
+        check_tested(result, rate)
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_the_command_tests_learning_rates_before_a_run(run, task_run, tmp_path, invoke):
+    text = faults.write_text(tmp_path / "text.txt", seed=1)
+    result = invoke("doctor", "--data", text, "--model", run, "--lr-find")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert re.search(r"Proposed: --learning-rate|No learning rate up to", result.stdout)
+    data = ["--data", task_run.parent / "train.tsv", "--task", "classify", "--model", run]
+    lines = invoke("doctor", *data, "--lr-find", "--json").stdout.splitlines()
+    assert "tested learning rate" in {json.loads(line)["name"] for line in lines}
 
 
 def test_the_command_prints_faults_and_sets_the_exit_code(run, tmp_path, invoke):

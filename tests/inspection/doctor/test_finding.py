@@ -1,10 +1,12 @@
 import math
 import time
 
+import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, Diagnosis, Finding
 from keras_bert_d2l.inspection.doctor import losses, speed
+from keras_bert_d2l.inspection.doctor import weights as weights_module
 from keras_bert_d2l.inspection.doctor.doctor import diagnose
 from keras_bert_d2l.inspection.doctor.evidence import Evidence
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
@@ -79,6 +81,27 @@ def test_the_time_per_batch_is_that_of_the_slowest_stage():
             yield 0
 
     assert 0.018 < speed.time_batches(batches()) < 0.2
+
+
+def test_a_next_sentence_head_that_was_better_than_chance_once_is_no_fault():
+    chance = math.log(2)
+    assert losses.next_sentence(1999, [chance]) is None
+    assert losses.next_sentence(2000, [1.01 * chance, 0.99 * chance, chance]).is_fault
+    assert not losses.next_sentence(2000, [chance, 0.9 * chance, 1.1 * chance]).is_fault
+
+
+def test_attention_to_equal_tokens_is_attention_to_one_token():
+    def share(weights, tokens, valid=3):
+        attention, is_token = np.array([[weights]]), np.arange(3)[None] < valid
+        found = weights_module._is_one_hot(attention, np.array([tokens]), is_token)
+        return weights_module._mean([found])
+
+    first, both, all_three = [1, 0, 0], [0.5, 0.5, 0], [0.4, 0.3, 0.3]
+    assert share([first, first, all_three], [5, 6, 7]) == pytest.approx(2 / 3)
+    assert share([first, first, all_three], [5, 6, 7], valid=2) == 1
+    assert share([both, both, both], [5, 6, 7]) == 0
+    assert share([both, both, all_three], [5, 5, 7]) == pytest.approx(2 / 3)
+    assert share([both, both, first], [5, 5, 0], valid=2) == 0  # there is only one token
 
 
 def records(row_lens, losses_by_len, nsp_by_len):

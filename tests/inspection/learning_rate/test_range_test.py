@@ -45,6 +45,12 @@ def test_one_lucky_batch_does_not_decide():
     assert RangeTest(RATES, tuple(losses)).best in range(4, 9)
 
 
+def test_of_losses_close_to_0_the_first_decides():
+    losses = (*np.full(10, 0.7), *np.linspace(0.003, 0.001, 20), *np.full(10, 0.9))
+    found = RangeTest(tuple(np.geomspace(1e-6, 1, 40)), losses)
+    assert found.best == 14  # the first one whose neighbors are all close to 0
+
+
 def test_without_a_fall_there_is_no_proposal():
     found = RangeTest(RATES, (8.0,) * 15)
     assert found.proposal is None

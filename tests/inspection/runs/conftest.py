@@ -32,7 +32,7 @@ def pretraining_run(tmp_path):
             }
             if training is not None:
                 line |= {"mlm_cross_entropy": training, "loss": None, "tokens/s": 2000.0}
-                line |= {"learning_rate": 0.001 - step * 1e-6}
+                line |= {"learning_rate": 0.001 - step * 1e-6, "gradient_norm": 1.5}
             metrics.append(line)
         write_lines(run / "metrics.jsonl", metrics)
         samples = {

@@ -52,6 +52,7 @@ def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
     assert titles == [
         "Masked-token loss",
         "Masked-token accuracy",
+        "Gradient norm",
         "Learning rate",
         "Tokens per second",
     ]
