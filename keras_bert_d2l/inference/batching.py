@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.progress import parts, stage
 from keras_bert_d2l.types import Tensor
 
 Outputs: TypeAlias = Any
@@ -109,12 +110,14 @@ def predict_rows(
         array or a dictionary of arrays with B rows.
     """
     arrays = {name: np.asarray(values) for name, values in rows.items()}
-    for numbers in length_batches(arrays["valid_lens"], batch_size):
-        batch = {name: values[numbers] for name, values in arrays.items()}
-        longest = padded_length(batch["valid_lens"])
-        for name in ("tokens", "segments"):
-            batch[name] = batch[name][:, :longest]
-        yield numbers, predict_batch(model, batch)
+    with stage("Predicting", len(arrays["valid_lens"])) as work:
+        for numbers in length_batches(arrays["valid_lens"], batch_size):
+            batch = {name: values[numbers] for name, values in arrays.items()}
+            longest = padded_length(batch["valid_lens"])
+            for name in ("tokens", "segments"):
+                batch[name] = batch[name][:, :longest]
+            yield numbers, predict_batch(model, batch)
+            work.advance(len(numbers))
 
 
 def predict_texts(
@@ -137,10 +140,10 @@ def predict_texts(
     """
     check_integer("batch_size", batch_size, 1)
     step = batch_size * _BATCHES_SORTED
-    for start in range(0, num_texts, step):
-        stop = min(start + step, num_texts)
-        outputs: list[Outputs] = [None] * (stop - start)
-        for numbers, batch in predict_rows(model, tokenize(start, stop), batch_size):
+    for part in parts("Predicting", num_texts, step):
+        outputs: list[Outputs] = [None] * (part.stop - part.start)
+        rows = tokenize(part.start, part.stop)
+        for numbers, batch in predict_rows(model, rows, batch_size):
             for place, number in enumerate(numbers):
                 outputs[number] = keras.tree.map_structure(lambda x, at=place: x[at], batch)
         yield from outputs

@@ -198,7 +198,7 @@ def test_the_classifier_shares_encoder_and_pooler_with_the_pretrained_model(snli
     assert heads.isdisjoint(id(weight) for weight in net.weights)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fit_trains_the_classifier_and_the_encoder(snli_set):
     bert = small_bert()
     before = bert.encoder.token_embedding.get_weights()[0]

@@ -3,9 +3,6 @@
 B: rows per batch, T: tokens per row, V: vocabulary size.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import keras
 import numpy as np
 
@@ -17,10 +14,8 @@ from keras_bert_d2l.inference.batching import (
     predict_batch,
 )
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of tokens that have been processed and their total number."""
 
 
 def pseudo_log_likelihoods(
@@ -30,7 +25,6 @@ def pseudo_log_likelihoods(
     *,
     batch_size: int,
     word_wise: bool = False,
-    progress: Progress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of the log probabilities of each text's tokens.
 
@@ -43,7 +37,6 @@ def pseudo_log_likelihoods(
         texts: The texts.
         batch_size: Masked copies per batch.
         word_wise: Whether to mask also the tokens of the same word that follow a token.
-        progress: Called after each batch.
 
     Returns: the sums, float64 `(texts,)`, and the numbers of predicted tokens, int `(texts,)`.
 
@@ -66,25 +59,24 @@ def pseudo_log_likelihoods(
         raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
     continues = np.array([word_wise and token.startswith("##") for token in vocab.tokens])
     ends = _ends_of_words(continues[tokens])  # (different texts, T)
-    sums, num_done = np.zeros(len(tokens)), 0
+    sums = np.zeros(len(tokens))
     step = 1 if keras.backend.backend() == "tensorflow" else 8
     numbers, positions = np.nonzero(is_predicted)  # one masked copy per predicted token
-    for chosen in length_batches(lengths[numbers], batch_size):
-        number, position = numbers[chosen], positions[chosen]
-        copies = tokens[number, : padded_length(lengths[number], step)]  # (B, T)
-        targets = copies[np.arange(len(chosen)), position]
-        is_masked = _is_between(position, ends[number, position], copies.shape[1])
-        batch = {
-            "tokens": np.where(is_masked, vocab.mask_id, copies).astype("int32"),
-            "segments": np.zeros_like(copies),
-            "valid_lens": lengths[number],
-            "pred_positions": position[:, None].astype("int32"),
-        }
-        logits = predict_batch(model, batch)["mlm"][:, 0].astype("float32", copy=False)  # (B, V)
-        np.add.at(sums, number, _log_softmax_at(logits, targets))
-        num_done += int(lengths[number].sum())
-        if progress is not None:
-            progress(num_done, int(counts @ lengths))
+    with stage("Predicting", int(counts @ lengths)) as work:
+        for chosen in length_batches(lengths[numbers], batch_size):
+            number, position = numbers[chosen], positions[chosen]
+            copies = tokens[number, : padded_length(lengths[number], step)]  # (B, T)
+            targets = copies[np.arange(len(chosen)), position]
+            is_masked = _is_between(position, ends[number, position], copies.shape[1])
+            batch = {
+                "tokens": np.where(is_masked, vocab.mask_id, copies).astype("int32"),
+                "segments": np.zeros_like(copies),
+                "valid_lens": lengths[number],
+                "pred_positions": position[:, None].astype("int32"),
+            }
+            logits = predict_batch(model, batch)["mlm"][:, 0]  # (B, V)
+            np.add.at(sums, number, _log_softmax_at(logits, targets))
+            work.advance(int(lengths[number].sum()))
     return sums[places], counts[places]
 
 
@@ -108,6 +100,7 @@ def _ends_of_words(continues: np.ndarray) -> np.ndarray:
 
 def _log_softmax_at(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the log probability of one class in each row, `(B,)`."""
+    logits = logits.astype("float32", copy=False)
     logits = logits - logits.max(axis=1, keepdims=True)
     found = logits[np.arange(len(targets)), targets]
     return found - np.log(np.exp(logits, out=logits).sum(axis=1))

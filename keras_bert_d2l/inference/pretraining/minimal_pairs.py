@@ -16,7 +16,7 @@ from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 from keras_bert_d2l.inference.asked_model import asked_model
-from keras_bert_d2l.inference.pretraining.log_likelihoods import Progress, pseudo_log_likelihoods
+from keras_bert_d2l.inference.pretraining.log_likelihoods import pseudo_log_likelihoods
 from keras_bert_d2l.inference.results import Result
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -70,7 +70,6 @@ def minimal_pairs(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 256,
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> MinimalPairs:
     """Measure how often a model prefers the grammatical sentence of a pair, as in BLiMP.
 
@@ -93,8 +92,6 @@ def minimal_pairs(
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Masked copies of sentences per batch.
         seed: Seed of the bootstrap intervals.
-        progress: Called after each batch with the number of tokens that have been processed and
-            their total number.
 
     Raises:
         FileNotFoundError: There is no checkpoint or no file of pairs.
@@ -120,12 +117,7 @@ def minimal_pairs(
     check_integer("seed", seed, 0)
     sentences, uids = _read_pairs(pairs)
     sums, _ = pseudo_log_likelihoods(
-        model,
-        tokenizer,
-        sentences,
-        batch_size=batch_size,
-        word_wise=word_wise,
-        progress=progress,
+        model, tokenizer, sentences, batch_size=batch_size, word_wise=word_wise
     )
     scores = sums.reshape(-1, 2)
     is_right, rng = scores[:, 0] > scores[:, 1], np.random.default_rng(seed)

@@ -25,6 +25,7 @@ from keras_bert_d2l.inference.tasks.classification import (
 )
 from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.answer_labels import longest_question
+from keras_bert_d2l.progress import parts
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -161,8 +162,7 @@ def answer(
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
     found: list[list[FoundAnswer]] = ResultList()
-    for start in range(0, len(asked), _QUESTIONS_AT_ONCE):
-        some = slice(start, start + _QUESTIONS_AT_ONCE)
+    for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
         windows = _windows(tokenizer, asked[some], texts[some], max_len, overlap)
         best = _Candidates(texts[some], max(top_k, N_BEST))
         features = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}

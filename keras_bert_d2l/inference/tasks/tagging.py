@@ -29,6 +29,7 @@ from keras_bert_d2l.inference.tasks.tagging_rows import (
     split_words,
 )
 from keras_bert_d2l.models.tasks import TokenClassifier
+from keras_bert_d2l.progress import parts
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -198,8 +199,8 @@ def tag(
         )
     split = _splitter(rows, aggregate)
     found: list[Any] = ResultList()
-    for start in range(0, len(rows), _TEXTS_AT_ONCE):
-        some = rows[start : start + _TEXTS_AT_ONCE]
+    for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):
+        some = rows[part]
         tags = _tags(model, tokenizer, split(some, tokenizer), aggregate, batch_size, max_len)
         if aggregate == "none":
             found += tags

@@ -128,7 +128,7 @@ def _versions() -> dict[str, str]:
 
 def _training(run_dir: PathLike) -> dict[str, object]:
     """Return the options of a run and the metrics of its best evaluation."""
-    run = RunFolder(run_dir)
+    run = RunFolder.for_reading(run_dir)
     verify_checksums(run.path)
     metrics_file = run.path / METRICS_JSON
     if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch

@@ -97,7 +97,7 @@ def export_saved_model(
             the weights of these layers take a quarter of the space. Most predictions stay the
             same, but some change, so evaluate the export before you serve it. It runs only on
             CPUs, in a TensorFlow with oneDNN; docs/serving.md says which.
-        run_dir: Folder of the run that trained the model, for the threshold and for the summary
+        run_dir: Folder or URL of the run that trained the model, for the threshold and the summary
             in the model card.
 
     Returns: the folder of the version, `path/version`.
