@@ -27,7 +27,7 @@ from .checkpoints.saving import (
 from .checkpoints.surgery import (
     add_tokens as add_tokens,
     drop_tokens as drop_tokens,
-    extend_positions as extend_positions,
+    resize_positions as resize_positions,
     keep_blocks as keep_blocks,
 )
 from .config import BERTConfig as BERTConfig

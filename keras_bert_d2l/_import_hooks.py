@@ -19,7 +19,7 @@ _PACKAGE = "keras_bert_d2l"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _OF_USER = os.environ.get(_LEVEL)  # read before JAX is imported, which sets it
 # Runs around the import of TensorFlow; the command line shows a message meanwhile.
-while_importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+while_importing: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 # Importing these modules registers every class that a `.keras` file of this package can name.
 _REGISTERING = ("models.tasks", "models.contrastive", "training.optimizers")
 

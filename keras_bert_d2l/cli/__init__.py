@@ -21,7 +21,8 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import Flag
 from keras_bert_d2l.cli.errors import message_of
-from keras_bert_d2l.cli.input_output import STDIN, stage
+from keras_bert_d2l.cli.input_output import STDIN
+from keras_bert_d2l.progress import showing_stages, stage
 
 _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)
@@ -141,12 +142,13 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
     try:
-        code = app.meta(
-            [STDIN if token == "-" else token for token in given],  # Cyclopts rejects a bare -
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+        with showing_stages():
+            code = app.meta(
+                [STDIN if token == "-" else token for token in given],  # Cyclopts rejects bare -
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
     except KeyboardInterrupt as error:
         with contextlib.suppress(OSError):  # after SIGHUP, the terminal may be gone
             print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)

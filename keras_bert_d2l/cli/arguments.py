@@ -77,11 +77,17 @@ OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.")]
 
 RunDir = Annotated[
     Path | None,
-    Parameter(help="Folder for the new run: an empty folder or a new path.", group=panel("Run")),
+    Parameter(
+        help="Folder for the new run: an empty folder, a new path, or a URL such as "
+        "s3://bucket/runs/mine.",
+        group=panel("Run"),
+    ),
 ]
 Resume = Annotated[
     Path | None,
-    Parameter(help="Folder of the run to resume. Its own options apply.", group=panel("Run")),
+    Parameter(
+        help="Folder or URL of the run to resume. Its own options apply.", group=panel("Run")
+    ),
 ]
 Config = Annotated[
     Path | None,

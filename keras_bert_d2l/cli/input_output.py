@@ -1,19 +1,18 @@
-"""Input and output of the commands: texts, progress bars, readable lines and JSON lines."""
+"""Input and output of the commands: texts, readable lines and JSON lines."""
 
 import contextlib
 import dataclasses
 import json as json_format
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.progress import parts, without_bar
 
 STDIN = "<standard input>"  # replaces the argument "-"
-_is_in_stage = False
-_PART = 512  # texts per chunk; results are printed after each chunk
+PART = 512  # texts per chunk; results are printed after each chunk
 
 
 def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
@@ -109,18 +108,6 @@ def _decoded(data: bytes, name: str) -> str:
         ) from error
 
 
-def in_parts(num_texts: int, *, to_stdout: bool = True) -> Iterator[slice]:
-    """Yield consecutive slices of the texts and show a progress bar on stderr.
-
-    The bar is hidden if it would mix with results on the same terminal.
-    """
-    is_shown = num_texts > _PART and not (to_stdout and sys.stdout.isatty())
-    with progress_bar("Predicting", is_shown=is_shown) as update:
-        for start in range(0, num_texts, _PART):
-            yield slice(start, start + _PART)
-            update(min(start + _PART, num_texts), num_texts)
-
-
 def print_answers(
     texts: Mapping[str, Sequence[str]],
     ask: Callable[[slice], Iterable[Any]],
@@ -138,59 +125,16 @@ def print_answers(
         name: JSON field of the result. `None`: the result is a dataclass with its own fields.
         json: Whether to print JSON.
     """
-    for part in in_parts(len(next(iter(texts.values())))):
+    for part in parts("Predicting", len(next(iter(texts.values()))), PART):
         sides = (side[part] for side in texts.values())
-        for *example, answer in zip(*sides, ask(part), strict=True):
-            if json:
-                fields = dataclasses.asdict(answer) if name is None else {name: answer}
-                print(as_json_line({**dict(zip(texts, example, strict=True)), **fields}))
-            else:
-                print(lines(*example, answer))
-
-
-@contextlib.contextmanager
-def progress_bar(title: str, *, is_shown: bool = True) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on stderr if it is a terminal.
-
-    Yields:
-        A function of the number of completed units, the total, and a remark after the title.
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    is_shown = is_shown and console.is_terminal
-    with Progress(console=console, disable=not is_shown, redirect_stdout=False) as bar:
-        task = bar.add_task(title, total=None)
-
-        def update(completed: int, total: int | None, remark: str = "") -> None:
-            bar.update(task, completed=completed, total=total, description=title + remark)
-
-        yield update
-
-
-@contextlib.contextmanager
-def stage(title: str) -> Iterator[None]:
-    """Show the current stage of the command on stderr if it is a terminal.
-
-    Within another stage, the title of that stage stays.
-    """
-    global _is_in_stage
-    if _is_in_stage or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    # A descriptor of its own, because stderr is hidden while TensorFlow is imported.
-    with (
-        open(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as stream,
-        Console(file=stream).status(title),
-    ):
-        _is_in_stage = True
-        try:
-            yield
-        finally:
-            _is_in_stage = False
+        examples = list(zip(*sides, ask(part), strict=True))
+        with without_bar():
+            for *example, answer in examples:
+                if json:
+                    fields = dataclasses.asdict(answer) if name is None else {name: answer}
+                    print(as_json_line({**dict(zip(texts, example, strict=True)), **fields}))
+                else:
+                    print(lines(*example, answer))
 
 
 def as_json_line(record: Any, digits: int = 6) -> str:

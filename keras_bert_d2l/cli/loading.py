@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.location import is_remote
-from keras_bert_d2l.cli.input_output import stage
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
     from keras_bert_d2l import Pretrained
 
 
-def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[None]:
+def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[object]:
     """Show the stage of a command that loads a checkpoint. Downloads show their own progress."""
     is_download = isinstance(checkpoint, str) and is_remote(checkpoint)
     return contextlib.nullcontext() if is_download else stage(title)

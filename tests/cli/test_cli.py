@@ -118,7 +118,7 @@ def test_the_command_line_takes_precedence_over_the_config_file(run, folder):
     assert options["corpus"] == str(folder / "text.txt")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_yaml_reproduces_a_run(run, trained):
     run("pretrain", "--config", trained / "run.yaml", "--run-dir", "same")
     weights = [

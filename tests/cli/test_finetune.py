@@ -374,6 +374,7 @@ def test_an_embedder_learns_from_pairs_with_mined_negatives_and_finds_texts(run,
     assert "--mine-negatives requires the task 'embed'" in message
 
 
+@pytest.mark.long
 def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, error, files):
     config = BERTConfig(len(WORDS), 8, 16, num_heads=2, num_blks=2, dropout=0.0, max_len=24)
     bert = BERTModel.from_bert_config(config)

@@ -1,5 +1,8 @@
 """Small models and files under the names that the documentation uses."""
 
+import gzip
+import json
+import lzma
 import shutil
 
 import pytest
@@ -7,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.hub import SHORT_NAMES
+from tests.data.conftest import ENGLISH
 
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h i k l m n o p r s t u v w y good bad film
 what paris is the of france . ##a ##d ##e ##g ##i ##l ##m ##n ##o ##r ##s ##t ##u ##y""".split()
@@ -14,14 +18,57 @@ LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 SIZES = {"num_hiddens": 16, "ffn_num_hiddens": 24, "num_heads": 2, "num_blks": 1, "max_len": 128}
 REVIEWS = ["text\tlabel", *["a good film\tgood", "the film is bad\tbad"] * 2]
 REVIEWS += [f"{word} film of the {word}\t{word}" for word in ("good", "bad")] * 2
+LINES = ["a good film", "a bad film", "what is paris"]
+CONLLU = [f"{n}\t{{}}\t_\t{tag}" + 6 * "\t_" for n, tag in enumerate(("DET", "NOUN"), 1)]
+ANSWERS = [{"text": "paris", "answer_start": 0}]
 FILES = {
-    "lines.txt": ["a good film", "a bad film", "what is paris"],
-    "train.tsv": REVIEWS,
-    "dev.tsv": REVIEWS,
-    "reviews.tsv": REVIEWS,
+    **dict.fromkeys(("lines.txt", "texts.txt", "reviews.txt", "faq.txt", "sentences.txt"), LINES),
+    **dict.fromkeys(
+        [f"{name}.tsv" for name in ("train", "dev", "test", "reviews", "reports")], REVIEWS
+    ),
+    "reviews.csv": [line.replace("\t", ",") for line in REVIEWS],
+    "train.csv": ["body,mood", *(line.replace("\t", ",") for line in REVIEWS[1:])],
+    "vocab.txt": WORDS,
     "SST-2/train.tsv": ["sentence\tlabel", "a good film\t1", "a bad film\t0"],
-    "pairs.tsv": ["anchor\tpositive", "a film\ta good film", "paris\tparis is good", "what\tis"],
+    "yelp/train.csv": ['"1","a good film"', '"2","a bad film of paris"'] * 3,
+    "ag_news/train.csv": ['"1","a good film","the film is good"', '"2","a bad","it is bad"'] * 3,
+    "CoLA/train.tsv": ["gj04\t1\t\ta good film", "gj04\t0\t*\tfilm a bad"] * 3,
+    "stsbenchmark/sts-train.csv": ["main\tx\t2012\t1\t5.0\ta good film\ta film is good"] * 3,
+    "jigsaw/train.csv": [
+        "id,comment_text,toxic,obscene,threat",
+        *["1,a bad film,1,0,0", "2,bad bad,1,1,1"] * 2,
+    ],
+    "goemotions/train.tsv": ["a good film\t3,5\te1", "a bad film\t5\te2"] * 2,
+    "train.conllu": [line.format(w) for w in WORDS[5:15] for line in (*CONLLU, "")],
+    "squad.json": [
+        json.dumps(
+            {
+                "data": [
+                    {"title": w, "paragraphs": [{"context": f"paris is {w} .", "qas": [found]}]}
+                    for w in WORDS[5:11]
+                    for found in [{"id": w, "question": f"what is {w}", "answers": ANSWERS}]
+                ]
+            }
+        )
+    ],
+    "swag.csv": [
+        "sent1,ending0,ending1,label",
+        *(f"the film {word},is good,is bad,{n % 2}" for n, word in enumerate(WORDS[5:15])),
+    ],
+    "snli.jsonl": [
+        json.dumps({"sentence1": f"{word} film", "sentence2": "a film", "gold_label": label})
+        for word in WORDS[5:10]
+        for label in ("contradiction", "neutral", "entailment")
+    ],
+    "pairs.tsv": [
+        "anchor\tpositive",
+        *["a film\ta good film", "paris\tparis is good", "what\tis"],
+    ],
     "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],
+    "crawl/page.txt": [" ".join(ENGLISH[n : n + 10]) + "." for n in range(0, 60, 10)],
+    "wikitext-2/wiki.train.tokens": [
+        f"a crane is {w} . the film is {w} . {w} is" for w in WORDS[5:]
+    ],
     **{
         f"runs/{run}/{name}": [content]
         for run in ("first", "second")
@@ -31,18 +78,20 @@ FILES = {
             ("metrics.jsonl", '{"step": 2, "val_mlm_cross_entropy": 9.0, "val_mlm_accuracy": 0.1}'),
         )
     },
-    "wikitext-2/wiki.train.tokens": [
-        f"a crane is {w} . the film is {w} . {w} is" for w in WORDS[5:]
-    ],
+    **{
+        f"{folder}/{first}{last}.txt": [
+            f"Paris is {first} and {last}. What is {first}? A film of {last}."
+        ]
+        for folder in ("my_text", "books")
+        for first in WORDS[5:25]
+        for last in "abcdef"
+    },
 }
-
-
-FILES |= {
-    f"my_text/{first}{last}.txt": [
-        f"Paris is {first} and {last}. What is {first}? A film of {last}."
-    ]
-    for first in WORDS[5:25]
-    for last in "abcdef"
+MINIMAL_PAIR = {"sentence_good": "the film is", "sentence_bad": "the film the", "UID": "agreement"}
+COMPRESSED = {  # by xz and by gzip
+    "blimp.jsonl.xz": json.dumps(MINIMAL_PAIR),
+    "train.tsv.gz": "\n".join(REVIEWS),
+    "dev.tsv.gz": "\n".join(REVIEWS),
 }
 
 
@@ -87,8 +136,12 @@ def prepared(small_models, tmp_path_factory):
     for name, lines in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(lines) + "\n")
+    for name, text in COMPRESSED.items():
+        compress = gzip.compress if name.endswith(".gz") else lzma.compress
+        (folder / name).write_bytes(compress(text.encode() + b"\n"))
     bert = make_bert()
     kb.save_pretrained(bert, folder / "runs/mine")
+    kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
     for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
         kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
     kb.export_onnx(kb.SequenceClassifier(bert, ["bad", "good"]), folder / "onnx/mine")

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -46,6 +47,8 @@ def test_every_block_is_python_or_shell_or_text():
     assert languages == {"python", "sh", ""}
     for name, text in PAGES.items():
         assert text.count("```python") == len(BLOCK.findall(text)), name
+        plain = [match[0] for match in FENCE.finditer(text) if not match[1]]
+        assert not any(re.search(r"^(keras-bert-d2l|pip) ", block, re.M) for block in plain), name
 
 
 def use_one_strategy(monkeypatch):
@@ -84,6 +87,17 @@ def use_small_teacher(monkeypatch):
     monkeypatch.setattr(kb, "distill", lambda teacher, texts, blocks: distill(teacher, texts, [1]))
 
 
+def use_pictures_as_text(monkeypatch):
+    """Without Graphviz, write the description of the picture that Graphviz would draw."""
+    pytest.importorskip("pydot")
+
+    def plot(model, path, **options):
+        keras.utils.model_to_dot(model, **options).write_raw(path)
+
+    if shutil.which("dot") is None:
+        monkeypatch.setattr(keras.utils, "plot_model", plot)
+
+
 @pytest.mark.parametrize("page", [parameter(page) for page in PAGES if BLOCK.search(PAGES[page])])
 def test_the_code_of_a_page_runs(page, workplace, monkeypatch):
     text, names = PAGES[page], {}
@@ -98,6 +112,8 @@ def test_the_code_of_a_page_runs(page, workplace, monkeypatch):
             use_small_dataset(monkeypatch)
         if "kb.distill(" in text:
             use_small_teacher(monkeypatch)
+        if "plot_model" in text:
+            use_pictures_as_text(monkeypatch)
         use_own_server(monkeypatch, stack)
         for block in BLOCK.finditer(text):
             line = text[: block.start("code")].count("\n")

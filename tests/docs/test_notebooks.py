@@ -28,6 +28,12 @@ def test_the_notebook_of_an_example_is_up_to_date(example):
     assert given == notebooks.notebook(example), "run: python scripts/notebooks.py"
 
 
+def test_the_tutorials_link_to_the_notebook_in_colab(example):
+    url = notebooks.colab_url(example)
+    assert url in (ROOT / "docs/tutorials/index.md").read_text(encoding="utf-8")
+    assert url in notebooks.output_path(example).read_text(encoding="utf-8")
+
+
 def with_options(function, **options):
     """Return the function with other values of some options."""
     return lambda *arguments, **others: function(*arguments, **{**others, **options})

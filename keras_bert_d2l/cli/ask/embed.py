@@ -2,8 +2,9 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OptionalOut, Texts, Truncate
-from keras_bert_d2l.cli.input_output import as_json_line, in_parts, read_texts
+from keras_bert_d2l.cli.input_output import PART, as_json_line, read_texts
 from keras_bert_d2l.cli.loading import load_embedder
+from keras_bert_d2l.progress import parts, without_bar
 
 _DIGITS = 9  # enough to distinguish any two float32 numbers
 
@@ -36,7 +37,7 @@ def embed(
     embedder = load_embedder(model)
     vectors = (
         vector
-        for part in in_parts(len(found), to_stdout=out is None)
+        for part in parts("Encoding", len(found), PART)
         for vector in kb.embed(embedder, found[part], batch_size=batch_size, truncate=truncate)
     )
     lines = (
@@ -45,7 +46,8 @@ def embed(
     )
     if out is None:
         for line in lines:
-            print(line)
+            with without_bar():
+                print(line)
         return
     import numpy as np
 

@@ -7,8 +7,9 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, Out, Texts, Truncate
-from keras_bert_d2l.cli.input_output import iterate_texts, progress_bar
+from keras_bert_d2l.cli.input_output import iterate_texts
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.progress import stage
 
 
 def features(
@@ -52,13 +53,12 @@ def features(
         batch_size=batch_size,
         truncate=truncate,
     )
-    with progress_bar("Extracting features") as update:
+    with stage("Extracting features") as work:
 
         def counted() -> Iterator[kb.Features]:
             for count, one in enumerate(found, 1):
                 yield one
-                if not count % batch_size:
-                    update(count, None, f" of {count:,} texts")
+                work.remark = f"{count:,} texts"
 
         num_texts = kb.write_features(out, counted())
     print(f"{num_texts:,} texts in {out}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
-from keras_bert_d2l.cli.input_output import progress_bar
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.option_records import Precision
 
 _LENGTH = 16  # tokens of a typical sentence
@@ -43,10 +43,8 @@ def grammar(
         json: Also write the results to this JSON file.
     """
     bert = _load(model, precision, batch_size)
-    with progress_bar("Scoring sentences") as update:
-        found = kb.minimal_pairs(
-            bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed, progress=update
-        )
+    with stage("Scoring sentences"):
+        found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)
     _print(found)
     if json is not None:
         from keras_bert_d2l.files import write_text

@@ -2,8 +2,9 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import File, Model, Out, Texts
-from keras_bert_d2l.cli.input_output import read_texts, stage
+from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.progress import stage
 
 
 def playground(*texts: Texts, file: File = None, model: Model = None, out: Out) -> None:

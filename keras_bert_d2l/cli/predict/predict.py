@@ -15,9 +15,10 @@ from keras_bert_d2l.cli.arguments import (
     OptionalOut,
     TaskModel,
 )
-from keras_bert_d2l.cli.input_output import STDIN, as_json_line, progress_bar
+from keras_bert_d2l.cli.input_output import STDIN, as_json_line
 from keras_bert_d2l.cli.loading import load_task, tuned_threshold
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.progress import parts, without_bar
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 _AT_ONCE = 1024  # number of examples after which results are written
@@ -82,12 +83,12 @@ def predict(
     for remark in remarks(examples, columns):
         print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
     num_examples = len(examples.ids)
-    with _writable(out) as file, progress_bar("Predicting", is_shown=out is not None) as update:
-        for start in range(0, num_examples, _AT_ONCE):
-            end = min(start + _AT_ONCE, num_examples)
-            for record in results(trained, examples.subset(range(start, end)), options):
-                file.write(as_json_line(record) + "\n")
-            update(end, num_examples)
+    with _writable(out) as file:
+        for part in parts("Predicting", num_examples, _AT_ONCE):
+            some = examples.subset(range(part.start, part.stop))
+            lines = [f"{as_json_line(record)}\n" for record in results(trained, some, options)]
+            with without_bar():
+                file.writelines(lines)
     if out is not None:
         print(f"{how_many(num_examples, 'prediction')} in {out}")
 

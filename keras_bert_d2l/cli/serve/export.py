@@ -6,8 +6,8 @@ import keras_bert_d2l as kb
 from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.location import is_run
 from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, PositiveInt, TopK
-from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.progress import stage
 
 
 def export(

@@ -4,8 +4,9 @@ import pathlib
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Flag, Model, OutFolder
-from keras_bert_d2l.cli.input_output import read_texts, stage
+from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.progress import stage
 
 
 def export_onnx(

@@ -7,8 +7,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from keras_bert_d2l.cli.arguments import Flag, PositiveInt
-from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.options_from_records import Integer
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.serving.server.limits import Limits
 
 _LIMITS = Limits()

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import OptionalOut
-from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 import functools
 import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,8 +10,9 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, PositiveInt, one_or_many
-from keras_bert_d2l.cli.input_output import progress_bar, stage
 from keras_bert_d2l.cli.options_from_records import panel, takes_options
+from keras_bert_d2l.progress import stage
+from keras_bert_d2l.remote import url
 from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ def prepare(
     compat: Literal["google", "huggingface"] = "google",
     workers: PositiveInt = 1,
     deduplicate: Flag = False,
+    near_duplicates: float | None = None,
+    language: str | None = None,
+    quality: str | None = None,
     beam: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     static_masks: Annotated[Path | None, Parameter(group=panel("Static masks"))] = None,
     dupe_factor: Annotated[PositiveInt | None, Parameter(group=panel("Static masks"))] = None,
@@ -56,6 +59,12 @@ def prepare(
         compat: Reference tokenizer whose token ids to reproduce.
         workers: Number of processes; use at most one per CPU core.
         deduplicate: Discard copies of documents.
+        near_duplicates: Discard documents at least this similar to an earlier one, such as 0.8:
+            the Jaccard similarity of their n-grams of five words.
+        language: Discard documents in other languages. An ISO 639-1 code such as en. Requires
+            `keras-bert-d2l[language]`.
+        quality: Discard what the filters of these corpora would remove, for English web pages:
+            c4, gopher, or c4,gopher.
         beam: Tokenize on many machines with Apache Beam. The value contains the runner options,
             such as "--runner=FlinkRunner --flink_master=host:8081". Requires
             `keras-bert-d2l[beam]`, and all workers need access to the text and the output folder.
@@ -79,29 +88,32 @@ def prepare(
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab), lowercase=lowercase, compat=compat)
     was_there = kb.TokenStore.is_at(out)
+    options = {
+        "deduplicate": deduplicate,
+        "near_duplicates": near_duplicates,
+        "language": language,
+        "quality": quality.split(",") if quality else (),
+    }
     build: Callable[..., TokenStore] = functools.partial(kb.build_store, workers=workers)
     if beam is not None:
         build = functools.partial(kb.build_store_with_beam, pipeline_options=shlex.split(beam))
-    start = time.perf_counter()
-    with progress_bar("Tokenizing") as update:
-
-        def progress(num_done: int, num_parts: int, num_tokens: int) -> None:
-            rate = num_tokens / max(time.perf_counter() - start, 1e-3)
-            update(num_done, num_parts, f" ({num_tokens / 1e6:,.1f} M, {rate / 1e6:.2f} M/s)")
-
-        store = build(corpus, tokenizer, out, deduplicate=deduplicate, progress=progress)
+    with stage("Tokenizing"):
+        store = build(corpus, tokenizer, out, **options)
     with stage("Checking the token store"):
         store.verify()
-    print(f"{'Already complete' if was_there else 'Written'}: {_summary(store)}")
+    print(f"{'Already complete' if was_there else 'Written'}: {_summary(store, out)}")
     if static_masks is not None:
         with stage("Writing examples with static masks"):
             count = kb.write_tfrecords(store, tokenizer, static_masks, **examples)
         print(f"{count:,} examples with static masks in {static_masks}")
 
 
-def _summary(store: "TokenStore") -> str:
+def _summary(store: "TokenStore", out: Path) -> str:
     discarded = f", {store.num_duplicates:,} copies discarded" if store.num_duplicates else ""
+    if store.discarded:
+        counts = "; ".join(f"{reason} {count:,}" for reason, count in store.discarded.items())
+        discarded += f", discarded for other reasons: {counts}"
     return (
         f"{store.num_tokens:,} tokens in {store.num_sentences:,} sentences of "
-        f"{store.num_documents:,} documents{discarded}, in {store.directory}"
+        f"{store.num_documents:,} documents{discarded}, in {url(out) or out}"
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Out, one_or_many
-from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
     Layout,
@@ -40,8 +40,7 @@ def vocab(
     print(f"Learning {vocab_size:,} tokens from {corpus.description}", flush=True)
     is_enough = sum(1 for _ in itertools.islice(corpus, _ENOUGH)) == _ENOUGH
     learned = _part(corpus, held_out=False) if is_enough else corpus
-    with stage("Learning the vocabulary"):
-        found = kb.learn_vocab(learned, vocab_size, lowercase=lowercase)
+    found = kb.learn_vocab(learned, vocab_size, lowercase=lowercase)
     found.to_file(out)
     reason = ", because the text has no more repeated pieces" if len(found) < vocab_size else ""
     print(f"{len(found):,} tokens in {out}{reason}")

@@ -10,7 +10,9 @@ from keras_bert_d2l.cli.arguments import Out
 
 
 def compare(
-    *runs: Annotated[Path, Parameter(name="RUN", help="Run folders of `pretrain` or `finetune`.")],
+    *runs: Annotated[
+        Path, Parameter(name="RUN", help="Folders or URLs of runs of `pretrain` or `finetune`.")
+    ],
     out: Out = Path("comparison.html"),
 ) -> None:
     """Compare runs in one HTML page: curves over each other, options that differ, final metrics.

@@ -2,8 +2,9 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder
-from keras_bert_d2l.cli.input_output import read_texts, stage
+from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load_embedder
+from keras_bert_d2l.progress import stage
 
 
 def distill_static(

@@ -9,8 +9,10 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Flag
-from keras_bert_d2l.cli.input_output import as_json_line, stage
+from keras_bert_d2l.cli.input_output import as_json_line
 from keras_bert_d2l.cli.options_from_records import help_text
+from keras_bert_d2l.cli.train.learning_rate import proposal
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def doctor(
     - `keras-bert-d2l doctor --data reviews.tsv --task classify --model minilm`
 
     Args:
-        run: Folder of a run of `pretrain` or `finetune`.
+        run: Folder or URL of a run of `pretrain` or `finetune`.
         data: Text, token store or, with --task, a file of examples to check instead of a run.
         model: Checkpoint to start from. Optional for a text.
         dev: Development data of the examples. [default: a held-out part]
@@ -63,6 +65,8 @@ def doctor(
             console.print(_table(found))
         healthy = ", ".join(one.name for one in found.findings if not one.is_fault)
         console.print(f"Healthy: {healthy or 'nothing'}.")
+        if found.tested is not None:
+            console.print(proposal(found.tested))
         for reason in found.skipped:
             console.print(f"Skipped. {reason}")
     return 0 if found.is_healthy else _FAULTS

@@ -24,7 +24,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
         "warmup_ratio weight_decay "
         "temperature monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora lora_alpha lora_layers",
-        "Devices": "precision jit",
+        "Devices": "precision jit devices",
     },
 )
 def finetune(

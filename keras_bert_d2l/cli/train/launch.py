@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -16,7 +17,9 @@ from cyclopts import Parameter
 from keras_bert_d2l.cli.arguments import PositiveInt
 
 _POLL_SECONDS = 0.1
-_GRACE_SECONDS = 30  # for the other processes to end after the first one has failed
+_GRACE_SECONDS = 60  # for the processes to end after one has failed or the launcher was killed
+_ALONE = ("--lr-find", "--peek")  # options that do something else instead of training
+_LAUNCHED = "_KERAS_BERT_D2L_LAUNCHED"  # is set in the processes that a launcher starts
 
 
 def launch(
@@ -37,21 +40,28 @@ def launch(
 
     - `keras-bert-d2l launch --processes 2 pretrain my_text/ --run-dir runs/mine`
     - `keras-bert-d2l launch --processes 4 pretrain --resume runs/mine`
+    - `keras-bert-d2l launch --processes 2 finetune classify --train reviews.tsv --model minilm
+      --run-dir runs/reviews`
     - `srun keras-bert-d2l launch pretrain my_text/ --run-dir runs/mine`
 
     Args:
-        command: The command `pretrain` and its arguments.
+        command: The command `pretrain` or `finetune`, and its arguments.
         processes: Number of processes to start on this machine. [default: be one process of a
             cluster]
     """
-    if command[:1] != ("pretrain",):
+    if command[:1] not in (("pretrain",), ("finetune",)):
         raise ValueError(
-            "launch runs the command pretrain, the only one that trains in several processes. "
+            "launch runs the commands pretrain and finetune, which train in several processes. "
             f"Received: {command[0] if command else 'no command'!r}."
         )
+    for argument in command:
+        if argument.partition("=")[0] in _ALONE:
+            raise ValueError(f"{argument} does not train; omit `launch`.")
     os.environ["KERAS_BACKEND"] = "jax"
     if processes is not None:
         return _run_all(command, processes)
+    if os.environ.pop(_LAUNCHED, None):
+        threading.Thread(target=_end_with_launcher, daemon=True).start()
     from keras_bert_d2l.cli import app
     from keras_bert_d2l.training.processes import join
 
@@ -94,17 +104,31 @@ def _start(
     """Start one of the processes. Only the first one prints."""
     variables = {
         "JAX_COORDINATOR_ADDRESS": address,
+        "JAX_COORDINATOR_BIND_ADDRESS": address,  # by default, JAX listens to all networks
         "JAX_NUM_PROCESSES": str(number),
         "JAX_PROCESS_ID": str(index),
         "JAX_LOCAL_DEVICE_IDS": str(index),  # on GPUs, one for each process
+        _LAUNCHED: "1",
     }
     return subprocess.Popen(
         [sys.executable, "-m", "keras_bert_d2l", "launch", *command],
         env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
         stdout=None if index == 0 else subprocess.DEVNULL,
         stderr=None if index == 0 else errors,
         start_new_session=True,  # Ctrl-C reaches the processes only once, from here
     )
+
+
+def _end_with_launcher() -> None:
+    """Stop this process, which saves the run, if the launcher was killed.
+
+    The launcher never writes to the standard input of this process, which ends with it.
+    """
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)
 
 
 def _wait(children: Sequence["subprocess.Popen[bytes]"], errors: IO[bytes]) -> int:
@@ -128,10 +152,12 @@ def _wait(children: Sequence["subprocess.Popen[bytes]"], errors: IO[bytes]) -> i
         print(*errors.read().decode(errors="replace").splitlines()[-1:], file=sys.stderr)
     if (children[0].returncode or 0) > 0:  # it has printed its error
         return children[0].returncode
+    if code > 128:  # a signal has stopped the run, and the others were too slow to end with it
+        return code
     reason = f"exited with {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
     raise ChildProcessError(
         f"One of the {len(children)} processes (JAX_PROCESS_ID={failed}) {reason}, so the others "
-        "have been stopped. The run has its last checkpoint; continue it with `pretrain --resume`."
+        "have been stopped. The run has its last checkpoint; continue it with --resume."
     )
 
 

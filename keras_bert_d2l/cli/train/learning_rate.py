@@ -7,8 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.input_output import stage
 from keras_bert_d2l.cli.options_from_records import panel
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.types import Tensor
 
 LrFind = Annotated[
@@ -28,12 +28,16 @@ def report_learning_rate(
     with stage("Testing learning rates"):
         found = kb.find_learning_rate(model, batches)
     found.plot(plot)
+    print(proposal(found))
+    print(f"Plot: {plot}")
+
+
+def proposal(found: "kb.RangeTest") -> str:
+    """Return the proposed option and its reason in one line."""
     first, lowest, rate = found.smoothed[0], found.smoothed[found.best], found.rates[found.best]
     if found.proposal is None:
-        print(f"No learning rate up to {found.rates[-1]:.1g} lowers the loss, {first:.3f}.")
-    else:
-        print(
-            f"Proposed: --learning-rate {found.proposal:.1e}. The loss falls from {first:.3f} to "
-            f"{lowest:.3f} at {rate:.1e}; the test ended at {found.rates[-1]:.1e}."
-        )
-    print(f"Plot: {plot}")
+        return f"No learning rate up to {found.rates[-1]:.1g} lowers the loss, {first:.3f}."
+    return (
+        f"Proposed: --learning-rate {found.proposal:.1e}. The loss falls from {first:.3f} to "
+        f"{lowest:.3f} at {rate:.1e}; the test ended at {found.rates[-1]:.1e}."
+    )
