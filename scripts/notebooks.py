@@ -23,6 +23,12 @@ def output_path(example: pathlib.Path) -> pathlib.Path:
     return example.parent / "notebooks" / f"{example.stem}.ipynb"
 
 
+def colab_url(example: pathlib.Path) -> str:
+    """Return the address that opens the notebook of an example in Colab."""
+    path = output_path(example).relative_to(ROOT).as_posix()
+    return f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
+
+
 def notebook(example: pathlib.Path) -> str:
     """Return the notebook of an example, as JSON."""
     source = example.read_text(encoding="utf-8")
@@ -30,9 +36,8 @@ def notebook(example: pathlib.Path) -> str:
     title, *description = (ast.get_docstring(tree) or "").split("\n")
     code = "\n".join(source.split("\n")[tree.body[0].end_lineno :])
     first, *parts = re.split(r"^# %% (.+)\n", code, flags=re.MULTILINE)
-    url = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/"
-    url += output_path(example).relative_to(ROOT).as_posix()
-    badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({url})"
+    image = "https://colab.research.google.com/assets/colab-badge.svg"
+    badge = f"[![Open in Colab]({image})]({colab_url(example)})"
     cells = [
         _cell("markdown", "\n".join([f"# {title.rstrip('.')}", "", badge, *description])),
         _cell("code", SETUP),

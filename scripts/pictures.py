@@ -1,6 +1,6 @@
-"""Take the pictures of the documentation, with Chromium: `python -m scripts.pictures MODEL`.
+"""Take the pictures of the documentation, with Chromium: `python -m scripts.pictures TEXT`.
 
-MODEL is a pretrained model with a masked-language-model head, as for `keras-bert-d2l playground`.
+TEXT is a text for two short runs of `pretrain`, whose pages are shown. The runs take a few minutes.
 """
 
 import pathlib
@@ -10,36 +10,77 @@ import tempfile
 import PIL.Image
 
 import keras_bert_d2l as kb
-from tests.inspection.chromium import browser, find_chromium
+from keras_bert_d2l.data.report.page import report_page
+from keras_bert_d2l.inspection.doctor.doctor import doctor
+from tests.inspection.chromium import Page, browser, find_chromium
 
 PICTURES = pathlib.Path(__file__).parents[1] / "docs/pictures"
 TEXTS = [
     "she looked out of the window .",
     "he opened the door and went in .",
 ]
+RUNS = {  # options of the two runs
+    "adamw": {"learning_rate": 2e-3},
+    "modern": {"learning_rate": 2e-3, "recipe": "modern"},
+}
+WIDTH, HEIGHT, COLORS = 1000, 900, 128
 
 
-def main(model: str) -> None:
-    """Write the pictures of a model."""
+def main(text: str) -> None:
+    """Write all pictures."""
     chromium = find_chromium()
     if chromium is None:
         sys.exit("needs Chromium or Chrome")
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "page.html")
-        kb.playground(model, path, texts=TEXTS)
-        with browser(chromium, pathlib.Path(folder, "profile")) as page:
-            page.look(width=1000)
-            page.open(path)
-            word = "[...document.querySelectorAll('button.word')].find(x => x.innerText == {!r})"
-            page.click(word.format("window"))
-            page.wait("document.querySelectorAll('.word.masked').length == 2")
-            for _ in range(2):  # select the word that the page masks at the start, then show it
-                page.click("document.querySelector('.word.masked')")
-            page.click("document.querySelector('.word.masked')")  # select the window
-            page.wait("document.querySelectorAll('.word.masked').length == 1")
-            page.screenshot(PICTURES / "playground.png")
-    with PIL.Image.open(PICTURES / "playground.png") as picture:
-        picture.quantize(128).save(PICTURES / "playground.png", optimize=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        kb.playground("novels-small", folder / "playground.html", texts=TEXTS)
+        for run, options in RUNS.items():
+            sizes = {"preset": "tiny", "vocab_size": 4000, "max_len": 32, "steps": 300}
+            kb.pretrain(text, folder / run, evaluate_every=30, **sizes, **options)
+        kb.compare_runs([folder / run for run in RUNS], folder / "comparison.html")
+        store = stored(text, folder / "modern", folder / "store")
+        (folder / "data.html").write_text(report_page(kb.data_report(store, store.tokenizer())))
+        doctor(folder / "adamw", lr_find=True).tested.plot(PICTURES / "rates.svg")
+        with browser(chromium, folder / "profile") as page:
+            page.look(width=WIDTH)
+            page.open(folder / "playground.html")
+            mask_the_window(page)
+            take(page, "playground")
+            page.open(folder / "modern/report.html")
+            take(page, "report", HEIGHT)
+            page.open(folder / "comparison.html")
+            take(page, "comparison", HEIGHT)
+            page.send("Page.navigate", url=(folder / "data.html").as_uri())
+            page.wait("document.readyState == 'complete' && document.querySelector('section')")
+            page.run("document.querySelector('h1').nextElementSibling.textContent = 'stores/mine'")
+            take(page, "data", HEIGHT)
+
+
+def stored(text: str, run: pathlib.Path, path: pathlib.Path) -> kb.TokenStore:
+    """Return the token store of a text with the tokenizer of a run."""
+    tokenizer = kb.load_tokenizer(run / "best")
+    return kb.build_store(kb.Corpus.open(text), tokenizer, path)
+
+
+def mask_the_window(page: Page) -> None:
+    """Show the masked word of the playground's first text, and mask the window instead."""
+    word = "[...document.querySelectorAll('button.word')].find(x => x.innerText == {!r})"
+    page.click(word.format("window"))
+    page.wait("document.querySelectorAll('.word.masked').length == 2")
+    for _ in range(2):  # select the word that the page masks at the start, then show it
+        page.click("document.querySelector('.word.masked')")
+    page.click("document.querySelector('.word.masked')")  # select the window
+    page.wait("document.querySelectorAll('.word.masked').length == 1")
+
+
+def take(page: Page, name: str, height: int | None = None) -> None:
+    """Write a picture of a page, or of its top, in few colors."""
+    path = PICTURES / f"{name}.png"
+    page.screenshot(path)
+    with PIL.Image.open(path) as picture:
+        size = picture.width, min(picture.height, height or picture.height)
+        small = picture.crop((0, 0, *size)).quantize(COLORS)
+    small.save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """Token store builds: tokens per second and peak memory by corpus size.
 
 The text is a corpus or synthetic. It is written with one sentence per line, and repeated for the
-larger sizes; every copy of a document gets a unique sentence, so there are no duplicates. Each
-build runs in a separate process, and TensorFlow uses one thread per process. Prints a table and a
-JSON line.
+larger sizes, each time with the sentences of all documents shuffled, so there are few similar
+documents. Each build removes duplicates and near-duplicates. It runs in a separate process, and
+TensorFlow uses one thread per process. Prints a table and a JSON line.
 """
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import multiprocessing
 import os
+import random
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -24,15 +27,15 @@ def write_lines(source: Path, path: Path, copies: int) -> None:
     """Write the documents of a corpus `copies` times, one sentence per line."""
     from keras_bert_d2l.text.corpus.corpus import Corpus
 
-    corpus = Corpus.open(source)
+    documents = list(Corpus.open(source))
+    sentences = [sentence for document in documents for sentence in document]
+    draw = random.Random(0)
     with open(path, "w", encoding="utf-8") as file:
-        for number, document in enumerate(corpus):
-            lines = [f"This is document {number} .", *document, "", ""]
-            file.write("\n".join(lines))
-    once = path.read_text(encoding="utf-8")
-    with open(path, "a", encoding="utf-8") as file:
-        for copy in range(1, copies):
-            file.write(once.replace("This is document ", f"This is copy {copy} of document "))
+        for _ in range(copies):
+            lines = iter(sentences)
+            for document in documents:
+                file.write("\n".join([*itertools.islice(lines, len(document)), "", ""]))
+            draw.shuffle(sentences)
 
 
 def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, float]:
@@ -51,7 +54,12 @@ def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, flo
     tokenizer.tokenize(["the first call is slow"])
     start, cpu = time.perf_counter(), time.process_time()
     built = build_store(
-        Corpus.open(corpus, layout="lines"), tokenizer, store, workers=workers, deduplicate=True
+        Corpus.open(corpus, layout="lines"),
+        tokenizer,
+        store,
+        workers=workers,
+        deduplicate=True,
+        near_duplicates=0.8,
     )
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peaks = [
@@ -59,6 +67,7 @@ def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, flo
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     ]
     return {
+        "documents": built.num_documents,
         "tokens": built.num_tokens,
         "seconds": seconds,
         "cpu_seconds": cpu,
@@ -97,6 +106,7 @@ def main() -> None:
                     cost = pool.submit(*call).result()
             megabytes, tokens = corpus.stat().st_size / 1e6, cost["tokens"] / 1e6
             cost |= {"factor": factor, "megabytes": round(megabytes, 1)}
+            shutil.rmtree(folder / f"store{factor}")
             results.append({name: round(value, 2) for name, value in cost.items()})
             print(
                 f"{factor:6} {megabytes:6.0f} {tokens:9.1f} {tokens / cost['seconds']:6.2f} "

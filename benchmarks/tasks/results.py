@@ -4,16 +4,15 @@ r"""Task results: compared with training in Hugging Face, and with and without p
     python -m benchmarks.tasks.results squad dev-v1.1.json --checkpoint minilm
     python -m benchmarks.tasks.results embed snli_dev.jsonl --checkpoint minilm
     python -m benchmarks.tasks.results static snli_dev.jsonl --checkpoint minilm
-    python -m benchmarks.tasks.results proof novels/*.txt --run-dir runs/novels \
-        --sst2 train.tsv dev.tsv --pos train.conllu dev.conllu
+    python -m benchmarks.tasks.results proof --sst2 train.tsv dev.tsv --pos train.conllu dev.conllu
 
 `nli`, `squad` and `embed` train twice from the same checkpoint with the same new head, batches and
 options: with `fit`, and with a PyTorch loop on Hugging Face's model. The same code evaluates both
 on a fifth of the data, selected by a hash of the premise or the article. `embed` learns from the
 entailment pairs, alone and with a contradiction of the premise as the negative; its measure is
 Spearman's rho of cosines and labels (entailment 1, neutral 0.5, contradiction 0). `static` distills
-the checkpoint and compares scores and served texts per second. `proof` pretrains a
-`mini` model on a text, then fine-tunes both this model and an untrained one with several seeds.
+the checkpoint and compares scores and served texts per second. `proof` fine-tunes a pretrained
+model and the same model with random weights, with several seeds, on all examples or on a few.
 Prints JSON lines.
 """
 
@@ -311,29 +310,7 @@ def static(options: argparse.Namespace) -> None:
         show(task="speed", batch_size=size, ratio=ratio, **{k: round(v) for k, v in rates.items()})
 
 
-def pretrained_on(options: argparse.Namespace) -> Path:
-    """Return the checkpoint of a finished run, or pretrain one."""
-    best = options.run_dir / "best"
-    if not best.exists():
-        config = kb.BERTConfig.preset("mini", dropout=0.0, embedding_dropout=0.0)
-        kb.pretrain(
-            [str(file) for file in options.text],
-            options.run_dir,
-            vocab_size=8000,
-            bert_config=config,
-            steps=options.pretraining_steps,
-            batch_size=64,
-            max_len=64,
-            short_steps=options.pretraining_steps * 4 // 5,
-            short_len=32,
-            precision=options.precision,
-            verbose=2,
-        )
-    return best
-
-
 def proof(options: argparse.Namespace) -> None:
-    checkpoint = pretrained_on(options)
     keras.config.set_dtype_policy(options.precision)
     scores: dict[tuple[str, str], list[float]] = {}
     tasks = {
@@ -342,18 +319,19 @@ def proof(options: argparse.Namespace) -> None:
     }
     for name, (task, kind, files, columns) in tasks.items():
         examples, dev = (read_examples(task, file, **columns) for file in files)
-        bert, tokenizer, config = kb.load_pretrained(checkpoint, verbose=False)
+        bert, tokenizer, config = kb.load_pretrained(options.checkpoint, verbose=False)
         # Small datasets need dropout, which was off in pretraining.
         config = dataclasses.replace(config, dropout=0.1, embedding_dropout=0.1)
-        rows = TaskRows.encode(examples, tokenizer, max_len=options.max_len)
         for seed in range(options.seeds):
+            order = np.random.default_rng(seed).permutation(len(examples))[: options.examples]
+            rows = TaskRows.encode(examples.subset(order), tokenizer, max_len=options.max_len)
             for start in ("pretrained", "untrained"):
                 keras.utils.set_random_seed(seed)
                 options.seed = seed
                 bert = kb.BERTModel.from_bert_config(config)
                 if start == "pretrained":
                     bert.set_weights(
-                        kb.load_pretrained(checkpoint, verbose=False).model.get_weights()
+                        kb.load_pretrained(options.checkpoint, verbose=False).model.get_weights()
                     )
                 model = kind(bert, examples.label_names, tokenizer=tokenizer)
                 epochs = list(epochs_of(rows, options))
@@ -364,6 +342,7 @@ def proof(options: argparse.Namespace) -> None:
                     task=name,
                     start=start,
                     seed=seed,
+                    examples=len(order),
                     accuracy=round(accuracy, 4),
                     steps=sum(int(batches.cardinality()) for batches in epochs),
                     seconds=round(seconds, 1),
@@ -397,12 +376,11 @@ def main() -> None:
     of_static.add_argument("--checkpoint", type=Path, required=True)
     of_static.add_argument("--model2vec", action="store_true", help="compare with it: 3 minutes")
     of_proof = commands.add_parser("proof", help="compare a pretrained with an untrained model")
-    of_proof.add_argument("text", type=Path, nargs="+", help="text to pretrain on")
-    of_proof.add_argument("--run-dir", type=Path, required=True, help="new or finished run folder")
-    of_proof.add_argument("--pretraining-steps", type=int, default=9000)
+    of_proof.add_argument("--checkpoint", default="novels-small")
     of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--seeds", type=int, default=3)
+    of_proof.add_argument("--examples", type=int, help="train on so many random examples")
     for command, max_len, epochs in (
         (of_nli, 128, 3),
         (of_squad, 384, 2),

@@ -35,7 +35,8 @@ BATCH_SIZE, MAX_LEN = 512, 64
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data_dir", help="folder with wiki.train.tokens and wiki.valid.tokens")
+    parser.add_argument("data_dir", help="folder with wiki.train.tokens and the held-out text")
+    parser.add_argument("--held-out", choices=("valid", "test"), default="valid")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--start", choices=("frequencies", "guess"), default="frequencies")
     parser.add_argument("--initializer", default="truncated_normal")
@@ -95,8 +96,8 @@ def main() -> None:
     train_iter, vocab = d2l.load_data_wiki(
         BATCH_SIZE, MAX_LEN, options.data_dir, seed=options.seed, drop_remainder=True
     )
-    valid_iter, _ = d2l.load_data_wiki(
-        BATCH_SIZE, MAX_LEN, options.data_dir, split="valid", vocab=vocab
+    held_out_iter, _ = d2l.load_data_wiki(
+        BATCH_SIZE, MAX_LEN, options.data_dir, split=options.held_out, vocab=vocab
     )
     log_counts = word_log_counts(vocab)
     net = d2l.BERTModel(
@@ -122,10 +123,10 @@ def main() -> None:
         shuffle=False,  # the dataset is already shuffled
     ).history
     mean_mlm_loss_padded = float(mlm_loss.mean.result())
-    held_out = net.evaluate(valid_iter.map(d2l.to_keras_batch), return_dict=True)
+    held_out = net.evaluate(held_out_iter.map(d2l.to_keras_batch), return_dict=True)
     figures = {
         "held_out_mlm_loss": held_out["mlm_cross_entropy"],
-        "word_frequencies": loss_of_word_frequencies(valid_iter, log_counts),
+        "word_frequencies": loss_of_word_frequencies(held_out_iter, log_counts),
         "uniform_guess": math.log(len(vocab)),
         "held_out_mlm_accuracy": held_out["mlm_accuracy"],
         "held_out_nsp_loss": held_out["nsp_cross_entropy"],

@@ -1,20 +1,21 @@
 """Planted faults: how many of them the doctor finds, and how often it raises a false alarm.
 
-Trains healthy runs with different seeds, texts and options: pretraining and fine-tuning. Plants
-each fault in each run, and examines every run as it is and with each fault. Prints a Markdown
-table: the healthy numbers, those of the healthy runs and of the runs with the fault, how many
-faults were found, and the alarms in healthy runs. The results stay in the
-folder, so that the benchmark can be interrupted.
+Trains healthy runs with different seeds, texts and options: pretraining and fine-tuning. Examines
+every run as it is, and again with each fault planted in it. Prints a Markdown table: the healthy
+numbers, those of the healthy runs and of the runs with the fault, how many faults were found, and
+the alarms in healthy runs. The runs and their results stay in the folder, so that the benchmark can
+be interrupted.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import tempfile
 from unittest import mock
 
 from keras_bert_d2l.inspection.doctor import doctor as module
-from keras_bert_d2l.inspection.doctor.doctor import diagnose
+from keras_bert_d2l.inspection.doctor.doctor import diagnose, with_range_test
 from keras_bert_d2l.inspection.doctor.evidence import of_run
 from tests.inspection.doctor import faults
 
@@ -31,26 +32,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path, help="for the healthy runs")
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--only", nargs="+", metavar="CHECK", help="plant only these faults")
     options = parser.parse_args()
     results = []
     for seed in range(options.runs):
         folder = options.folder / str(seed)
+        if not (folder / "task" / "best").exists():
+            folder.mkdir(parents=True)
+            faults.pretrain(folder, seed, **VARIANTS[seed % len(VARIANTS)])
+            faults.finetune(folder, folder / "run", seed)
+        if options.only:
+            results += examine_both(folder, options.only)
+            continue
         if not (folder / "results.json").exists():
-            if not (folder / "task" / "best").exists():
-                folder.mkdir(parents=True)
-                faults.pretrain(folder, seed, **VARIANTS[seed % len(VARIANTS)])
-                faults.finetune(folder, folder / "run", seed)
-            found = examine(of_run(folder / "run"), faults.PRETRAINING_FAULTS)
-            found += examine(of_run(folder / "task"), faults.TASK_FAULTS)
-            (folder / "results.json").write_text(json.dumps(found))
+            (folder / "results.json").write_text(json.dumps(examine_both(folder)))
         results += json.loads((folder / "results.json").read_text())
     print_table(results)
 
 
-def examine(evidence, planted) -> list[dict]:
+def examine_both(folder, only=None) -> list[dict]:
+    """Examine the runs of a folder with all faults, or only with some."""
     results = []
-    for healthy in (evidence, faults.late(evidence), faults.in_float16(evidence)):
-        results += [record(finding, "healthy") for finding in diagnose(healthy).findings]
+    for name, planted in (("run", faults.PRETRAINING_FAULTS), ("task", faults.TASK_FAULTS)):
+        some = {fault: plant for fault, plant in planted.items() if fault in (only or planted)}
+        evidence = of_run(folder / name)
+        if only is None or "tested learning rate" in only:
+            evidence = with_range_test(evidence)
+        found = examine(evidence, some)
+        results += [one for one in found if one["name"] in (only or [one["name"]])]
+    return results
+
+
+def examine(evidence, planted) -> list[dict]:
+    results = [record(finding, "healthy") for finding in diagnose(evidence).findings]
+    in_float16 = dataclasses.replace(faults.in_float16(evidence), may_train=False)
+    results += [
+        record(finding, "healthy")
+        for finding in diagnose(in_float16).findings
+        if finding.name == "float16 range"
+    ]
     slow = mock.patch.object(module, "bfloat16_speedup", return_value=0.5)
     for name, plant in planted.items():
         with tempfile.TemporaryDirectory() as folder, slow:

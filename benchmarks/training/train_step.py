@@ -2,6 +2,10 @@
 
 A step consists of the forward and backward pass, gradient clipping and AdamW. The rate is tokens
 per second.
+
+On a GPU (`--device gpu`), the contestants train in bfloat16 without attention dropout: PyTorch with
+`torch.compile`, and this package through `Model.fit` with JAX and with TensorFlow. `of_ceiling` is
+then the model FLOPs utilization.
 """
 
 import argparse
@@ -34,40 +38,59 @@ CONTESTANTS = {  # name: module and options, ordered so that closely compared on
     "huggingface-float32": ("huggingface", "--precision=float32"),
     "huggingface-tuned-bfloat16": ("huggingface", "--precision=mixed_bfloat16", "--tuned"),
 }
-PEAK_GB = {"tiny": 1.5, "mini": 2.5, "base": 7.0}  # of the contestant with the highest peak
+ON_GPU = {
+    "huggingface-compiled": ("huggingface", "--precision=mixed_bfloat16", "--tuned", "--compiled"),
+    "ours-jax": ("ours", "--precision=mixed_bfloat16", "--fit"),
+    "ours-jax-text": ("ours", "--precision=mixed_bfloat16", "--fit"),
+    "ours-tensorflow": ("ours", "--precision=mixed_bfloat16", "--fit"),
+}
+OF_GPU = {  # JAX and TensorFlow would each take almost all memory
+    "CUDA_VISIBLE_DEVICES": "0",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+}
+PEAK_TFLOPS = 989  # of an H100 or H200 in dense bfloat16
+PEAK_GB = {"tiny": 1.5, "mini": 2.5, "base": 7.0, "large": 16.0}  # of the highest peak, on a CPU
 
 
-def heats(names: list[str], size: str) -> Iterator[list[str]]:
+def heats(names: list[str], options: argparse.Namespace) -> Iterator[list[str]]:
     """Divide the contestants into groups that fit into memory together, each with the base."""
+    if options.device == "gpu":
+        yield names
+        return
     meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available_gb = int(meminfo["MemAvailable"].split()[0]) / 2**20
-    fit = int(available_gb / PEAK_GB[size])
+    peak_gb = PEAK_GB[options.size]
+    fit = int(available_gb / peak_gb)
     base, *others = names
     if fit < min(2, len(names)):
-        raise SystemExit(f"{size} needs {2 * PEAK_GB[size]} GB, only {available_gb:.1f} available.")
+        raise SystemExit(f"{options.size} needs {2 * peak_gb} GB, {available_gb:.1f} available.")
     if not others:
         yield names
     for first in range(0, len(others), fit - 1):
         yield [base, *others[first : first + fit - 1]]
 
 
+def start(name: str, log: Path, options: argparse.Namespace) -> Contestant:
+    """Start a contestant."""
+    module, *arguments = (CONTESTANTS | ON_GPU)[name]
+    if name.endswith("-text"):
+        arguments.append(f"--text={options.text}")
+    for option in ("size", "device", "rows", "tokens", "attention_dropout"):
+        arguments.append(f"--{option.replace('_', '-')}={getattr(options, option)}")
+    environment = {**ENVIRONMENT, **KEEP_MEMORY}
+    if "jax" in name:
+        environment["KERAS_BACKEND"] = "jax"
+    if options.device == "gpu":
+        environment |= OF_GPU
+    return Contestant(name, f"training.contestants.{module}", arguments, environment, log)
+
+
 def run_heat(
     names: list[str], options: argparse.Namespace
 ) -> tuple[dict[str, list[Turn]], dict[str, float]]:
     """Run one group of contestants; return their turns and the seconds of their first steps."""
-    tokens_per_step = workload.SIZES[options.size].tokens_per_step
-
-    def start(name: str, log: Path) -> Contestant:
-        module, *arguments = CONTESTANTS[name]
-        return Contestant(
-            name,
-            f"training.contestants.{module}",
-            [*arguments, f"--size={options.size}"],
-            {**ENVIRONMENT, **KEEP_MEMORY},
-            log,
-        )
-
-    with started(names, start) as contestants:
+    with started(names, lambda name, log: start(name, log, options)) as contestants:
         steps = {
             name: max(1, round(options.seconds / contestant.ask(1)["seconds"]))
             for name, contestant in contestants.items()
@@ -75,25 +98,41 @@ def run_heat(
 
         def turn(name: str) -> Turn:
             cost = take_turn(contestants[name], steps[name])
-            rate = steps[name] * tokens_per_step / cost["seconds"]
-            return {**cost, "rate": rate, "cores": cost["cpu_seconds"] / cost["seconds"]}
+            rate = steps[name] * options.rows * options.tokens / cost["seconds"]
+            of_steps = {key: cost[f"{key}_seconds"] / cost["seconds"] for key in ("cpu", "waited")}
+            return {**cost, "rate": rate, "cores": of_steps["cpu"], "waiting": of_steps["waited"]}
 
         turns = interleave(names, options.rounds, turn)
         return turns, {name: one.first["seconds"] for name, one in contestants.items()}
 
 
-def main() -> None:
+def read_options() -> tuple[argparse.Namespace, list[str]]:
+    """Parse the command line; return the options and the names of the contestants."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=workload.SIZES, default="mini")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens per row")
+    parser.add_argument("--rows", type=int, help="rows per batch [default: that of the size]")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--text", help="also train on this text, with the contestant ours-jax-text")
+    parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="of the GPU")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3.0, help="duration of one turn")
-    add_only(parser, CONTESTANTS)
+    add_only(parser, CONTESTANTS | ON_GPU)
     options = parser.parse_args()
+    options.rows = options.rows or workload.SIZES[options.size].batch_size
+    options.attention_dropout = workload.DROPOUT if options.device == "cpu" else 0.0
+    contestants = CONTESTANTS if options.device == "cpu" else ON_GPU
+    if options.only != list(CONTESTANTS | ON_GPU):
+        contestants = {name: None for name in CONTESTANTS | ON_GPU if name in options.only}
+    names = [name for name in contestants if options.text or not name.endswith("-text")]
+    return options, names
 
-    names = [name for name in CONTESTANTS if name in options.only]
+
+def main() -> None:
+    options, names = read_options()
     turns: dict[str, list[Turn]] = collections.defaultdict(list)
     first_steps: dict[str, float] = {}
-    for heat in heats(names, options.size):
+    for heat in heats(names, options):
         heat_turns, seconds = run_heat(heat, options)
         first_steps |= seconds
         for name in heat:
@@ -104,10 +143,11 @@ def main() -> None:
         "ratio_min": ".2f",
         "ratio_max": ".2f",
         "tokens/s": ",.0f",
-        "GFLOP/s": ".0f",
+        "GFLOP/s": ",.0f",
         "of_ceiling": ".0%",
         "cores": ".2f",
         "other_cores": ".2f",
+        "waiting": ".1%",
         "peak_mb": ",.0f",
         "first_step_seconds": ".1f",
     }
@@ -115,18 +155,25 @@ def main() -> None:
     for name in names:
         summary = summarize(turns[name])
         rate = summary.pop("rate")
-        speed = rate * workload.SIZES[options.size].gflop_per_token
-        ceiling = ceilings()["bfloat16" if "bfloat16" in name else "float32"]
+        speed = rate * workload.SIZES[options.size].gflop_per_token(options.tokens)
+        if options.device == "gpu":
+            ceiling = options.peak_tflops * 1e3
+        else:
+            ceiling = ceilings()["float32" if "float32" in name else "bfloat16"]
         rows.append(
             {
                 "contestant": name,
                 "size": options.size,
+                "rows": options.rows,
+                "tokens": options.tokens,
+                "device": options.device,
                 "base": names[0],
                 **summary,
                 "tokens/s": round(rate, 1),
                 "GFLOP/s": round(speed, 1),
                 "of_ceiling": round(speed / ceiling, 2),
                 "cores": round(turns[name][-1]["cores"], 2),
+                "waiting": round(turns[name][-1]["waiting"], 3),
                 "peak_mb": round(turns[name][-1]["peak_mb"]),
                 "first_step_seconds": round(first_steps[name], 2),
             }

@@ -1,7 +1,7 @@
 """Hugging Face: BertForPreTraining in PyTorch, with default settings or tuned (`--tuned`).
 
 The tuned variant uses PyTorch's attention kernel and fused optimizer, and computes logits only at
-the predicted positions.
+the predicted positions. `--compiled` also compiles the forward and the backward pass.
 """
 
 import contextlib
@@ -21,11 +21,12 @@ config = BertConfig(
     num_attention_heads=size.num_heads,
     intermediate_size=4 * size.num_hiddens,
     hidden_dropout_prob=workload.DROPOUT,
-    attention_probs_dropout_prob=workload.DROPOUT,
+    attention_probs_dropout_prob=options.attention_dropout,
     max_position_embeddings=workload.MAX_LEN,
     attn_implementation="sdpa" if options.tuned else "eager",
 )
-model = BertForPreTraining(config).train()
+device = {"cpu": "cpu", "gpu": "cuda"}[options.device]
+model = BertForPreTraining(config).to(device).train()
 decayed = [p for name, p in model.named_parameters() if p.ndim > 1]
 others = [p for name, p in model.named_parameters() if p.ndim == 1]
 optimizer = torch.optim.AdamW(
@@ -36,8 +37,8 @@ optimizer = torch.optim.AdamW(
 )
 
 batch = {
-    key: torch.as_tensor(value).long()
-    for key, value in workload.make_batch(size.batch_size).items()
+    key: torch.as_tensor(value, device=device).long()
+    for key, value in workload.make_batch(options).items()
 }
 inputs = {
     "input_ids": batch["tokens"],
@@ -63,21 +64,30 @@ def loss_at_predicted_positions() -> torch.Tensor:
 
 
 forward = loss_at_predicted_positions if options.tuned else loss_as_shipped
+if options.compiled:
+    forward = torch.compile(forward)
+    torch.set_float32_matmul_precision("high")
 autocast = (
-    torch.autocast("cpu", torch.bfloat16)
+    torch.autocast(device, torch.bfloat16)
     if options.precision == "mixed_bfloat16"
     else contextlib.nullcontext()
 )
 
 
-def step() -> float:
+def step() -> torch.Tensor:
     optimizer.zero_grad(set_to_none=True)
     with autocast:
         loss = forward()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), workload.CLIP_NORM)
     optimizer.step()
-    return loss.item()
+    return loss.detach()
 
 
-turns.take_turns(step, options.answers)
+def peak_mb() -> float:
+    if device == "cpu":
+        return turns.peak_mb_of_process()
+    return torch.cuda.max_memory_allocated() / 2**20
+
+
+turns.take_turns(turns.repeated(step), options.answers, peak_mb=peak_mb)

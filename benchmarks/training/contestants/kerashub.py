@@ -18,7 +18,9 @@ backbone = keras_hub.models.BertBackbone(
     dropout=workload.DROPOUT,
     max_sequence_length=workload.MAX_LEN,
 )
-mask_positions = keras.Input((workload.NUM_PREDICTIONS,), dtype="int32", name="mask_positions")
+mask_positions = keras.Input(
+    (workload.num_predictions(options.tokens),), dtype="int32", name="mask_positions"
+)
 encoded = backbone(backbone.input)
 mlm_head = keras_hub.layers.MaskedLMHead(
     token_embedding=backbone.token_embedding, intermediate_activation="gelu", name="mlm"
@@ -39,7 +41,7 @@ optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(optimizer, loss={"mlm": loss, "nsp": loss})
 
-batch = workload.make_batch(size.batch_size)
+batch = workload.make_batch(options)
 features = {
     "token_ids": batch["tokens"],
     "segment_ids": batch["segments"],
@@ -53,4 +55,4 @@ def step() -> float:
     return model.train_on_batch(features, labels, return_dict=True)["loss"]
 
 
-turns.take_turns(step, options.answers)
+turns.take_turns(turns.repeated(step), options.answers)

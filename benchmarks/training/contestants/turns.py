@@ -12,27 +12,52 @@ import time
 from collections.abc import Callable
 
 
-def take_turns(step: Callable[[], float], answers: int) -> None:
-    """Run steps on request until stdin ends.
+def peak_mb_of_process() -> float:
+    """Return the largest resident memory of this process in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def take_turns(
+    train: Callable[[int], float],
+    answers: int,
+    *,
+    peak_mb: Callable[[], float] = peak_mb_of_process,
+    waited: Callable[[], float] = lambda: 0.0,
+) -> None:
+    """Train on request until stdin ends.
 
     Args:
-        step: Runs one training step and returns its loss, which waits for the step to complete.
+        train: Runs a number of training steps and returns the loss of the last one, which waits
+            for the steps to complete.
         answers: File descriptor for the messages.
+        peak_mb: Returns the largest memory so far, in MB.
+        waited: Returns the seconds that all steps so far waited for data.
     """
+
+    def timed(num_steps: int) -> dict[str, float]:
+        cpu, wall, before = time.process_time(), time.perf_counter(), waited()
+        loss = train(num_steps)
+        return {
+            "seconds": time.perf_counter() - wall,
+            "cpu_seconds": time.process_time() - cpu,
+            "waited_seconds": waited() - before,
+            "peak_mb": peak_mb(),
+            "loss": float(loss),
+        }
+
     with os.fdopen(answers, "w", buffering=1) as pipe:
-        print(json.dumps(_timed(step, 1)), file=pipe)
-        _timed(step, 1)  # a second step may still set something up
+        print(json.dumps(timed(1)), file=pipe)
+        timed(1)  # a second step may still set something up
         for line in sys.stdin:
-            print(json.dumps(_timed(step, int(line))), file=pipe)
+            print(json.dumps(timed(int(line))), file=pipe)
 
 
-def _timed(step: Callable[[], float], num_steps: int) -> dict[str, float]:
-    cpu, wall = time.process_time(), time.perf_counter()
-    for _ in range(num_steps):
-        loss = step()
-    return {
-        "seconds": time.perf_counter() - wall,
-        "cpu_seconds": time.process_time() - cpu,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "loss": float(loss),
-    }
+def repeated(step: Callable[[], float]) -> Callable[[int], float]:
+    """Return a function that runs a step a number of times."""
+
+    def train(num_steps: int) -> float:
+        for _ in range(num_steps):
+            loss = step()
+        return loss
+
+    return train
