@@ -107,6 +107,8 @@ class Budget:
         self.traces = self.phase_end not in (0, phase_end)
         self.phase_end = phase_end
         left = 60 * self.minutes - self.seconds
+        if left < self.evaluation * math.ceil((PARTS - self.last_part) / self.every):
+            self.every = PARTS  # restarts used the time: evaluate only at the ends of the phases
         self.first_step, self.first_part = self.last_step, self.last_part
         self.first_second = self.seconds
         # The next multiple of `every`, but no short interval at the start or end of a phase.

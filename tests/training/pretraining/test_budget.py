@@ -61,6 +61,19 @@ def test_a_run_without_time_ends_after_one_step():
     assert (budget.last_step, budget.last_part) == (11, PARTS)
 
 
+def test_a_run_whose_time_was_used_by_restarts_evaluates_only_at_the_ends_of_its_phases():
+    budget = Budget(2.0, seconds=20.0)
+    budget.time_steps(10)
+    budget.plan(0.1, 1.0, 0.0, later_phases=2)
+    budget.seconds = 119.0  # for one evaluation instead of ten, and a few steps
+    ends = []
+    for later, phase in zip((2, 1, 0), PHASES, strict=True):
+        while budget.last_part < phase:
+            budget.begin_interval(phase, later)
+            ends.append(budget.last_part)
+    assert ends == list(PHASES)
+
+
 def test_the_plan_reserves_time_for_evaluations_and_tracing():
     budget = Budget(2.0, seconds=20.0)
     budget.time_steps(10)
