@@ -266,7 +266,8 @@ class Trainer:
         later = len(self._phases) - 1
         steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed, tracing, later)
         num_tokens = int(steps * tokens_per_step)
-        epochs = num_tokens / (self.store.num_tokens * (1 - self.options.held_out))
+        available = self.store.num_tokens * (1 - self.options.held_out)
+        epochs = num_tokens * (1 - self._padding) / available
         self.say(
             f"Budget: {budget.minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
             f"second) and {epochs:.1f} epochs"
