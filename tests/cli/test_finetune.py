@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import json
 import random
@@ -28,8 +29,8 @@ TAGS = {"the": "DET", "dog": "NOUN", "cat": "NOUN", "runs": "VERB", "a": "DET"}
 SMALL = ("--epochs", 2, "--batch-size", 8, "--learning-rate", 0.01)
 
 
-@pytest.fixture(scope="session")
-def eager():
+@contextlib.contextmanager
+def running_eagerly():
     """Run eagerly, because tracing the graph of a small model takes longer than running it."""
     with pytest.MonkeyPatch.context() as patch:
         for model in (TaskModel, _Lesson):
@@ -39,8 +40,14 @@ def eager():
         yield
 
 
+@pytest.fixture(autouse=True)
+def eager():
+    with running_eagerly():
+        yield
+
+
 @pytest.fixture(scope="session")
-def files(folder, eager):
+def files(folder):
     """A folder with a BERT and a data file for each task."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
@@ -80,7 +87,7 @@ def files(folder, eager):
 def reviews(files, invoke):
     """The folder and the printed output of a classification run."""
     command = ["finetune", "classify", "--train", "reviews.tsv", "--model", "bert"]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, running_eagerly():
         patch.chdir(files)
         small = ("--epochs", 5, *SMALL[2:])
         result = invoke(*command, "--run-dir", "runs/reviews", *small)
