@@ -21,7 +21,8 @@ from keras_bert_d2l.training.pretraining.options import (
     {
         "Text": "vocab vocab_size lowercase layout cache_dir",
         "Model": "preset bert_config init dropout attention_dropout",
-        "Examples": "objective masking mask_rate final_mask_rate rows short_seq_prob",
+        "Examples": "objective masking mask_rate final_mask_rate mask_replace_prob rows "
+        "short_seq_prob",
         "Training": "recipe steps minutes batch_size micro_batches remat max_len short_steps "
         "short_len ramp_steps optimizer learning_rate schedule warmup_steps decay_steps "
         "weight_decay z_loss ema_momentum seed held_out evaluate_every",

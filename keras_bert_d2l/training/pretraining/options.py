@@ -155,13 +155,18 @@ class PretrainingOptions(StepOptions, LoraOptions):
             gradients are small (Geiping and Goldstein 2023).
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none, which removes the next-sentence
-            head and the pooler. Defaults to nsp, or none for a model without that head.
+            head and the pooler. Defaults to nsp, or none for a model without that head. If it is
+            given, a checkpoint without that head gets a new one.
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
         final_mask_rate: Share of the tokens to predict at the end of the run, which `mask_rate`
             reaches in four stages of equal length. A model learns sooner from many predictions per
             row and better from few (Wettig et al. 2022; Yang et al. 2023). Defaults to `mask_rate`.
+        mask_replace_prob: Share of the predicted tokens that [MASK] replaces. Random tokens replace
+            half of the others, and half are kept. 1 suits questions about masked tokens, such as
+            `fill_mask` and `minimal_pairs` (Wettig et al. 2022; Huebner et al. 2021, BabyBERTa).
+            Held-out text is masked in the same way.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
             (packed), or batches of similar length (bucketed, not with XLA or on a TPU). By default
             (auto), rows are packed if that saves at least 5% of the tokens, counting padding.
@@ -223,6 +228,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     masking: MaskingName = "token"
     mask_rate: Share = 0.15
     final_mask_rate: Share | None = None
+    mask_replace_prob: Annotated[float, in_range("in (0, 1]", lambda x: 0 < x <= 1)] = 0.8
     rows: Rows = "auto"
     short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
     learning_rate: Positive = 1e-3
@@ -414,6 +420,7 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     masking: MaskingName
     mask_rate: float
     final_mask_rate: float | None
+    mask_replace_prob: float
     rows: Rows
     short_seq_prob: float
     learning_rate: float

@@ -135,6 +135,8 @@ class RunBatches:
     ) -> tf.data.Dataset:
         is_training = split == "train"
         index, processes = process()
+        masked = self.options.mask_replace_prob
+        others = (1 - masked) / 2
         return pretraining_dataset(
             self.store,
             self.tokenizer,
@@ -148,7 +150,9 @@ class RunBatches:
             first_step=first_step,
             drop_remainder=is_training,
             objective=self.objective,
-            masking=Masking(self.options.masking, phase.mask_rate),
+            masking=Masking(
+                self.options.masking, phase.mask_rate, replace=(masked, others, others)
+            ),
             rows=self.rows,
             max_examples=_MAX_EXAMPLES,
             short_seq_prob=self.options.short_seq_prob,

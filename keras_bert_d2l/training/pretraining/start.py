@@ -54,7 +54,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
     Raises:
         FileNotFoundError: The checkpoint does not exist.
         ValueError: The checkpoint is damaged or has no vocabulary, it allows fewer than `max_len`
-            tokens, or it lacks the head that the objective trains.
+            tokens, or `lora` would freeze a head that it lacks.
     """
     model, tokenizer, config = load_pretrained(path, verbose=verbose)
     check_bert(model)
@@ -64,7 +64,9 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             "the text. Add it as vocab.txt, or save the checkpoint with its tokenizer."
         )
     trained = _adapted(config, options)
-    lost = model.missing_heads - (set() if trained.next_sentence else {"pooler", "nsp"})
+    lost = model.missing_heads | (set() if config.next_sentence else {"pooler", "nsp"})
+    if not trained.next_sentence:
+        lost -= {"pooler", "nsp"}
     if options.lora is not None and lost:
         raise ValueError(
             f"`lora` freezes the heads, but the checkpoint {os.fspath(path)!r} lacks {sorted(lost)}"
@@ -72,7 +74,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             "next-sentence head is missing, or start from a checkpoint that has them."
         )
     if trained != config:
-        model = _with_config(model, trained)
+        model = _with_config(model, trained, options.seed)
     return Start(tokenizer, trained, model.get_weights())
 
 
@@ -178,18 +180,25 @@ def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
         config = dataclasses.replace(config, attention_dropout=options.attention_dropout)
     if options.objective == "none":  # the pooler would get no gradient
         return dataclasses.replace(config, next_sentence=False, pooler=False)
-    if options.objective is not None and not config.next_sentence:
-        raise ValueError(
-            f"objective={options.objective!r} trains the next-sentence head. Received: an "
-            "architecture with next_sentence=False; use objective='none' or another architecture."
-        )
-    return config
+    if options.objective is None or config.next_sentence:
+        return config
+    if options.init is not None:
+        return dataclasses.replace(config, next_sentence=True, pooler=True)
+    raise ValueError(
+        f"objective={options.objective!r} trains the next-sentence head. Received: an "
+        "architecture with next_sentence=False; use objective='none' or another architecture."
+    )
 
 
-def _with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
-    """Return a model with the same weights and an architecture that needs no other weights."""
-    part = BERTModel.from_bert_config(config)
+def _with_config(model: BERTModel, config: BERTConfig, seed: int) -> BERTModel:
+    """Return a model with another architecture, and the same weights where it has such weights.
+
+    The pooler and the next-sentence head are initialized randomly if the model has none.
+    """
+    with seeded(seed):
+        changed = BERTModel.from_bert_config(config)
     weights = named_weights(model)
-    for name, weight in named_weights(part).items():
-        weight.assign(weights[name])
-    return part
+    for name, weight in named_weights(changed).items():
+        if name in weights:
+            weight.assign(weights[name])
+    return changed

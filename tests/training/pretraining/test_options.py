@@ -105,6 +105,8 @@ def test_an_error_in_a_file_names_the_file(content, message, tmp_path):
         ("masking", "letters"),
         ("mask_rate", 0),
         ("final_mask_rate", 1),
+        ("mask_replace_prob", 0),
+        ("mask_replace_prob", 1.1),
         ("dropout", 1),
         ("objective", "both"),
         ("rows", "short"),

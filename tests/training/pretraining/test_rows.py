@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.pretraining.rows import choose_rows
+from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,17 @@ def test_each_phase_has_its_own_number_of_rows(store):
     _, [short, whole] = rows_of(store, max_len=96, short_steps=5)
     assert (short.max_len, short.batch_size) == (12, 512)  # full already
     assert whole.batch_size < 64
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6])
+@pytest.mark.parametrize("split", ["training", "held_out"])
+def test_mask_replace_prob_is_the_share_of_masked_predictions(store, tokenizer, share, split):
+    options = PretrainingOptions(
+        corpus="a", steps=10, batch_size=16, max_len=64, held_out=0.4, mask_replace_prob=share
+    )
+    batches = RunBatches(options, "padded", store, tokenizer, "nsp", replicas=1)
+    found = []
+    for features, _, weights in getattr(batches, split)(options.phases()[0]).take(40):
+        seen = tf.gather(features["tokens"], features["pred_positions"], batch_dims=1)
+        found.append(seen[weights["mlm"] > 0] == tokenizer.vocab.mask_id)
+    assert np.mean(np.concatenate(found)) == pytest.approx(share, abs=0.06)

@@ -134,6 +134,20 @@ def test_pretraining_can_continue_without_the_next_sentence_head(first, store, o
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.long
+def test_pretraining_can_continue_with_a_new_next_sentence_head(store, of_store, tmp_path):
+    before = pretrain(store, tmp_path / "run", **of_store, objective="none")
+    on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}
+    after = pretrain(store, tmp_path / "on", **on, init=tmp_path / "run", objective="nsp")
+    encoders = (result.model.encoder.get_weights() for result in (before, after))
+    for ours, theirs in zip(*encoders, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-20)
+    # A new head has no opinion yet.
+    assert after.metrics[0]["val_nsp_cross_entropy"] == pytest.approx(np.log(2), abs=0.1)
+    with pytest.raises(ValueError, match=r"lacks \['nsp', 'pooler'\]"):
+        pretrain(store, tmp_path / "lora", **on, init=tmp_path / "run", objective="nsp", lora=2)
+
+
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_an_objective_requires_its_head(store, of_store, options, objective, tmp_path):
     config: BERTConfig = options["bert_config"]
