@@ -12,7 +12,9 @@ TF212 := .venv-tf212
 # Runs that are stopped or killed and resume exactly, which test-peers repeats with the JAX backend.
 RUNS := tests/training/pretraining/test_pretrain.py tests/training/finetuning/test_finetune.py
 # Each worker imports TensorFlow and needs about 2 GB of memory.
-PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
+PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
+PYTEST_PEERS := $(PEERS)/bin/python -m pytest $(WORKERS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check lint test test-long test-peers test-served docs wheel bench clean
@@ -40,8 +42,8 @@ test-long: $(VENV)/installed ## tests of over five seconds: whole, killed and re
 	$(PYTEST) -m long --durations=5
 
 test-peers: $(PEERS)/installed ## compare with PyTorch, Transformers, KerasHub, JAX and Apache Beam
-	$(PEERS)/bin/python -m pytest --durations=5 -k 'peers or jax_backend or beam'
-	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PEERS)/bin/python -m pytest --durations=5 $(RUNS) -k exactly
+	$(PYTEST_PEERS) --durations=5 -k 'peers or jax_backend or beam'
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) --durations=5 $(RUNS) -k exactly
 
 test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in TensorFlow 2.12; needs python3.11
 	$(VENV)/bin/python -m pytest tests/serving/loaders/test_peers.py

@@ -5,6 +5,7 @@ B: rows per batch, T: tokens per row, V: vocabulary size.
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.batching import (
@@ -13,6 +14,7 @@ from keras_bert_d2l.inference.batching import (
     padded_length,
     predict_batch,
 )
+from keras_bert_d2l.layers.kernels.cross_entropy import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -75,7 +77,8 @@ def pseudo_log_likelihoods(
                 "pred_positions": position[:, None].astype("int32"),
             }
             logits = predict_batch(model, batch)["mlm"][:, 0]  # (B, V)
-            np.add.at(sums, number, _log_softmax_at(logits, targets))
+            losses = cross_entropy(*map(ops.convert_to_tensor, (targets, logits)))  # (B,)
+            np.subtract.at(sums, number, ops.convert_to_numpy(losses))
             work.advance(int(lengths[number].sum()))
     return sums[places], counts[places]
 
@@ -96,11 +99,3 @@ def _ends_of_words(continues: np.ndarray) -> np.ndarray:
     starts = np.where(continues, length, np.arange(length))  # of the words
     next_starts = np.pad(starts[:, 1:], ((0, 0), (0, 1)), constant_values=length)
     return np.minimum.accumulate(next_starts[:, ::-1], axis=1)[:, ::-1]
-
-
-def _log_softmax_at(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the log probability of one class in each row, `(B,)`."""
-    logits = logits.astype("float32", copy=False)
-    logits = logits - logits.max(axis=1, keepdims=True)
-    found = logits[np.arange(len(targets)), targets]
-    return found - np.log(np.exp(logits, out=logits).sum(axis=1))
