@@ -500,9 +500,10 @@ def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
     assert table[1].split() == "step loss MLM loss accuracy NSP loss accuracy tokens/s".split()
     assert table[2].split()[:2] == ["0", "3.970"]  # about ln 53 without training
     assert re.fullmatch(r" {11}2( +\d\.\d{3}){5} +[\d,]+", table[3])
-    assert (
-        table[4] == f"The best checkpoint is in {tmp_path}/run/best. To try it, or to fine-tune it:"
-    )
+    assert table[4:6] == [
+        f"The best checkpoint is in {tmp_path}/run/best.",
+        f"Curves and predictions: {tmp_path}/run/report.html",
+    ]
     assert max(map(len, table[:4])) <= 80
 
 
