@@ -290,8 +290,7 @@ class BERTClassifier(keras.Model):
         inputs: `(tokens, segments, valid_lens)`: int `(B, T)`, int `(B, T)`, `(B,)`.
         training: Whether to apply dropout.
 
-    Output shape:
-        Logits, `(B, 3)`.
+    Output shape: logits, `(B, 3)`.
 
     Example:
         >>> import numpy as np

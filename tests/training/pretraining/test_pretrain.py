@@ -116,6 +116,17 @@ def test_the_run_folder_records_vocabulary_architecture_and_options(finished, op
 
 
 @pytest.mark.slow
+def test_the_report_has_the_main_measurements_of_the_text(finished):
+    run, _ = finished
+    first, *_ = (run / "report.jsonl").read_text().splitlines()
+    data = json.loads(first)["data"]
+    assert (data["documents"], data["duplicate documents"]) == (36, "0.0%")
+    assert data["unknown words"] == f"0.000% of {data['tokens']:,} tokens"
+    assert data["tokens per sentence"] == data["tokens"] / data["sentences"]
+    assert all(name in (run / "report.html").read_text() for name in data)
+
+
+@pytest.mark.slow
 def test_the_last_checkpoint_is_the_returned_model(finished):
     run, result = finished
     loaded = load_pretrained(run / "last")
