@@ -155,10 +155,12 @@ def without_bar() -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in its two largest units."""
+    """Return a time span in its two largest units, or in seconds below a minute."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
 
 
 class _Display(threading.Thread):

@@ -23,7 +23,7 @@ RUNS = {  # options of the two runs
     "adamw": {"learning_rate": 2e-3},
     "modern": {"learning_rate": 2e-3, "recipe": "modern"},
 }
-WIDTH, HEIGHT, COLORS = 1000, 900, 128
+WIDTH, HEIGHT, COLORS = 1000, 900, 256
 
 
 def main(text: str) -> None:

@@ -8,17 +8,24 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
+from keras_bert_d2l import book
 
 CODE_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
+NAMES = {name: getattr(kb, name) for name in kb.__all__}
+NAMES |= {
+    f"book.{name}": getattr(book, name) for name in book.__all__ if name != "DATA_HUB"
+}  # a dict
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", kb.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_example_runs(name, tmp_path, monkeypatch):
     if "beam" in name:
         pytest.importorskip("apache_beam", reason="needs Apache Beam, the extra [beam]")
     monkeypatch.chdir(tmp_path)
-    docstring = inspect.getdoc(getattr(kb, name)) or ""
+    docstring = inspect.getdoc(NAMES[name]) or ""
     public = {"kb": kb, "np": np, **{public: getattr(kb, public) for public in kb.__all__}}
     blocks = CODE_BLOCK.findall(docstring)
     for block in blocks:

@@ -25,6 +25,13 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
 
     Returns:
         Weights with the shape and dtype of `X`.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> weights = d2l.masked_softmax(np.zeros((1, 1, 4), "float32"), np.array([2]))
+        >>> np.asarray(weights).tolist()
+        [[[0.5, 0.5, 0.0, 0.0]]]
     """
     if not hasattr(X, "shape"):
         raise ValueError(f"`X` must be a tensor of shape (B, Q, K). Received: {shown(X)}.")
@@ -53,6 +60,13 @@ def AddNorm(
         layer_norm: As for `keras_bert_d2l.layers.transformer.AddNorm`.
         norm_first: As for `keras_bert_d2l.layers.transformer.AddNorm`.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> X = np.ones((2, 3, 4), "float32")
+        >>> tuple(d2l.AddNorm(4, dropout=0.5)(X, X).shape)
+        (2, 3, 4)
     """
     _width_of(norm_shape)
     return transformer.AddNorm(
@@ -67,6 +81,14 @@ def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttentio
     `(key_size, query_size, value_size, num_hiddens, num_heads, dropout, bias=False)`, and the
     keyword arguments of `keras_bert_d2l.layers.attention.MultiHeadAttention`. The widths of keys,
     queries and values are inferred from the input, as in the book.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> X = np.ones((2, 4, 100), "float32")
+        >>> attention = d2l.MultiHeadAttention(100, 5, 0.5)
+        >>> tuple(attention(X, X, X, np.array([3, 2])).shape)
+        (2, 4, 100)
     """
     named = [kwargs.pop(name) for name in _WIDTHS if name in kwargs]
     if len(args) > 4 or named:  # in the long order, the first arguments are not needed
@@ -85,6 +107,13 @@ def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.Transforme
     Raises:
         ValueError: In the long order, a width differs from `num_hiddens`. The residual connection
             requires equal widths.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> X = np.ones((2, 100, 24), "float32")
+        >>> tuple(d2l.TransformerEncoderBlock(24, 48, 8, 0.5)(X, np.array([3, 2])).shape)
+        (2, 100, 24)
     """
     if len(args) > 5 or not kwargs.keys().isdisjoint((*_WIDTHS, "norm_shape")):
         return _block_in_long_order(*args, **kwargs)

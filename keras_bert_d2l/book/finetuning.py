@@ -72,6 +72,18 @@ def load_pretrained_model(
         FileNotFoundError: The folder does not exist.
         ValueError: The folder contains only a pickle, no vocabulary or a damaged file, or a size
             differs from the model's.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+    from keras_bert_d2l import book as d2l
+
+    net = d2l.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
+    kb.save_pretrained(net, "small", tokenizer=tokenizer)
+    bert, vocab = d2l.load_pretrained_model("small", 16, 32, 2, 1, 0.1, 16)
+    ```
     """
     check_path("pretrained_model", pretrained_model)
     folder = _local_folder(pretrained_model)
@@ -114,7 +126,7 @@ def _local_folder(pretrained_model: PathLike) -> pathlib.Path:
 
 
 def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str], list[int]]:
-    """Read SNLI from the text files of its official archive.
+    r"""Read SNLI from the text files of its official archive.
 
     Pairs that the annotators disagreed on (label "-") are skipped.
 
@@ -129,6 +141,16 @@ def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str],
     Raises:
         FileNotFoundError: The file does not exist.
         ValueError: The file does not have the columns of SNLI.
+
+    Example:
+        >>> import pathlib
+        >>> from keras_bert_d2l import book as d2l
+        >>> names = "gold_label", "sentence1_binary_parse", "sentence2_binary_parse"
+        >>> rows = names, ("neutral", "( A ( cat sat ) )", "( It slept )")
+        >>> text = "\n".join("\t".join(row) for row in rows)
+        >>> size = pathlib.Path("snli_1.0_test.txt").write_text(text)
+        >>> d2l.read_snli(".", is_train=False)
+        (['A cat sat'], ['It slept'], [2])
     """
     check_path("data_dir", data_dir)
     path = pathlib.Path(data_dir, f"snli_1.0_{'train' if is_train else 'test'}.txt")
@@ -171,6 +193,15 @@ class SNLIBERTDataset:
 
     Raises:
         ValueError: `vocab` is missing, `max_len` is below 3, or the lengths of `dataset` differ.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> specials = ["<pad>", "<mask>", "<cls>", "<sep>"]
+        >>> vocab = d2l.Vocab(["a", "cat"], reserved_tokens=specials)
+        >>> dataset = d2l.SNLIBERTDataset((["A cat"], ["A cat"], [0]), 8, vocab)
+        read 1 examples
+        >>> dataset.valid_lens.tolist()
+        [7]
     """
 
     def __init__(
@@ -259,8 +290,16 @@ class BERTClassifier(keras.Model):
         inputs: `(tokens, segments, valid_lens)`: int `(B, T)`, int `(B, T)`, `(B,)`.
         training: Whether to apply dropout.
 
-    Output shape:
-        Logits, `(B, 3)`.
+    Output shape: logits, `(B, 3)`.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> net = d2l.BERTModel(50, 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+        >>> tokens = np.ones((2, 6), "int32")
+        >>> logits = d2l.BERTClassifier(net)((tokens, 0 * tokens, np.array([6, 4])))
+        >>> tuple(logits.shape)
+        (2, 3)
     """
 
     def __init__(self, bert: BERTModel, **kwargs: Unpack[LayerOptions]) -> None:

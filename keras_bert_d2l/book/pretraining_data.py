@@ -48,7 +48,7 @@ class RandomSource(Protocol):
 def _read_wiki(
     data_dir: PathLike, *, split: str = "train", rng: RandomSource = random
 ) -> list[list[str]]:
-    """Read the paragraphs of WikiText-2 that have at least two sentences, in random order.
+    r"""Read the paragraphs of WikiText-2 that have at least two sentences, in random order.
 
     Args:
         data_dir: Folder with `wiki.train.tokens`, optionally compressed (`.gz`, `.xz`).
@@ -61,6 +61,14 @@ def _read_wiki(
     Raises:
         FileNotFoundError: The folder does not contain the file.
         ValueError: No line of the file contains two sentences, or the file is damaged or not UTF-8.
+
+    Example:
+        >>> import pathlib
+        >>> from keras_bert_d2l import book as d2l
+        >>> text = "The cat sat . It slept .\n"
+        >>> size = pathlib.Path("wiki.train.tokens").write_text(text)
+        >>> d2l._read_wiki(".")
+        [['the cat sat', 'it slept .']]
     """
     check_path("data_dir", data_dir)
     check_choice("split", split, ("train", "valid", "test"))
@@ -104,6 +112,13 @@ def _get_next_sentence(
 
     Raises:
         ValueError: Every paragraph contains `next_sentence`, so there is no negative to draw.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> paragraphs = [[["a"], ["b"]], [["c"], ["d"]]]
+        >>> first, second, is_next = d2l._get_next_sentence(["a"], ["b"], paragraphs)
+        >>> is_next == (second == ["b"])
+        True
     """
     if rng.random() < 0.5:
         return sentence, next_sentence, True
@@ -134,6 +149,15 @@ def _get_nsp_data_from_paragraph(
 
     Returns:
         `(tokens, segments, is_next)` for each example.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> paragraphs = [[["a"], ["b"]], [["c"], ["d"]]]
+        >>> vocab = d2l.Vocab()
+        >>> examples = d2l._get_nsp_data_from_paragraph(paragraphs[0], paragraphs, vocab, 8)
+        >>> [(tokens, segments, is_next)] = examples
+        >>> segments
+        [0, 0, 0, 1, 1]
     """
     check_list("paragraph", paragraph, "sentences")
     check_list("paragraphs", paragraphs, "paragraphs")
@@ -172,6 +196,13 @@ def _replace_mlm_tokens(
 
     Raises:
         ValueError: The vocabulary contains only special tokens.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> vocab = d2l.Vocab(["a", "b"])
+        >>> corrupted, predictions = d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, vocab)
+        >>> predictions
+        [(1, 'a')]
     """
     check_list("tokens", tokens, "tokens")
     check_list("candidate_pred_positions", candidate_pred_positions, "positions")
@@ -211,6 +242,15 @@ def _get_mlm_data_from_tokens(
 
     Returns:
         Ids of the corrupted tokens, positions to predict in ascending order, and label ids.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> specials = ["<pad>", "<mask>", "<cls>", "<sep>"]
+        >>> vocab = d2l.Vocab(["a", "b"], reserved_tokens=specials)
+        >>> tokens = ["<cls>", "a", "<sep>"]
+        >>> ids, positions, labels = d2l._get_mlm_data_from_tokens(tokens, vocab)
+        >>> positions, vocab.to_tokens(labels)
+        ([1], ['a'])
     """
     check_list("tokens", tokens, "tokens")
     check_vocab(vocab)
@@ -241,6 +281,14 @@ def _pad_bert_inputs(
 
     Raises:
         ValueError: An example is longer than `max_len` or has more than P predictions.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> vocab = d2l.Vocab(reserved_tokens=["<pad>"])
+        >>> example = [3, 5, 4], [1], [5], [0, 0, 0], True
+        >>> tokens, *_ = d2l._pad_bert_inputs([example], 8, vocab)
+        >>> tokens.tolist()
+        [[3, 5, 4, 1, 1, 1, 1, 1]]
     """
     check_list("examples", examples, "examples")
     check_integer("max_len", max_len, 1)
@@ -289,6 +337,14 @@ class _WikiTextDataset:
 
     Raises:
         ValueError: No pair of adjacent sentences fits into `max_len`.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> specials = ["<pad>", "<mask>", "<cls>", "<sep>"]
+        >>> vocab = d2l.Vocab(["cat", "dog"], reserved_tokens=specials)
+        >>> paragraphs = [["the cat sat", "it slept"], ["a dog ran", "it came"]]
+        >>> len(d2l._WikiTextDataset(paragraphs, 16, vocab))
+        2
     """
 
     def __init__(
@@ -350,7 +406,7 @@ def load_data_wiki(
     seed: int = 0,
     drop_remainder: bool = False,
 ) -> tuple[tf.data.Dataset, Vocab]:
-    """Load WikiText-2 from a folder as shuffled batches of the book's seven tensors.
+    r"""Load WikiText-2 from a folder as shuffled batches of the book's seven tensors.
 
     The book downloads the corpus; this function reads it from an existing folder. To load held-out
     text with `split="valid"`, pass the vocabulary of the training data.
@@ -370,6 +426,15 @@ def load_data_wiki(
         The dataset and the vocabulary. A batch consists of tokens `(B, T)`, segments `(B, T)`,
         valid lengths `(B,)`, positions to predict `(B, P)`, weights `(B, P)`, labels `(B, P)` and
         is-next `(B,)`. Valid lengths and weights are float32, all others int32.
+
+    Example:
+        >>> import pathlib
+        >>> from keras_bert_d2l import book as d2l
+        >>> text = "the cat sat . it slept .\na dog ran . it came home .\n"
+        >>> size = pathlib.Path("wiki.train.tokens").write_text(5 * text)
+        >>> train_iter, vocab = d2l.load_data_wiki(4, 16, ".")
+        >>> len(next(iter(train_iter))), vocab["cat"] > 0
+        (7, True)
     """
     check_integer("batch_size", batch_size, 1)
     check_integer("seed", seed, 0)

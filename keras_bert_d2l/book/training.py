@@ -24,7 +24,13 @@ Tensors: TypeAlias = dict[str, Tensor]
 
 
 def try_all_gpus() -> list[str]:
-    """Return the names of all GPUs, or of the CPU if there is none (d2l.ai, section 6.7)."""
+    """Return the names of all GPUs, or of the CPU if there is none (d2l.ai, section 6.7).
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> len(d2l.try_all_gpus()) > 0
+        True
+    """
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
     return gpus or ["/device:CPU:0"]
 
@@ -44,6 +50,15 @@ def to_keras_batch(
 
     Returns:
         Features, labels and weights, as `kb.pretraining_dataset` yields them.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> tokens, one = np.ones((2, 6), "int32"), np.ones((2, 1), "int32")
+        >>> batch = tokens, 0 * tokens, np.array([6, 6]), one, 1.0 * one, one, np.array([0, 1])
+        >>> features, labels, weights = d2l.to_keras_batch(*batch)
+        >>> list(features)
+        ['tokens', 'segments', 'valid_lens', 'pred_positions']
     """
     features = {
         "tokens": tokens_X,
@@ -95,6 +110,16 @@ def _get_batch_loss_bert(
 
     Raises:
         ValueError: `vocab_size` differs from the model's vocabulary size.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> net = d2l.BERTModel(50, 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+        >>> tokens, one = np.ones((2, 6), "int32"), np.ones((2, 1), "int32")
+        >>> batch = tokens, 0 * tokens, np.array([6, 6]), one, 1.0 * one, one, np.array([0, 1])
+        >>> mlm_l, nsp_l, loss = d2l._get_batch_loss_bert(net, 50, *batch)
+        >>> bool(loss == mlm_l + nsp_l)
+        True
     """
     if last:  # the PyTorch edition's order, with `loss` in the position of `vocab_size`
         labels = (mlm_weights_X, mlm_Y, nsp_y, *last)
@@ -126,7 +151,7 @@ def train_bert(
     *last: int,
     optimizer: keras.optimizers.Optimizer | None = None,
 ) -> None:
-    """Pretrain a model for a number of steps, and print both losses and the speed.
+    r"""Pretrain a model for a number of steps, and print both losses and the speed.
 
     The training step is compiled and uses the package's losses. It runs on packed rows without most
     of the padding of the batch, which changes neither loss. A progress bar replaces the book's
@@ -150,6 +175,20 @@ def train_bert(
 
     Raises:
         ValueError: `vocab_size` differs from the model's, or `train_iter` is empty.
+
+    Example:
+
+    ```python
+    import pathlib
+
+    from keras_bert_d2l import book as d2l
+
+    text = "the cat sat . it slept .\na dog ran . it came home .\n"
+    pathlib.Path("wiki.train.tokens").write_text(5 * text)
+    train_iter, vocab = d2l.load_data_wiki(4, 16, ".")
+    net = d2l.BERTModel(len(vocab), 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    d2l.train_bert(train_iter, net, len(vocab), d2l.try_all_gpus(), num_steps=2)
+    ```
     """
     if last:  # the PyTorch edition's order, with `loss` in the position of `vocab_size`
         order = cast(tuple[int, Sequence[object], int], (devices, num_steps, *last))
@@ -208,6 +247,14 @@ def get_bert_encoding(
 
     Returns:
         The encoded tokens, including `<cls>` and `<sep>`, `(1, T, D)`.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> specials = ["<pad>", "<mask>", "<cls>", "<sep>"]
+        >>> vocab = d2l.Vocab(["a", "cat"], reserved_tokens=specials)
+        >>> net = d2l.BERTModel(50, 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+        >>> tuple(d2l.get_bert_encoding(net, ["a", "cat"], vocab=vocab).shape)
+        (1, 4, 8)
     """
     check_type("net", net, BERTModel)
     check_vocab(vocab)

@@ -24,6 +24,11 @@ def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
 
     Raises:
         ValueError: `token` is neither `"word"` nor `"char"`, or `lines` is a single string.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> d2l.tokenize(["the cat sat"])
+        [['the', 'cat', 'sat']]
     """
     check_choice("token", token, ("word", "char"))
     if isinstance(lines, str):
@@ -51,6 +56,14 @@ class Vocab:
         tokens: Tokens, or a list with one list of tokens per sentence.
         min_freq: Minimum frequency. Words that occur less often are discarded.
         reserved_tokens: Tokens that are kept regardless of their frequency.
+
+    Example:
+        >>> from keras_bert_d2l import book as d2l
+        >>> vocab = d2l.Vocab([["a", "b", "b"]], reserved_tokens=["<pad>"])
+        >>> vocab.idx_to_token
+        ['<unk>', '<pad>', 'b', 'a']
+        >>> vocab[["a", "c"]]
+        [3, 0]
     """
 
     def __init__(

@@ -228,6 +228,12 @@ class PositionWiseFFN(keras.layers.Layer):
         training: Whether to apply dropout.
 
     Output shape: `(B, T, ffn_num_outputs)`.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_bert_d2l import book as d2l
+        >>> tuple(d2l.PositionWiseFFN(4, 8)(np.ones((2, 3, 4), "float32")).shape)
+        (2, 3, 8)
     """
 
     def __init__(

@@ -89,6 +89,7 @@ class Page:
         """Set the width of the window and the color scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
+        self.send("Emulation.setScrollbarsHidden", hidden=True)  # they narrow screenshots
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", **size)
 
@@ -137,6 +138,10 @@ def browser(chromium: str, profile: pathlib.Path) -> Iterator[Page]:
     shell = f'exec "$0" "$@" 3<&{read_commands} 4>&{write_messages}'
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     options += ["--remote-debugging-pipe", f"--user-data-dir={profile}"]
+    # Chromium itself has no use for the network either.
+    options += [
+        f"--disable-{part}" for part in ("background-networking", "component-update", "sync")
+    ]
     process = subprocess.Popen(
         ["bash", "-c", shell, chromium, *options],
         pass_fds=(read_commands, write_messages),

@@ -45,8 +45,9 @@ def finetune(
     """Fine-tune a model on examples and keep the best epoch on the development data.
 
     The run folder contains `run.yaml` (the options), `best/` (the model, for `evaluate` and
-    `predict`), `last/`, `metrics.json`, `curves.png` and TensorBoard logs. Ctrl-C saves the run
-    and prints the command that resumes it.
+    `predict`), `last/`, `report.html` (curves, predictions and errors, to open in a browser),
+    `metrics.json`, `curves.png` and TensorBoard logs. Ctrl-C saves the run and prints the command
+    that resumes it.
 
     For example:
 

@@ -36,7 +36,10 @@ def proposal(found: "kb.RangeTest") -> str:
     """Return the proposed option and its reason in one line."""
     first, lowest, rate = found.smoothed[0], found.smoothed[found.best], found.rates[found.best]
     if found.proposal is None:
-        return f"No learning rate up to {found.rates[-1]:.1g} lowers the loss, {first:.3f}."
+        return (
+            f"No proposal: no learning rate up to {found.rates[-1]:.1g} lowers the loss, "
+            f"{first:.3f}, in so few steps. Keep the default rate, or test a larger --batch-size."
+        )
     return (
         f"Proposed: --learning-rate {found.proposal:.1e}. The loss falls from {first:.3f} to "
         f"{lowest:.3f} at {rate:.1e}; the test ended at {found.rates[-1]:.1e}."

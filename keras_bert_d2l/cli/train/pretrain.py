@@ -41,8 +41,9 @@ def pretrain(
     """Pretrain a BERT on masked-token and next-sentence prediction.
 
     The run folder contains `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
-    `best/` and `last/`, `metrics.jsonl` and TensorBoard logs. Ctrl-C saves the run and prints the
-    command that resumes it.
+    `best/` and `last/`, `report.html` (curves and predictions, to open in a browser),
+    `metrics.jsonl` and TensorBoard logs. Ctrl-C saves the run and prints the command that resumes
+    it.
 
     For example:
 

@@ -166,9 +166,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         found += _check_options(options, model.bert_config)
     if options is not None and evidence.tested is not None:
         proposal = evidence.tested.proposal
-        if proposal is None and isinstance(options, PretrainingOptions) and options.init:
+        is_new = isinstance(options, PretrainingOptions) and not options.init
+        if proposal is None and not is_new:
             skipped.append(
-                "Tested learning rate: the checkpoint knows this text, so no rate helps."
+                "Tested learning rate: no rate lowers the loss of this checkpoint in so few steps. "
+                "It knows the text, or the labels are hard to learn."
             )
         else:
             found.append(losses.tested_learning_rate(options.learning_rate, proposal))

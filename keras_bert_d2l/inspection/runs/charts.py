@@ -69,6 +69,8 @@ def _curves(run: Run) -> Curves:
     for redundant, name in (("loss", "mlm_cross_entropy"), ("sequences/s", "tokens/s")):
         if name in curves:
             curves.pop(redundant, None)
+    if curves.get("cross_entropy") == curves.get("loss"):  # unless the loss has further terms
+        curves.pop("cross_entropy", None)
     if losses := run.state.get("points"):  # within epochs
         curves.setdefault("loss", {})[TRAINING] = [(x, loss) for x, loss in losses]
     return curves

@@ -90,7 +90,7 @@ def _metrics(runs: Sequence[Run]) -> list[Row]:
     """Return the held-out metrics of the best checkpoint of each run, and its cost."""
     best = [run.metrics[run.best] for run in runs]
     positions = [f"{facts.position(run, run.best):,}" for run in runs]
-    rows = [Row(f"best {runs[0].unit}", positions)]
+    rows = [Row(f"Best {runs[0].unit}", positions)]
     for name in dict.fromkeys(name for metrics in best for name in metrics):
         if name.startswith("val_"):
             values = [metrics.get(name) for metrics in best]
@@ -100,7 +100,7 @@ def _metrics(runs: Sequence[Run]) -> list[Row]:
             rows.append(Row(title(name.removeprefix("val_")), texts, values.index(choose(found))))
     seconds = [run.seconds for run in runs]
     times = ["not recorded" if time is None else duration(time) for time in seconds]
-    return [*rows, Row("training and evaluation", times)]
+    return [*rows, Row("Training and evaluation", times)]
 
 
 def _differences(runs: Sequence[Run]) -> list[Row]:

@@ -67,8 +67,8 @@ def finetune(
 
     The learning rate rises during the warm-up and then falls to 0, as in Devlin et al. 2019. The
     model is evaluated on the development data after each epoch. The run folder contains `best/`, a
-    checkpoint for `load_pretrained`; `last/`, the complete training state; `metrics.json`;
-    `metrics.jsonl` (one line per epoch); `curves.png`; and `tensorboard/`.
+    checkpoint for `load_pretrained`; `last/`, the complete training state; the page `report.html`;
+    `metrics.json`; `metrics.jsonl` (one line per epoch); `curves.png`; and `tensorboard/`.
 
     Ctrl-C, SIGTERM and SIGHUP save the run and stop it after the current step; a second Ctrl-C
     stops it immediately. A run whose loss is not finite stops as well, and keeps its checkpoints.

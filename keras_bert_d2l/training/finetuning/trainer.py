@@ -265,8 +265,9 @@ class Trainer:
             self.say(textwrap.fill(f"Warning: {self.progress.warning}", 79, subsequent_indent="  "))
         use = "embed --file FILE" if isinstance(self.model, TextEmbedder) else "predict FILE"
         self.say(
-            f"The model is in {self.run.named(self.run.best)}, the learning curves in "
-            f"{self.run.named(self.run.path / CURVES)}.\nTo evaluate or use it:\n"
+            f"The model is in {self.run.named(self.run.best)}.\n"
+            f"Curves, predictions and errors: {self.run.named(self.run.report)}\n"
+            "To evaluate or use the model:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l {use} --model {run}"
         )

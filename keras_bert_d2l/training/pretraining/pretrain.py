@@ -64,9 +64,9 @@ def pretrain(
     """Train a BERT on masked-token and next-sentence prediction.
 
     The run folder contains `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
-    `best/` and `last/` for `load_pretrained`, `metrics.jsonl` and `tensorboard/`. The model is
-    evaluated on held-out documents before the first step and then every `evaluate_every` steps.
-    Each evaluation saves a checkpoint.
+    `best/` and `last/` for `load_pretrained`, the page `report.html`, `metrics.jsonl` and
+    `tensorboard/`. The model is evaluated on held-out documents before the first step and then
+    every `evaluate_every` steps. Each evaluation saves a checkpoint.
 
     Ctrl-C, SIGTERM and SIGHUP save the run and stop it after the current step; a second Ctrl-C
     stops it immediately. A run whose loss is not finite stops as well, and keeps its checkpoints.

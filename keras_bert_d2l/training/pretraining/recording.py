@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.data.pretraining.splitting import split_documents
+from keras_bert_d2l.data.report.duplicates import find_copies
 from keras_bert_d2l.data.report.report import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
@@ -36,6 +37,7 @@ def describe(
     config, vocab = model.bert_config, model.tokenizer.vocab
     counts = count_ids(store.tokens[:_MAX_COUNTED], len(vocab))
     unknown = counts[vocab.unk_id] / counts.sum()
+    copies = find_copies([np.asarray(store.document_hashes)], store.num_documents)
     return {
         "model": {
             "Model": f"{config.num_blks} blocks, {config.num_heads} heads, width "
@@ -44,6 +46,7 @@ def describe(
         "data": {
             "documents": store.num_documents,
             "held-out documents": len(_held_out(store, options)),
+            "duplicate documents": f"{copies.share:.1%}",
             "sentences": store.num_sentences,
             "tokens": store.num_tokens,
             "tokens per sentence": store.num_tokens / store.num_sentences,

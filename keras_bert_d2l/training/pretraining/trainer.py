@@ -382,7 +382,9 @@ class Trainer:
     def _say_what_next(self) -> None:
         run, best = shlex.quote(self.run.name), self.run.named(self.run.best)
         self.say(
-            f"The best checkpoint is in {best}. To try it, or to fine-tune it:\n"
+            f"The best checkpoint is in {best}.\n"
+            f"Curves and predictions: {self.run.named(self.run.report)}\n"
+            "To try the model, or to fine-tune it:\n"
             f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
             f"  keras-bert-d2l finetune --help"
         )

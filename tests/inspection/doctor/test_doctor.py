@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import re
 import shutil
@@ -5,7 +6,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTModel, doctor
+from keras_bert_d2l import BERTModel, RangeTest, doctor
 from keras_bert_d2l.inspection.doctor import doctor as module
 from keras_bert_d2l.inspection.doctor import speed
 from keras_bert_d2l.inspection.doctor.doctor import diagnose
@@ -88,6 +89,16 @@ def test_data_and_a_model_are_examined_before_a_run(run, task_run, tmp_path):
     assert first.number == pytest.approx(1, abs=0.1)  # a new head
 
 
+def test_a_range_test_without_a_proposal_is_a_fault_only_of_a_new_model(evidence, task_evidence):
+    flat = RangeTest(rates=tuple(0.01 * n for n in range(1, 21)), losses=(0.7,) * 20)
+    new, tuned = (
+        diagnose(dataclasses.replace(one, tested=flat)) for one in (evidence, task_evidence)
+    )
+    assert names_of(new) == {"tested learning rate"}
+    assert tuned.is_healthy
+    assert tuned.skipped[-1].startswith("Tested learning rate: no rate lowers the loss")
+
+
 def test_a_compiled_model_and_its_batches_are_examined(evidence):
     def constant(x, y, w):
         return x, y, tf.nest.map_structure(tf.zeros_like, w)
@@ -154,7 +165,7 @@ def test_the_command_tests_learning_rates_before_a_run(run, task_run, tmp_path, 
     text = faults.write_text(tmp_path / "text.txt", seed=1)
     result = invoke("doctor", "--data", text, "--model", run, "--lr-find")
     assert result.exit_code == 0, result.stdout + result.stderr
-    assert re.search(r"Proposed: --learning-rate|No learning rate up to", result.stdout)
+    assert re.search(r"Proposed: --learning-rate|no learning rate up to", result.stdout)
     data = ["--data", task_run.parent / "train.tsv", "--task", "classify", "--model", run]
     lines = invoke("doctor", *data, "--lr-find", "--json").stdout.splitlines()
     assert "tested learning rate" in {json.loads(line)["name"] for line in lines}

@@ -98,28 +98,46 @@ def test_every_architecture_answers_as_in_keras(page, tmp_path, name, fields):
     assert page.problems == []
 
 
+SUBJECTS = (
+    *("the old man", "a child", "my sister", "the captain", "no one", "the doctor"),
+    *("her mother", "a tall woman", "the king", "his friend"),
+)
+PREDICATES = (
+    *(
+        "looked at the [MASK] .",
+        "went into the [MASK] and sat down .",
+        "said that [MASK] was ill .",
+    ),
+    *("had never seen such a [MASK] before .", "[MASK] nothing , and smiled ."),
+    *("opened the [MASK] with a key .", "was very [MASK] of his horse ."),
+    *("gave her a [MASK] for her birthday .", "came back in the [MASK] ."),
+    "put a [MASK] on the table .",
+)
+
+
 @pytest.mark.long
-def test_mini_predicts_the_same_top_five_as_keras(page, tmp_path):
-    letters = "abcdefghijklmnopqrst"
-    words = [a + b + c for a in letters for b in letters for c in letters]
-    vocab = kb.Vocab([*GOOGLE_SPECIALS, *words])
-    model = kb.BERTModel.from_bert_config(
-        kb.BERTConfig.preset("mini", vocab_size=len(vocab), max_len=64)
-    )
-    model.tokenizer = kb.Tokenizer(vocab)
-    generator = np.random.default_rng(0)
-    for weight in model.encoder.weights:
-        if weight.name == "embeddings":
-            weight.assign(generator.normal(0, 0.3, weight.shape).astype("float32"))
-    sentences = [" ".join(generator.choice(words, 18)) + " [MASK]" for _ in range(100)]
-    kb.playground(model, tmp_path / "page.html")
+def test_the_model_of_the_package_predicts_the_same_top_five_as_keras(page, tmp_path):
+    model, *_ = kb.load_pretrained("novels-small")
+    sentences = [f"{subject} {predicate}" for subject in SUBJECTS for predicate in PREDICATES]
+    assert kb.playground(model, tmp_path / "page.html", texts=sentences).num_bytes < 12e6
     page.open(tmp_path / "page.html")
-    found = [candidates(page, sentence, 19)[-1]["candidates"][:5] for sentence in sentences]
-    round_weights(model)
-    expected = kb.fill_mask(model, sentences)
-    assert [[token for token, _ in row] for row in found] == [
-        [one.token for one in masks[0]] for masks in expected
+    places = [sentence.split().index("[MASK]") + 1 for sentence in sentences]
+    found = [
+        candidates(page, sentence, place)[-1]["candidates"][:5]
+        for sentence, place in zip(sentences, places, strict=True)
     ]
+    round_weights(model)
+    expected = [masks[0] for masks in kb.fill_mask(model, sentences)]
+    assert len(expected) == 100
+    assert [[token for token, _ in row] for row in found] == [
+        [one.token for one in row] for row in expected
+    ]
+    np.testing.assert_allclose(
+        [[share for _, share in row] for row in found],
+        [[one.score for one in row] for row in expected],
+        atol=1e-5,
+    )
+    assert page.problems == []
 
 
 @pytest.mark.long
@@ -138,6 +156,17 @@ def live_page(page, tmp_path_factory):
     path = tmp_path_factory.mktemp("live") / "page.html"
     kb.playground(tiny_model(), path, texts=TEXTS)
     return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "word"), [("a dog ran home .", "ran"), ("a [MASK] ran .", None)])
+def test_the_page_opens_with_one_mask_and_its_candidates(page, tmp_path, text, word):
+    kb.playground(tiny_model(), tmp_path / "page.html", texts=[text])
+    page.open(tmp_path / "page.html")
+    masks = page.run("answer.pieces.filter(({ token }) => token === '[MASK]')")
+    assert [mask.get("original") for mask in masks] == [word]
+    about = f"For the mask in place of “{word}”." if word else "For the mask in the text."
+    assert page.run("document.getElementById('candidates-about').innerText") == about
 
 
 WORD = "[...document.querySelectorAll('button.word')].find(word => word.innerText.startsWith({!r}))"

@@ -63,6 +63,8 @@ def finetuning_run(tmp_path):
         {"step": 10, "loss": 0.7, "val_accuracy": 0.5, "val_loss": 0.6, "learning_rate": 1e-5},
         {"step": 20, "loss": 0.4, "val_accuracy": 0.9, "val_loss": 0.3, "learning_rate": 0.0},
     ]
+    for line in history:
+        line.update(cross_entropy=line["loss"], val_cross_entropy=line["val_loss"])
     write_lines(run / "metrics.jsonl", history)
     data = {
         "source": "films.csv",

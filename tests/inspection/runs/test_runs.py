@@ -10,6 +10,7 @@ from tests.inspection.runs.conftest import SCRIPT
 
 TEXT = "document.querySelector('main').innerText"
 READOUT = "document.querySelectorAll('output')[{}].innerText"
+TITLES = "[...document.querySelectorAll('figure h3')].map(one => one.innerText)"
 CHART = "document.querySelectorAll('figure svg')[{}]"
 
 
@@ -48,8 +49,7 @@ def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
         assert shown in text
     tiles = page.run("[...document.querySelectorAll('.tiles b')].map(one => one.innerText)")
     assert tiles == ["4", "0.25", "500", "2,000", "16 min 40 s"]
-    titles = page.run("[...document.querySelectorAll('figure h3')].map(one => one.innerText)")
-    assert titles == [
+    assert page.run(TITLES) == [
         "Masked-token loss",
         "Masked-token accuracy",
         "Gradient norm",
@@ -57,6 +57,10 @@ def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
         "Tokens per second",
     ]
     assert num_curves(page) == 2
+    steps = [
+        page.run(f"{CHART.format(n)}.querySelector('circle').cx.baseVal.value") for n in (0, 2)
+    ]
+    assert steps[0] == steps[1] > 200  # both begin at step 0, where there is no gradient
     assert point_at_the_end(page, 0) == "step 1,000\ntraining 3\nheld-out 5"
     assert page.problems == []
 
@@ -74,6 +78,8 @@ def test_the_report_of_a_fine_tuning_run_shows_confusions_and_errors(
         "Warning: The model",
     ):
         assert shown in text
+    titles = page.run(TITLES)  # the cross entropy is the loss
+    assert titles == ["Loss", "Accuracy", "Learning rate", "Sequences per second"]
     cells = page.run("[...document.querySelectorAll('.confusion td')].map(one => one.innerText)")
     assert cells == ["14", "1", "1", "4"]
     [loss] = page.run(

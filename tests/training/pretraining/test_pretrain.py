@@ -116,6 +116,17 @@ def test_the_run_folder_records_vocabulary_architecture_and_options(finished, op
 
 
 @pytest.mark.slow
+def test_the_report_has_the_main_measurements_of_the_text(finished):
+    run, _ = finished
+    first, *_ = (run / "report.jsonl").read_text().splitlines()
+    data = json.loads(first)["data"]
+    assert (data["documents"], data["duplicate documents"]) == (36, "0.0%")
+    assert data["unknown words"] == f"0.000% of {data['tokens']:,} tokens"
+    assert data["tokens per sentence"] == data["tokens"] / data["sentences"]
+    assert all(name in (run / "report.html").read_text() for name in data)
+
+
+@pytest.mark.slow
 def test_the_last_checkpoint_is_the_returned_model(finished):
     run, result = finished
     loaded = load_pretrained(run / "last")
@@ -500,9 +511,10 @@ def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
     assert table[1].split() == "step loss MLM loss accuracy NSP loss accuracy tokens/s".split()
     assert table[2].split()[:2] == ["0", "3.970"]  # about ln 53 without training
     assert re.fullmatch(r" {11}2( +\d\.\d{3}){5} +[\d,]+", table[3])
-    assert (
-        table[4] == f"The best checkpoint is in {tmp_path}/run/best. To try it, or to fine-tune it:"
-    )
+    assert table[4:6] == [
+        f"The best checkpoint is in {tmp_path}/run/best.",
+        f"Curves and predictions: {tmp_path}/run/report.html",
+    ]
     assert max(map(len, table[:4])) <= 80
 
 

@@ -1,6 +1,7 @@
 // What the page asks for a text: computed here by the model, or stored in the page.
 //
-// Both kinds of model have `answer(text, masked)`, which returns null if `isOutdated()`, or
+// Both kinds of model have `pieces(text)`, which returns `pieces` and `isTruncated` as below, without
+// masks, and `answer(text, masked)`, which returns null if `isOutdated()`, or
 // - `pieces`: `{token, word, start, end, isMasked}` for each of the T tokens, with the `original`
 //   token if it is masked;
 // - `attention(block, head)`: weights, T rows of T, and `attending`, the T tokens they are of;
@@ -51,11 +52,15 @@ class LiveModel {
     this.encoder = new Encoder(data.config, data.weights);
   }
 
+  pieces(text) {
+    const all = this.tokenizer.tokenize(text), { max_len: most } = this.data.config;
+    const isTruncated = all.length > most;
+    return { isTruncated, pieces: isTruncated ? [...all.slice(0, most - 1), all.at(-1)] : all };
+  }
+
   async answer(text, masked, isOutdated) {
-    const { config, pooling, weights, hasHead } = this.data;
-    const all = this.tokenizer.tokenize(text);
-    const isTruncated = all.length > config.max_len;
-    const originals = isTruncated ? [...all.slice(0, config.max_len - 1), all.at(-1)] : all;
+    const { pooling, weights, hasHead } = this.data;
+    const { pieces: originals, isTruncated } = this.pieces(text);
     const { maskToken } = this.data, { maskId } = this.tokenizer;
     const pieces = originals.map(piece => masked.has(piece.word)
       ? { ...piece, id: maskId, token: maskToken, original: piece.token, isMasked: true }
@@ -93,21 +98,27 @@ class StoredModel {
     this.data = data;
   }
 
+  pieces(text) {
+    const { texts, answers } = this.data, { pieces } = answers[texts.indexOf(text)];
+    return { isTruncated: false, pieces: pieces.map(([token, word]) => ({ token, word })) };
+  }
+
   async answer(text, masked) {
     const { texts, answers, maskToken, weights: { vectors } } = this.data;
-    const number = texts.indexOf(text), { pieces, attention, lens } = answers[number];
+    const number = texts.indexOf(text), { attention, lens } = answers[number];
+    const { pieces, isTruncated } = this.pieces(text);
     const { columns: D, values } = vectors, vector = values.subarray(number * D, (number + 1) * D);
     const [masking] = [...masked, NO_WORD];
     const weightsOf = (block, head) => slice(attention[block], head, pieces.length);
     return {
-      pieces: pieces.map(([token, word]) => masked.has(word)
+      pieces: pieces.map(({ token, word }) => masked.has(word)
         ? { token: maskToken, original: token, word, isMasked: true }
         : { token, word, isMasked: false }),
       attention: (...head) => Float32Array.from(weightsOf(...head), weight => weight / 255),
-      attending: pieces.map(([token]) => token),
+      attending: pieces.map(({ token }) => token),
       lens: at => lens?.[`${masking}:${at}`] ?? lens?.[`${NO_WORD}:${at}`] ?? null,
       neighbors: () => mostSimilar(vector, text, this.data),
-      isTruncated: false,
+      isTruncated,
       isStored: true,
     };
   }

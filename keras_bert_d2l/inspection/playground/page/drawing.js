@@ -38,7 +38,7 @@ const classes = names => Object.keys(names).filter(name => names[name]).join(" "
 const numbers = count => Array.from({ length: count }, (_, number) => number);
 
 function percent(share) {
-  return share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+  return share < 0.0005 ? "< 0.1%" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
 }
 
 /** Return a piece without the sign that it continues a word. */
@@ -232,7 +232,7 @@ function drawMatrix(container, tokens, heads, onFrom) {
   const tos = tokens.map((token, to) =>
     svg("text", { transform: `translate(${middle(to)} ${room - 8}) rotate(-90)` }, label(token)));
   const legend = [0, 0.05, 0.25, 0.5, 1].map(weight => element("span", {},
-    element("i", { style: `--share:${strength(weight)}` }), `${100 * weight} %`));
+    element("i", { style: `--share:${strength(weight)}` }), `${100 * weight}%`));
   replace(container, svg("svg", {
     width: size + 2, height: size + 2, role: "group", style: `color:${color}`,
     "aria-label": "Matrix of attention weights", onpointerleave: leave,

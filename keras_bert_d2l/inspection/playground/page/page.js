@@ -26,8 +26,8 @@ async function start() {
   $("examples").append(...data.texts.map(text => element("option", { value: text }, text)));
   $("text").value = data.texts[0] ?? FIRST_TEXT;
   listen();
+  if (data.hasHead) maskFirst();
   await ask();
-  if (data.hasHead) await maskFirst();
   $("input").hidden = false;
   $("attention-card").hidden = !L;
   drawAttention();  // the colors of elements that are hidden are not known
@@ -52,11 +52,16 @@ function listen() {
 }
 
 /** Mask a word in the middle of the first text, unless the text has a mask. */
-async function maskFirst() {
-  const { pieces } = answer, typed = pieces.findIndex(({ token }) => token === data.maskToken);
+function maskFirst() {
+  const { pieces } = model.pieces($("text").value);
+  const typed = pieces.findIndex(({ token }) => token === data.maskToken);
   const words = pieces.filter(({ token, word }) => word !== NO_WORD && /\p{L}/u.test(token));
-  if (typed >= 0) select(typed);
-  else if (words.length) await onWord(words[Math.floor(words.length / 2)].word);
+  if (typed >= 0) selected = typed;
+  else if (words.length) {
+    const { word } = words[Math.floor(words.length / 2)];
+    selected = pieces.findIndex(piece => piece.word === word);
+    masked.add(word);
+  }
 }
 
 /** Compute the answer to the current text and masks, and draw it. */

@@ -5,6 +5,11 @@ const HEIGHT = 210, LEFT = 52, RIGHT = 12, TOP = 8, BOTTOM = 24, COLORS = 8;
 const { runs, charts } = JSON.parse(document.getElementById("curves").textContent);
 const hidden = new Set();  // numbers of the runs that are not shown
 
+// All charts have the same horizontal axis.
+const places = charts.flatMap(({ series }) => series.flatMap(({ points }) => points.map(([x]) => x)));
+const isEpoch = charts[0]?.unit === "epoch";
+const first = isEpoch ? 0 : Math.min(...places), last = Math.max(...places, first + 1);
+
 const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 
@@ -68,8 +73,6 @@ function draw(svg, chart) {
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
   if (!points.length) return () => "";
-  const xs = points.map(([x]) => x), isEpoch = chart.unit === "epoch";
-  const first = isEpoch ? 0 : Math.min(...xs), last = Math.max(...xs, first + 1);
   const [low, high] = range(points.map(([, y]) => y), chart.startsAtZero);
   const toX = x => LEFT + (x - first) / (last - first) * (width - LEFT - RIGHT);
   const toY = y => HEIGHT - BOTTOM - (y - low) / (high - low) * (HEIGHT - BOTTOM - TOP);
