@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -183,16 +184,21 @@ def add_only(parser: argparse.ArgumentParser, contestants: Iterable[str]) -> Non
 
 @functools.cache
 def machine() -> str:
-    """Return the processor, its matrix extensions and their measured speeds, and the date."""
+    """Return the processor with its matrix extensions and measured speeds, GPUs, and the date."""
     info = Path("/proc/cpuinfo").read_text()
     fields = [re.search(rf"^{name}\s*: (.*)$", info, re.M) for name in ("model name", "model")]
     name, model = (field[1] if field else "unknown" for field in fields)
     extensions = re.findall(r"\b(?:avx2|avx512f|avx512_bf16|avx512_vnni|amx_bf16)\b", info)
     features = " ".join(dict.fromkeys(extensions))
     speeds = ", ".join(f"{dtype} {speed}" for dtype, speed in ceilings().items())
+    gpus = ""
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        found = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+        gpus = "".join(f"; {gpu}" for gpu in found.splitlines())
     return (
-        f"{name} (model {model}), {os.cpu_count()} cores, {features}; {datetime.date.today()}; "
-        f"matrix products in GFLOP/s: {speeds}"
+        f"{name} (model {model}), {os.cpu_count()} cores, {features}{gpus}; "
+        f"{datetime.date.today()}; matrix products in GFLOP/s: {speeds}"
     )
 
 

@@ -44,9 +44,9 @@ ON_GPU = {
     "ours-jax-text": ("ours", "--precision=mixed_bfloat16", "--fit"),
     "ours-tensorflow": ("ours", "--precision=mixed_bfloat16", "--fit"),
 }
-OF_GPU = {  # JAX and TensorFlow would each take almost all memory
+OF_GPU = {  # JAX and TensorFlow would each take almost all memory, and two contestants share it
     "CUDA_VISIBLE_DEVICES": "0",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
 PEAK_TFLOPS = 989  # of an H100 or H200 in dense bfloat16
@@ -55,20 +55,20 @@ PEAK_GB = {"tiny": 1.5, "mini": 2.5, "base": 7.0, "large": 16.0}  # of the highe
 
 def heats(names: list[str], options: argparse.Namespace) -> Iterator[list[str]]:
     """Divide the contestants into groups that fit into memory together, each with the base."""
-    if options.device == "gpu":
-        yield names
-        return
-    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    available_gb = int(meminfo["MemAvailable"].split()[0]) / 2**20
-    peak_gb = PEAK_GB[options.size]
-    fit = int(available_gb / peak_gb)
+    fit = 2 if options.device == "gpu" else fitting(options.size)
     base, *others = names
     if fit < min(2, len(names)):
-        raise SystemExit(f"{options.size} needs {2 * peak_gb} GB, {available_gb:.1f} available.")
+        raise SystemExit(f"{options.size} needs {2 * PEAK_GB[options.size]} GB of free memory.")
     if not others:
         yield names
     for first in range(0, len(others), fit - 1):
         yield [base, *others[first : first + fit - 1]]
+
+
+def fitting(size: str) -> int:
+    """Return how many contestants fit into the free memory of the machine."""
+    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(int(meminfo["MemAvailable"].split()[0]) / 2**20 / PEAK_GB[size])
 
 
 def start(name: str, log: Path, options: argparse.Namespace) -> Contestant:
@@ -150,6 +150,7 @@ def main() -> None:
         "waiting": ".1%",
         "peak_mb": ",.0f",
         "first_step_seconds": ".1f",
+        "attention": "",
     }
     rows = []
     for name in names:
@@ -176,6 +177,7 @@ def main() -> None:
                 "waiting": round(turns[name][-1]["waiting"], 3),
                 "peak_mb": round(turns[name][-1]["peak_mb"]),
                 "first_step_seconds": round(first_steps[name], 2),
+                "attention": turns[name][-1]["attention"],
             }
         )
     print_report(rows, columns)

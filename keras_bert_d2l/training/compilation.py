@@ -1,4 +1,4 @@
-"""What XLA compiles, and where JAX keeps it for the next run."""
+"""What XLA compiles, where JAX keeps it for the next run, and which attention it computes."""
 
 import contextlib
 import os
@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import keras
 
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.devices import device
 from keras_bert_d2l.files import user_cache
+from keras_bert_d2l.layers.kernels.flash import obstacle
 
 
 def choose_jit(*, fits: bool, say: Callable[[str], None] = print) -> bool:
@@ -35,6 +37,26 @@ def choose_jit(*, fits: bool, say: Callable[[str], None] = print) -> bool:
         choice = "no, because batches differ in length or are divided over devices"
     say(f"Compile with XLA: {choice}")
     return fits
+
+
+def report_attention(config: BERTConfig, dtype: str, say: Callable[[str], None]) -> None:
+    """Say how attention is computed in training, and why, with the JAX backend.
+
+    Args:
+        config: The architecture.
+        dtype: The dtype of the computation.
+        say: Called with the line.
+    """
+    if keras.backend.backend() != "jax":
+        return
+    rate = config.dropout if config.attention_dropout is None else config.attention_dropout
+    reason = obstacle(dtype, config.num_hiddens // config.num_heads)
+    if reason is None and rate:
+        reason = f"flash attention requires attention_dropout=0 instead of {rate:g}"
+    choice = "cuDNN's flash attention"
+    if reason is not None:
+        choice = f"with all weights in memory, because {reason}"
+    say(f"Attention: {choice}")
 
 
 def prepare_jax() -> None:

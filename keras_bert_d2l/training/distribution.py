@@ -149,8 +149,9 @@ def check_tf_config() -> None:
     if workers > 1 and process()[1] == 1:
         raise RuntimeError(
             "With TensorFlow, Keras cannot train in several processes. Received: TF_CONFIG with "
-            f"{workers} workers. Run `keras-bert-d2l launch pretrain` in each of them, which uses "
-            "JAX (docs/accelerators.md), or unset TF_CONFIG."
+            f"{workers} workers. Put `launch` before the command, as in `keras-bert-d2l launch "
+            "pretrain`, and run it in each of them; it uses JAX (docs/accelerators.md). Or unset "
+            "TF_CONFIG."
         )
 
 

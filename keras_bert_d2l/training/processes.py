@@ -6,6 +6,7 @@ processes must call the functions that communicate, in the same order.
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 
 import keras
@@ -30,6 +31,9 @@ def join() -> None:
 
     jax.config.update("jax_enable_preemption_service", False)  # a run handles SIGTERM itself
     number, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
+    if address is not None and not re.search(r".:\d+$", address):
+        raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT. Received: {address!r}.")
     try:
         jax.distributed.initialize(
             num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS

@@ -36,15 +36,16 @@ def axis_sizes(devices: str) -> tuple[int | None, int]:
     """
     if devices == "data":
         return None, 1
-    sizes = {"data": 1, "model": 1}
+    sizes: dict[str, int] = {}
     for part in devices.split(","):
         axis, _, size = part.partition("=")
-        if axis not in sizes or not size.isdecimal() or int(size) < 1:
+        is_new = axis in ("data", "model") and axis not in sizes
+        if not is_new or not size.isdecimal() or int(size) < 1:
             raise out_of_range(
                 "devices", devices, "'data', or sizes of these axes such as 'data=2,model=2'"
             )
         sizes[axis] = int(size)
-    return sizes["data"], sizes["model"]
+    return sizes.get("data", 1), sizes.get("model", 1)
 
 
 def _devices(name: str, value: object) -> str:

@@ -1,13 +1,16 @@
-"""What XLA compiles, and where JAX keeps it."""
+"""What XLA compiles, where JAX keeps it, and which attention it computes."""
 
+import dataclasses
 import importlib.util
 
+import keras
 import pytest
 import tensorflow as tf
 import yaml
 
-from keras_bert_d2l import pretrain
-from keras_bert_d2l.training.compilation import choose_jit
+from keras_bert_d2l import BERTConfig, pretrain
+from keras_bert_d2l.training import compilation
+from keras_bert_d2l.training.compilation import choose_jit, report_attention
 
 
 @pytest.fixture
@@ -27,6 +30,24 @@ def test_a_step_is_compiled_on_a_gpu_and_not_on_a_cpu(monkeypatch, request):
     assert not choose_jit(fits=False, say=lines.append)
     assert lines[0] == "Compile with XLA: yes, because there is a GPU"
     assert lines[1].startswith("Compile with XLA: no, because")
+
+
+def test_the_log_of_jax_says_which_attention_is_computed_and_why(monkeypatch):
+    lines, obstacles = [], iter([None, None, "the GPU is too old"])
+    with_dropout = BERTConfig.preset("tiny", vocab_size=60)
+    without = dataclasses.replace(with_dropout, attention_dropout=0.0)
+    report_attention(without, "bfloat16", lines.append)  # TensorFlow
+    assert lines == []
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(compilation, "obstacle", lambda dtype, head_width: next(obstacles))
+    for config in (without, with_dropout, without):
+        report_attention(config, "bfloat16", lines.append)
+    plain = "Attention: with all weights in memory, because"
+    assert lines == [
+        "Attention: cuDNN's flash attention",
+        f"{plain} flash attention requires attention_dropout=0 instead of 0.1",
+        f"{plain} the GPU is too old",
+    ]
 
 
 @pytest.mark.long

@@ -57,7 +57,9 @@ def test_the_sizes_of_the_axes_are_read(devices, sizes):
     assert axis_sizes(devices) == sizes
 
 
-@pytest.mark.parametrize("devices", ["all", "data=2,pipeline=2", "model", "model=0", "data=2;", ""])
+@pytest.mark.parametrize(
+    "devices", ["all", "data=2,pipeline=2", "data=2,data=4", "model", "model=0", "data=2;", ""]
+)
 def test_unknown_axes_and_sizes_are_rejected(devices):
     with pytest.raises(ValueError, match=r"`devices` must be 'data', or sizes.*Received: devices="):
         axis_sizes(devices)

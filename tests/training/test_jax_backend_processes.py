@@ -306,6 +306,27 @@ def test_a_signal_for_one_process_of_a_cluster_stops_all(kind, text, given, tmp_
     assert 20 <= step < 3000
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_without_the_others_ends_with_an_error(index):
+    code = (
+        "from keras_bert_d2l.cli.train import launch\n"
+        "launch._CONNECTION_SECONDS = 3\n"
+        "launch.launch('pretrain', 'a.txt')\n"
+    )
+    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(index)}
+    variables["JAX_COORDINATOR_ADDRESS"] = f"localhost:{free_port()}"
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **JAX, **variables},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert process.returncode == 2
+    assert process.stderr.count("error: ") == 1
+    assert "Not all processes of the run have connected within 3 seconds" in process.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -36,10 +36,24 @@ def test_other_errors_of_a_process_are_unchanged(monkeypatch):
         assert raised.value is error
 
 
-def test_the_number_of_processes_must_be_an_integer(monkeypatch):
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("JAX_NUM_PROCESSES", "two", "JAX_NUM_PROCESSES must be an integer.*'two'"),
+        ("JAX_PROCESS_ID", "2", "process_id < num_processes. Got process_id=2.*Start them with"),
+        ("JAX_COORDINATOR_ADDRESS", "host", "must be HOST:PORT. Received: 'host'"),
+    ],
+)
+def test_variables_that_do_not_describe_a_process_are_rejected(
+    variable, value, message, monkeypatch
+):
     pytest.importorskip("jax")
-    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
-    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES must be an integer.*'two'"):
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:1")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "0")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=message):
         join()
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.training.contestants import turns, workload
+from keras_bert_d2l.layers.kernels.flash import obstacle
 
 options = workload.read_options()
 size = workload.SIZES[options.size]
@@ -75,6 +76,9 @@ def step() -> float:
     return model.train_on_batch(features, labels, weights, return_dict=True)["loss"]
 
 
+no_flash = obstacle(model.compute_dtype, size.num_hiddens // size.num_heads)
+
+
 def peak_mb() -> float:
     if options.device == "cpu":
         return turns.peak_mb_of_process()
@@ -90,4 +94,5 @@ turns.take_turns(
     options.answers,
     peak_mb=peak_mb,
     waited=lambda: waited,
+    attention="plain" if options.attention_dropout or no_flash else "flash",
 )

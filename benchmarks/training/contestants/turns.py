@@ -23,6 +23,7 @@ def take_turns(
     *,
     peak_mb: Callable[[], float] = peak_mb_of_process,
     waited: Callable[[], float] = lambda: 0.0,
+    attention: str = "",
 ) -> None:
     """Train on request until stdin ends.
 
@@ -32,6 +33,7 @@ def take_turns(
         answers: File descriptor for the messages.
         peak_mb: Returns the largest memory so far, in MB.
         waited: Returns the seconds that all steps so far waited for data.
+        attention: How attention is computed.
     """
 
     def timed(num_steps: int) -> dict[str, float]:
@@ -43,6 +45,7 @@ def take_turns(
             "waited_seconds": waited() - before,
             "peak_mb": peak_mb(),
             "loss": float(loss),
+            "attention": attention,
         }
 
     with os.fdopen(answers, "w", buffering=1) as pipe:

@@ -109,11 +109,10 @@ def prepare(
 
 
 def _summary(store: "TokenStore", out: Path) -> str:
-    discarded = f", {store.num_duplicates:,} copies discarded" if store.num_duplicates else ""
-    if store.discarded:
-        counts = "; ".join(f"{reason} {count:,}" for reason, count in store.discarded.items())
-        discarded += f", discarded for other reasons: {counts}"
+    counts = {"duplicates": store.num_duplicates, **store.discarded}
+    discarded = "; ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
     return (
         f"{store.num_tokens:,} tokens in {store.num_sentences:,} sentences of "
-        f"{store.num_documents:,} documents{discarded}, in {url(out) or out}"
+        f"{store.num_documents:,} documents, in {url(out) or out}"
+        f"{f'. Discarded documents: {discarded}' if discarded else ''}"
     )

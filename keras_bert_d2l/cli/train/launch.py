@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from keras_bert_d2l.cli.arguments import PositiveInt
 
 _POLL_SECONDS = 0.1
+_CONNECTION_SECONDS = 280  # after 300, JAX aborts the process with a stack trace
 _GRACE_SECONDS = 60  # for the processes to end after one has failed or the launcher was killed
 _ALONE = ("--lr-find", "--peek")  # options that do something else instead of training
 _LAUNCHED = "_KERAS_BERT_D2L_LAUNCHED"  # is set in the processes that a launcher starts
@@ -65,7 +66,12 @@ def launch(
     from keras_bert_d2l.cli import app
     from keras_bert_d2l.training.processes import join
 
-    join()
+    waiting = threading.Timer(_CONNECTION_SECONDS, _end_without_others)
+    waiting.start()
+    try:
+        join()
+    finally:
+        waiting.cancel()
     try:
         app.meta(command, exit_on_error=False, print_error=False, result_action="return_value")
     except SystemExit as error:  # which is printed; JAX would wait for the other processes
@@ -118,6 +124,19 @@ def _start(
         stderr=None if index == 0 else errors,
         start_new_session=True,  # Ctrl-C reaches the processes only once, from here
     )
+
+
+def _end_without_others() -> None:
+    """End this process, which waits for the others in C++, with an error."""
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS", "found by the cluster")
+    print(
+        f"error: Not all processes of the run have connected within {_CONNECTION_SECONDS} seconds. "
+        f"Received: the coordinator address {address}. Start all processes at the same time, each "
+        "with its own process id, and use an address of the first one that the others can reach.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
 
 
 def _end_with_launcher() -> None:

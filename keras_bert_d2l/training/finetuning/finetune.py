@@ -15,7 +15,7 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.compilation import prepare_jax
+from keras_bert_d2l.training.compilation import prepare_jax, report_attention
 from keras_bert_d2l.training.distribution import check_tf_config, num_replicas
 from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
@@ -163,6 +163,7 @@ def train_run(
     except ImportError as error:  # training continues without the curves
         say(str(error))
     prepare_jax()
+    report_attention(model.bert_config, model.compute_dtype, say)
     data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
     if score is not None:
         data = data.with_score(score)

@@ -11,13 +11,12 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.manifest import VOCAB
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.layers.kernels.flash import obstacle
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.compilation import choose_jit, prepare_jax
+from keras_bert_d2l.training.compilation import choose_jit, prepare_jax, report_attention
 from keras_bert_d2l.training.distribution import (
     check_architecture,
     check_batch_size,
@@ -195,21 +194,8 @@ def _with_choices(
         num_tokens = settings.batch_size * settings.max_len
         precision = choose_precision(config, num_tokens, jit=bool(settings.jit), say=say)
         settings = dataclasses.replace(settings, precision=precision)
-    if keras.backend.backend() == "jax":
-        dtype = keras.DTypePolicy(settings.precision).compute_dtype
-        say(_attention(config, dtype))
+    report_attention(config, keras.DTypePolicy(settings.precision).compute_dtype, say)
     return settings
-
-
-def _attention(config: BERTConfig, dtype: str) -> str:
-    """Return a line that says how attention is computed in training, and why."""
-    rate = config.dropout if config.attention_dropout is None else config.attention_dropout
-    reason = obstacle(dtype, config.num_hiddens // config.num_heads)
-    if reason is None and rate:
-        reason = f"flash attention requires attention_dropout=0 instead of {rate:g}"
-    if reason is None:
-        return "Attention: cuDNN's flash attention"
-    return f"Attention: with all weights in memory, because {reason}"
 
 
 def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
