@@ -30,8 +30,8 @@ def test_it_prefers_grammatical_sentences(model, data_dir):
     with lzma.open(data_dir / "minimal_pairs/blimp.jsonl.xz", "rt", encoding="utf-8") as file:
         pairs = [json.loads(line) for line in file][::335]  # 3 of nearly every phenomenon
     assert len(pairs) == 200
-    # 59.4 % of 13,400 pairs; the standard error of 200 pairs is 3.5 %.
-    assert 0.52 < kb.minimal_pairs(model, pairs).accuracy < 0.67
+    # 61.0 % of 13,400 pairs; the standard error of 200 pairs is 3.4 %.
+    assert 0.54 < kb.minimal_pairs(model, pairs).accuracy < 0.68
 
 
 @pytest.mark.slow
@@ -49,8 +49,9 @@ def test_it_predicts_the_words_of_chapters_that_it_has_not_seen(model, data_dir,
         split="held_out",
         held_out=0.02,
         drop_remainder=False,
+        masking=kb.Masking(replace=(1, 0, 0)),
         cache_dir=tmp_path,
     )
     model.compile()
     metrics = model.evaluate(held_out, return_dict=True, verbose=0)
-    assert 0.33 < metrics["mlm_accuracy"] < 0.45
+    assert 0.30 < metrics["mlm_accuracy"] < 0.42  # 0.361 on all held-out chapters
