@@ -47,7 +47,7 @@ class SummaryRow:
     def compute_output_shape(self, **shapes: Shape) -> Shape:
         try:
             return self._layer.compute_output_shape(**shapes)
-        except NotImplementedError:  # Keras cannot infer it for a block, which keeps the shape
+        except NotImplementedError:  # Keras cannot infer the shape for blocks, which keep it
             return next(iter(shapes.values()))
 
 
