@@ -3,6 +3,8 @@
 B: rows per batch, T: tokens per row, V: vocabulary size.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 from keras import ops
@@ -18,6 +20,9 @@ from keras_bert_d2l.layers.kernels.cross_entropy import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+# A second batch uses the cores that the first one leaves idle between its matrix products.
+_BATCHES_AT_A_TIME = 2
 
 
 def pseudo_log_likelihoods(
@@ -64,22 +69,31 @@ def pseudo_log_likelihoods(
     sums = np.zeros(len(tokens))
     step = 1 if keras.backend.backend() == "tensorflow" else 8
     numbers, positions = np.nonzero(is_predicted)  # one masked copy per predicted token
-    with stage("Predicting", int(counts @ lengths)) as work:
-        for chosen in length_batches(lengths[numbers], batch_size):
-            number, position = numbers[chosen], positions[chosen]
-            copies = tokens[number, : padded_length(lengths[number], step)]  # (B, T)
-            targets = copies[np.arange(len(chosen)), position]
-            is_masked = _is_between(position, ends[number, position], copies.shape[1])
-            batch = {
-                "tokens": np.where(is_masked, vocab.mask_id, copies).astype("int32"),
-                "segments": np.zeros_like(copies),
-                "valid_lens": lengths[number],
-                "pred_positions": position[:, None].astype("int32"),
-            }
-            logits = predict_batch(model, batch)["mlm"][:, 0]  # (B, V)
-            losses = cross_entropy(*map(ops.convert_to_tensor, (targets, logits)))  # (B,)
-            np.subtract.at(sums, number, ops.convert_to_numpy(losses))
-            work.advance(int(lengths[number].sum()))
+
+    def losses_of(chosen_copies: np.ndarray) -> np.ndarray:
+        """Return the cross entropies of a batch of masked copies, `(B,)`."""
+        number, position = numbers[chosen_copies], positions[chosen_copies]
+        copies = tokens[number, : padded_length(lengths[number], step)]  # (B, T)
+        targets = copies[np.arange(len(number)), position]
+        is_masked = _is_between(position, ends[number, position], copies.shape[1])
+        batch = {
+            "tokens": np.where(is_masked, vocab.mask_id, copies).astype("int32"),
+            "segments": np.zeros_like(copies),
+            "valid_lens": lengths[number],
+            "pred_positions": position[:, None].astype("int32"),
+        }
+        logits = predict_batch(model, batch)["mlm"][:, 0]  # (B, V)
+        losses = cross_entropy(*map(ops.convert_to_tensor, (targets, logits)))  # (B,)
+        return ops.convert_to_numpy(losses)
+
+    batches = list(length_batches(lengths[numbers], batch_size))
+    with (
+        stage("Predicting", int(counts @ lengths)) as work,
+        ThreadPoolExecutor(_BATCHES_AT_A_TIME) as pool,
+    ):
+        for chosen, losses in zip(batches, pool.map(losses_of, batches), strict=True):
+            np.subtract.at(sums, numbers[chosen], losses)
+            work.advance(int(lengths[numbers[chosen]].sum()))
     return sums[places], counts[places]
 
 

@@ -57,7 +57,7 @@ def test_a_batch_has_at_most_batch_size_rows(words_bert, monkeypatch):
         lambda self, x: sizes.append(len(x["tokens"])) or predict(self, x),
     )
     pseudo_perplexity(words_bert, TEXTS, batch_size=5)
-    assert sizes == [5, 5, 5, 1]
+    assert sorted(sizes) == [1, 5, 5, 5]  # batches run side by side
 
 
 def test_joint_perplexity_weights_each_token_equally():
