@@ -12,7 +12,8 @@ on a fifth of the data, selected by a hash of the premise or the article. `embed
 entailment pairs, alone and with a contradiction of the premise as the negative; its measure is
 Spearman's rho of cosines and labels (entailment 1, neutral 0.5, contradiction 0). `static` distills
 the checkpoint and compares scores and served texts per second. `proof` fine-tunes a pretrained
-model and the same model with random weights, with several seeds, on all examples or on a few.
+model and the same model with random weights, for one task or both, with several seeds, on all
+examples or on a few.
 Prints JSON lines.
 """
 
@@ -317,6 +318,7 @@ def proof(options: argparse.Namespace) -> None:
         "sst2": ("classify", kb.SequenceClassifier, options.sst2, {}),
         "pos": ("tag", kb.TokenClassifier, options.pos, {"label": "UPOS"}),
     }
+    tasks = {name: task for name, task in tasks.items() if task[2]}
     for name, (task, kind, files, columns) in tasks.items():
         examples, dev = (read_examples(task, file, **columns) for file in files)
         bert, tokenizer, config = kb.load_pretrained(options.checkpoint, verbose=False)
@@ -377,8 +379,8 @@ def main() -> None:
     of_static.add_argument("--model2vec", action="store_true", help="compare with it: 3 minutes")
     of_proof = commands.add_parser("proof", help="compare a pretrained with an untrained model")
     of_proof.add_argument("--checkpoint", default="novels-small")
-    of_proof.add_argument("--sst2", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
-    of_proof.add_argument("--pos", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
+    of_proof.add_argument("--sst2", type=Path, nargs=2, metavar=("TRAIN", "DEV"))
+    of_proof.add_argument("--pos", type=Path, nargs=2, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--seeds", type=int, default=3)
     of_proof.add_argument("--examples", type=int, help="train on so many random examples")
     for command, max_len, epochs in (
