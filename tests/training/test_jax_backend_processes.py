@@ -306,6 +306,12 @@ def test_a_signal_for_one_process_of_a_cluster_stops_all(kind, text, given, tmp_
     assert 20 <= step < 3000
 
 
+def environment_without_others(index):
+    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(index)}
+    variables["JAX_COORDINATOR_ADDRESS"] = f"localhost:{free_port()}"
+    return {**os.environ, **JAX, **variables}
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_without_the_others_ends_with_an_error(index):
     code = (
@@ -313,11 +319,9 @@ def test_a_process_without_the_others_ends_with_an_error(index):
         "launch._CONNECTION_SECONDS = 3\n"
         "launch.launch('pretrain', 'a.txt')\n"
     )
-    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(index)}
-    variables["JAX_COORDINATOR_ADDRESS"] = f"localhost:{free_port()}"
     process = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **JAX, **variables},
+        env=environment_without_others(index),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -325,6 +329,33 @@ def test_a_process_without_the_others_ends_with_an_error(index):
     assert process.returncode == 2
     assert process.stderr.count("error: ") == 1
     assert "Not all processes of the run have connected within 3 seconds" in process.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_process_that_waits_for_the_others(number):
+    code = (
+        "import jax, threading\n"
+        "from keras_bert_d2l.cli.train import launch\n"
+        "initialize = jax.distributed.initialize\n"
+        "def notifying(**options):\n"
+        "    threading.Timer(1, print, ('waiting',), {'flush': True}).start()\n"
+        "    initialize(**options)\n"
+        "jax.distributed.initialize = notifying\n"
+        "launch.launch('pretrain', 'a.txt')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment_without_others(1),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        process.stdout.readline()
+        process.send_signal(number)
+        try:
+            assert process.wait(timeout=60) == -number
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`keras-bert-d2l launch`."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import IO, Annotated
 
@@ -69,7 +70,8 @@ def launch(
     waiting = threading.Timer(_CONNECTION_SECONDS, _end_without_others)
     waiting.start()
     try:
-        join()
+        with _ended_by_signals():
+            join()
     finally:
         waiting.cancel()
     try:
@@ -124,6 +126,20 @@ def _start(
         stderr=None if index == 0 else errors,
         start_new_session=True,  # Ctrl-C reaches the processes only once, from here
     )
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end this process at once: it waits in C++ and has nothing to save."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _end_without_others() -> None:
