@@ -28,8 +28,8 @@ BOTH_STAGES = {
 # Masked tokens only, in rows of 32 tokens, from which the order of words is learned soonest.
 FIRST = {
     "objective": "none",
-    "steps": 4000,
-    "short_steps": 4000,
+    "steps": 8500,
+    "short_steps": 8500,
     "short_len": 32,
     "mask_rate": 0.25,
     "final_mask_rate": 0.25,
@@ -40,12 +40,12 @@ FIRST = {
 # Longer rows with a next-sentence head, while the learning rate falls to 0.
 SECOND = {
     "objective": "nsp",
-    "steps": 1000,
+    "steps": 1500,
     "mask_rate": 0.15,
     "final_mask_rate": 0.15,
     "warmup_steps": 50,
-    "decay_steps": 950,
-    "evaluate_every": 200,
+    "decay_steps": 1450,
+    "evaluate_every": 300,
 }
 
 
