@@ -1,4 +1,4 @@
-"""Predictions of labels, tags and answers with the JAX backend, in a separate process."""
+"""Predictions of labels, tags, answers and tokens with the JAX backend, in a separate process."""
 
 import dataclasses
 import importlib.util
@@ -7,6 +7,7 @@ import json
 import pytest
 
 from keras_bert_d2l import QuestionAnswerer, SequenceClassifier, TokenClassifier, save_pretrained
+from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
 from keras_bert_d2l.inference.tasks.answers import answer
 from keras_bert_d2l.inference.tasks.classification import classify
 from keras_bert_d2l.inference.tasks.tagging import tag
@@ -68,3 +69,24 @@ def test_predictions_with_jax_match_tensorflow(
         for name, value in other.items():
             is_float = isinstance(value, float)
             assert one[name] == (pytest.approx(value, abs=1e-4) if is_float else value)
+
+
+PERPLEXITIES = """
+import json, sys
+from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
+
+found = pseudo_perplexity(sys.argv[2], json.loads(sys.argv[1]), batch_size=2)
+print(json.dumps([one.perplexity for one in found]))
+"""
+
+
+def test_perplexities_of_several_batches_match_tensorflow(
+    tmp_path, words_bert, words_tokenizer, fresh_process
+):
+    save_pretrained(words_bert, tmp_path, tokenizer=words_tokenizer)
+    texts = ["the cat sat", "the dog sat on the mat and ran on the rug"]
+    expected = [one.perplexity for one in pseudo_perplexity(tmp_path, texts)]
+    printed = fresh_process(
+        PERPLEXITIES, json.dumps(texts), tmp_path, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"
+    )
+    assert json.loads(printed.splitlines()[-1]) == pytest.approx(expected, rel=1e-4)

@@ -21,9 +21,6 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-# A second batch uses the cores that the first one leaves idle between its matrix products.
-_BATCHES_AT_A_TIME = 2
-
 
 def pseudo_log_likelihoods(
     model: BERTModel,
@@ -67,7 +64,11 @@ def pseudo_log_likelihoods(
     continues = np.array([word_wise and token.startswith("##") for token in vocab.tokens])
     ends = _ends_of_words(continues[tokens])  # (different texts, T)
     sums = np.zeros(len(tokens))
-    step = 1 if keras.backend.backend() == "tensorflow" else 8
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    step = 1 if is_tensorflow else 8
+    # A second batch uses the cores that the first one leaves idle between its matrix products.
+    # Under JAX, calls may not overlap: each takes over the memory of the model's state.
+    at_a_time = 2 if is_tensorflow else 1
     numbers, positions = np.nonzero(is_predicted)  # one masked copy per predicted token
 
     def losses_of(chosen_copies: np.ndarray) -> np.ndarray:
@@ -89,7 +90,7 @@ def pseudo_log_likelihoods(
     batches = list(length_batches(lengths[numbers], batch_size))
     with (
         stage("Predicting", int(counts @ lengths)) as work,
-        ThreadPoolExecutor(_BATCHES_AT_A_TIME) as pool,
+        ThreadPoolExecutor(at_a_time) as pool,
     ):
         for chosen, losses in zip(batches, pool.map(losses_of, batches), strict=True):
             np.subtract.at(sums, numbers[chosen], losses)
