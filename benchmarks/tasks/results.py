@@ -405,6 +405,8 @@ def main() -> None:
             "--precision", choices=("float32", "mixed_bfloat16"), help="default: the faster one"
         )
     options = parser.parse_args()
+    if options.command == "proof" and not (options.sst2 or options.pos):
+        of_proof.error("give the files of a task: --sst2, --pos or both")
     if options.command == "static":
         static(options)
         return
