@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import lzma
 import shutil
 
 import pytest
@@ -21,6 +20,7 @@ REVIEWS += [f"{word} film of the {word}\t{word}" for word in ("good", "bad")] * 
 LINES = ["a good film", "a bad film", "what is paris"]
 CONLLU = [f"{n}\t{{}}\t_\t{tag}" + 6 * "\t_" for n, tag in enumerate(("DET", "NOUN"), 1)]
 ANSWERS = [{"text": "paris", "answer_start": 0}]
+MINIMAL_PAIR = {"sentence_good": "the film is", "sentence_bad": "the film the", "UID": "agreement"}
 FILES = {
     **dict.fromkeys(("lines.txt", "texts.txt", "reviews.txt", "faq.txt", "sentences.txt"), LINES),
     **dict.fromkeys(
@@ -64,6 +64,7 @@ FILES = {
         "anchor\tpositive",
         *["a film\ta good film", "paris\tparis is good", "what\tis"],
     ],
+    "blimp.jsonl": [json.dumps(MINIMAL_PAIR)],
     "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],
     "crawl/page.txt": [" ".join(ENGLISH[n : n + 10]) + "." for n in range(0, 60, 10)],
     "wikitext-2/wiki.train.tokens": [
@@ -87,9 +88,7 @@ FILES = {
         for last in "abcdef"
     },
 }
-MINIMAL_PAIR = {"sentence_good": "the film is", "sentence_bad": "the film the", "UID": "agreement"}
-COMPRESSED = {  # by xz and by gzip
-    "blimp.jsonl.xz": json.dumps(MINIMAL_PAIR),
+COMPRESSED = {  # by gzip
     "train.tsv.gz": "\n".join(REVIEWS),
     "dev.tsv.gz": "\n".join(REVIEWS),
 }
@@ -137,8 +136,7 @@ def prepared(small_models, tmp_path_factory):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(lines) + "\n")
     for name, text in COMPRESSED.items():
-        compress = gzip.compress if name.endswith(".gz") else lzma.compress
-        (folder / name).write_bytes(compress(text.encode() + b"\n"))
+        (folder / name).write_bytes(gzip.compress(text.encode() + b"\n"))
     bert = make_bert()
     kb.save_pretrained(bert, folder / "runs/mine")
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")

@@ -30,7 +30,7 @@ def grammar(
     Prints the accuracy of each phenomenon with its 95 % bootstrap interval. A sentence of n tokens
     costs as much as n texts, because each token is masked once.
 
-    For example: `keras-bert-d2l grammar --model runs/mine --data blimp.jsonl.xz --json blimp.json`
+    For example: `keras-bert-d2l grammar --model runs/mine --data blimp.jsonl --json blimp.json`
 
     Args:
         data: JSON lines with `sentence_good`, `sentence_bad` and, optionally, `UID`, the name of

@@ -164,8 +164,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
             reaches in four stages of equal length. A model learns sooner from many predictions per
             row and better from few (Wettig et al. 2022; Yang et al. 2023). Defaults to `mask_rate`.
         mask_replace_prob: Share of the predicted tokens that [MASK] replaces. Random tokens replace
-            half of the others, and half are kept. 1 suits questions about masked tokens, such as
-            `fill_mask` and `minimal_pairs` (Wettig et al. 2022; Huebner et al. 2021, BabyBERTa).
+            half of the others, and half are kept. 1 suits models that only predict tokens at
+            [MASK], as fill-mask and grammar do (Wettig et al. 2022; Huebner et al. 2021,
+            BabyBERTa).
             Held-out text is masked in the same way.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
             (packed), or batches of similar length (bucketed, not with XLA or on a TPU). By default

@@ -1,6 +1,7 @@
 import json
 import lzma
 
+import keras
 import numpy as np
 import pytest
 
@@ -88,7 +89,8 @@ def test_batches_of_equal_lengths_have_no_padding(words_bert, words_tokenizer, m
     )
     texts = ["the cat sat", "the dog sat", "the dog sat on the rug", "the cat sat"]
     pseudo_log_likelihoods(words_bert, words_tokenizer, texts, batch_size=6)
-    assert shapes == [(6, 8), (6, 5)]
+    # Two batches are computed side by side. JAX compiles for lengths of 8, 16, ... only.
+    assert sorted(shapes) == [(6, 5 if keras.backend.backend() == "tensorflow" else 8), (6, 8)]
 
 
 def test_wrong_pairs_and_options_are_rejected(words_bert, tmp_path):
