@@ -159,6 +159,14 @@ class OptionRecord:
         is_optional, check = _checks(cls)[name]  # type: ignore[arg-type]
         return None if is_optional and value is None else check(name, value)
 
+    def as_recorded(self, name: str, value: Any) -> Any:
+        """Return what a record with these other options has as the value of an option.
+
+        Raises:
+            ValueError: The option is unknown, or the value is invalid.
+        """
+        return self.normal_form(name, value)
+
     @classmethod
     def check_known(cls, options: Iterable[str]) -> None:
         """Raise `ValueError` for an unknown option name."""
@@ -240,7 +248,7 @@ class OptionRecord:
                 continue
             if option in moved:
                 continue
-            if cls.normal_form(option, value) != getattr(record, option):
+            if record.as_recorded(option, value) != getattr(record, option):
                 raise ValueError(
                     f"The run of {name!r} has {option}={getattr(record, option)!r} and resumes "
                     f"with its own options. Received: {option}={shown(value)}; omit it, or start a "

@@ -1,5 +1,6 @@
 """Task models are saved and loaded with their heads and the names of their labels."""
 
+import dataclasses
 import json
 import shutil
 
@@ -348,11 +349,21 @@ def test_a_checkpoint_of_a_different_task_or_with_different_labels_is_rejected(t
     assert type(same.model) is TokenClassifier
 
 
-def test_a_bert_without_a_pooler_cannot_classify(tmp_path):
-    bert = BERTModel(len(VOCAB), 8, 12, 2, 1, 0.1, 12, pooler=False, next_sentence=False)
+@pytest.mark.parametrize("saved_format", ["native", "huggingface"])
+def test_a_bert_without_a_pooler_gets_one_to_classify(saved_format, tmp_path, capsys):
+    config = dataclasses.replace(CONFIG, pooler=False, next_sentence=False)
+    bert = BERTModel.from_bert_config(config)
     save_pretrained(bert, tmp_path / "bert")
-    with pytest.raises(ValueError, match="pooler=False"):
-        load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
+    model, _, config = load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
+    assert "with a new pooler and head" in capsys.readouterr().out
+    assert (config.pooler, model.bert_config.pooler) == (True, True)
+    for name in ("encoder/token_embedding/embeddings", "encoder/blk_0/ffn/dense1/kernel"):
+        np.testing.assert_array_equal(named_weights(model)[name], named_weights(bert)[name])
+    save_pretrained(model, tmp_path / "task", format=saved_format)
+    again = load_pretrained(tmp_path / "task").model
+    np.testing.assert_allclose(again(BATCH), model(BATCH), atol=1e-6)
+    with pytest.raises(ValueError, match="pooler=False. Load it with `load_task`, which adds one"):
+        SequenceClassifier(bert, ["a", "b"])
 
 
 def test_functions_that_need_pretraining_heads_reject_task_models():

@@ -144,6 +144,36 @@ def test_grammar_prints_and_writes_the_accuracy_of_each_phenomenon(run, folder, 
     written = json.loads((folder / "grammar.json").read_text())
     assert (written["accuracy"], written["by_uid"]) == (expected.accuracy, expected.by_uid)
     assert (written["word_wise"], written["precision"]) == (True, "float32")
+    assert written["model"] == str(trained)
+
+
+@pytest.mark.slow
+def test_grammar_lists_a_phenomenon_with_the_name_of_the_total(run, folder, trained):
+    good, bad = LINES[0], "the the dog hare sees ."
+    pairs = [("all", good, bad), ("other", good, good), ("other", bad, bad)]
+    (folder / "all.jsonl").write_text(
+        "\n".join(
+            json.dumps({"UID": u, "sentence_good": a, "sentence_bad": b}) for u, a, b in pairs
+        )
+    )
+    lines = run("grammar", "--model", trained, "--data", "all.jsonl").stdout.splitlines()
+    names, accuracies = zip(
+        *(re.findall(r"(all|other) .*?([\d.]+)%", x)[0] for x in lines[3:6]), strict=True
+    )
+    assert names == ("all", "other", "all")
+    # The two ties count as wrong.
+    assert accuracies in {("100.0", "0.0", "33.3"), ("0.0", "0.0", "0.0")}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data", "-"), "--data must be a file"),
+        (("--data", "pairs.jsonl", "--json", "."), "--json must be a file. Received: the folder"),
+    ],
+)
+def test_grammar_rejects_what_it_cannot_read_or_write_before_it_starts(run, options, message):
+    assert message in run("grammar", *options, exit_code=2).stderr
 
 
 @pytest.mark.slow

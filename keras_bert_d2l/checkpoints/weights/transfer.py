@@ -13,6 +13,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.contents import check_contents
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, PARTS, Row, first_few, part_of
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.partial_training import lora_update
@@ -43,6 +44,19 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
         for part, path in paths.items()
         if weight.path.startswith(f"{path}/") and not weight.name.startswith("lora_kernel")
     }
+
+
+def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
+    """Return a model with other heads, positions or dropout, and the weights that both have.
+
+    The other weights, such as those of a new pooler, are random.
+    """
+    changed = BERTModel.from_bert_config(config)
+    changed.tokenizer, weights = model.tokenizer, named_weights(model)
+    for name, weight in named_weights(changed).items():
+        if name in weights:
+            weight.assign(weights[name])
+    return changed
 
 
 def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays) -> None:

@@ -3,11 +3,14 @@
 import dataclasses
 import functools
 import json as json_format
+import os
 import sys
 from pathlib import Path
 
 import keras_bert_d2l as kb
+from keras_bert_d2l import quickstart
 from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
+from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.option_records import Precision
@@ -42,6 +45,11 @@ def grammar(
         seed: Seed of the bootstrap intervals.
         json: Also write the results to this JSON file.
     """
+    if str(data) == STDIN:
+        raise ValueError("`data` must be a file, because its name shows the format. Received: -.")
+    if json is not None and json.is_dir():
+        raise ValueError(f"`json` must be a file. Received: the folder {str(json)!r}.")
+    model = model or os.fspath(quickstart.default_model())
     bert = _load(model, precision, batch_size)
     with stage("Scoring sentences"):
         found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)
@@ -57,7 +65,7 @@ def grammar(
         print(f"Written to {json}")
 
 
-def _load(model: str | None, precision: Precision, batch_size: int) -> "kb.BERTModel":
+def _load(model: str, precision: Precision, batch_size: int) -> "kb.BERTModel":
     """Load the model in a precision, or in the one that is faster on this machine."""
     bert = load(model).model
     if precision == "auto":
@@ -81,7 +89,7 @@ def _print(found: "kb.MinimalPairs") -> None:
     table = Table(
         "phenomenon", *(Column(x, justify="right") for x in ("accuracy", "95 % interval"))
     )
-    for uid, accuracy in {**found.by_uid, "all": found.accuracy}.items():
-        low, high = found.interval_by_uid.get(uid, found.interval)
+    by_uid = [(uid, x, found.interval_by_uid[uid]) for uid, x in found.by_uid.items()]
+    for uid, accuracy, (low, high) in [*by_uid, ("all", found.accuracy, found.interval)]:
         table.add_row(Text(uid), f"{accuracy:.1%}", f"{low:.1%} to {high:.1%}")
     Console().print(table, Text(f"{found.num_pairs:,} pairs"), sep="\n")

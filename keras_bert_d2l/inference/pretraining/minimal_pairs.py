@@ -155,6 +155,9 @@ def _read_pairs(pairs: PathLike | InMemory) -> tuple[list[str], list[str]]:
                 )
             sentences.append(sentence)
         uids.append(as_string(cells.get(_UID)))
+    if not uids:
+        name = os.fspath(file.path)
+        raise ValueError(f"`pairs` must have at least one pair. Received: {name!r} has none.")
     return sentences, uids
 
 

@@ -427,5 +427,5 @@ def check_bert(bert: object, task: type[TaskModel]) -> None:
     if task.has_pooler and bert.hidden is None:
         raise ValueError(
             f"A {task.__name__} needs a BERT with a pooler. Received: a model with pooler=False. "
-            "Use a model with a pooler, or a TextEmbedder, which needs none."
+            "Load it with `load_task`, which adds one, or use a TextEmbedder, which needs none."
         )

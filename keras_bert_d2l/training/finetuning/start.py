@@ -9,7 +9,12 @@ import keras
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
-from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task
+from keras_bert_d2l.checkpoints.loading import (
+    heads_of,
+    load_pretrained,
+    load_task,
+    with_pooler,
+)
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
@@ -99,8 +104,10 @@ def load_model(
                 fields["labels"] = _labels(train, dev, say)
             if options.task == "classify":
                 fields["multi_label"] = options.multi_label
-            model = kind(model, **fields)
-            say(f"New head: {describe_task(task_fields(model) or {}):.200}")
+            bert = with_pooler(model, kind)
+            new = "head" if bert is model else "pooler and head"
+            model = kind(bert, **fields)
+            say(f"New {new}: {describe_task(task_fields(model) or {}):.200}")
         elif options.long_texts not in (None, model.long_texts):
             raise ValueError(
                 f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "

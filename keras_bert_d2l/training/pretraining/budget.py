@@ -29,7 +29,8 @@ class Budget:
     Attributes:
         minutes: The budget.
         seconds: Time used so far, in all processes of the run.
-        seconds_per_step: Time per step of the last interval. 0: not measured.
+        seconds_per_token: Time per token, with padding, of the last interval. 0: not measured.
+        tokens_per_step: Tokens per step of the interval, with padding.
         evaluation: Time of an evaluation, with saving, in seconds.
         tracing: Time for tracing the steps of a phase, in seconds.
         every: Parts between evaluations.
@@ -44,7 +45,8 @@ class Budget:
 
     minutes: float
     seconds: float = 0.0
-    seconds_per_step: float = 0.0
+    seconds_per_token: float = 0.0
+    tokens_per_step: float = 0.0
     evaluation: float = 0.0
     tracing: float = 0.0
     every: int = PARTS
@@ -68,69 +70,88 @@ class Budget:
         """Begin with an interval of steps to time, each of which uses one part."""
         self.last_step = self.last_part = num_steps
 
-    def plan(self, step: float, evaluation: float, tracing: float, later_phases: int) -> int:
-        """End the first interval and return how many steps the remaining time buys.
+    def plan(
+        self, seconds_per_token: float, evaluation: float, tracing: float, later_phases: int
+    ) -> float:
+        """End the first interval and return how many tokens the remaining time buys.
 
         Args:
-            step: Time per step, in seconds, without evaluations.
+            seconds_per_token: Time per token, without evaluations.
             evaluation: Time per evaluation, in seconds.
             tracing: Time for tracing the steps of a phase, in seconds.
             later_phases: Number of phases whose steps are not traced yet.
         """
-        left = max(60 * self.minutes - self.seconds, step)
+        left = max(0.0, 60 * self.minutes - self.seconds)
         evaluations = int(_EVALUATION_SHARE * left / evaluation)
         evaluations = min(max(1, evaluations), _MAX_EVALUATIONS)
-        self.every, self.seconds_per_step = math.ceil(PARTS / evaluations), step
+        self.every, self.seconds_per_token = math.ceil(PARTS / evaluations), seconds_per_token
         self.evaluation, self.tracing = evaluation, tracing
         self.first_step, self.first_part = self.last_step, self.last_part
-        return max(1, int((left - evaluations * evaluation - later_phases * tracing) / step))
+        in_steps = left - evaluations * evaluation - later_phases * tracing
+        return max(0.0, in_steps / seconds_per_token)
 
     def begin_interval(
-        self, phase_end: int, later_phases: int, step_seconds: float | None = None
+        self,
+        phase_end: int,
+        later_phases: int,
+        tokens_per_step: float,
+        seconds_per_token: float | None = None,
     ) -> None:
         """Begin the interval to the next evaluation, or to the part at which the phase ends.
 
         Args:
             phase_end: Part at which the phase ends.
             later_phases: Number of phases after this one.
-            step_seconds: Time per step of the interval that ends, or None to keep the estimate.
+            tokens_per_step: Tokens per step of the phase, with padding.
+            seconds_per_token: Time per token of the interval that ends, or None to keep the
+                estimate.
         """
-        if step_seconds is not None:
-            in_steps = (self.last_step - self.first_step) * step_seconds
-            others = max(0.0, self.seconds - self.first_second - in_steps)
+        if seconds_per_token is not None:
+            num_tokens = (self.last_step - self.first_step) * self.tokens_per_step
+            others = self.seconds - self.first_second - num_tokens * seconds_per_token
+            others = max(0.0, others)
             if self.traces:
                 self.tracing = max(0.0, others - self.evaluation)
             else:
                 self.evaluation += (others - self.evaluation) / 2
-            self.seconds_per_step = step_seconds
+            self.seconds_per_token = seconds_per_token
+        self.tokens_per_step = tokens_per_step
+        step = self.seconds_per_token * tokens_per_step
         # The steps of the first phase are traced when they are timed.
         self.traces = self.phase_end not in (0, phase_end)
         self.phase_end = phase_end
         left = 60 * self.minutes - self.seconds
-        if left < self.evaluation * math.ceil((PARTS - self.last_part) / self.every):
-            self.every = PARTS  # restarts used the time: evaluate only at the ends of the phases
+        # Fewer evaluations, if they turn out to take longer or restarts have used the time.
+        evaluations = max(1, math.ceil(_EVALUATION_SHARE * left / max(self.evaluation, 1e-9)))
+        self.every = max(self.every, math.ceil((PARTS - self.last_part) / evaluations))
         self.first_step, self.first_part = self.last_step, self.last_part
         self.first_second = self.seconds
         # The next multiple of `every`, but no short interval at the start or end of a phase.
         end = self.every * math.ceil((self.first_part + self.every // 2) / self.every)
         if end > phase_end - self.every // 2:
             end = phase_end
-        is_last = left < self.seconds_per_step  # without time, one step is the last
+        is_last = left < step  # without time, one step is the last
         self.last_part = PARTS if is_last else end
         evaluations = math.ceil((PARTS - self.first_part) / self.every)
         fixed = evaluations * self.evaluation + (later_phases + self.traces) * self.tracing
         share = (self.last_part - self.first_part) / (PARTS - self.first_part)
-        self.last_step += max(1, round(share * (left - fixed) / self.seconds_per_step))
+        self.last_step += max(1, round(share * (left - fixed) / step))
 
+    def expectation(self, num_tokens: float, num_weights: int) -> list[str]:
+        """Return lines that say what to expect of a model, judging by tokens times weights.
 
-def expectation(num_tokens: int, num_weights: int, minutes: float) -> list[str]:
-    """Return lines that say what to expect of a model, judging by tokens times weights."""
-    product = num_tokens * num_weights
-    words = next(words for most, words in _EXPECTATIONS if product < most)
-    lines = [f"Expect: {words}"]
-    if product < (enough := _EXPECTATIONS[0][0]):
-        lines.append(
-            f"Warning: this is too little to use the context of a word. Give about "
-            f"{math.ceil(minutes * enough / product):,} minutes, or train a smaller model."
-        )
-    return lines
+        Args:
+            num_tokens: Number of tokens that the budget buys, with padding.
+            num_weights: Number of weights of the model.
+        """
+        product = num_tokens * num_weights
+        words = next(words for most, words in _EXPECTATIONS if product < most)
+        lines = [f"Expect: {words}"]
+        if product < (enough := _EXPECTATIONS[0][0]):
+            more = (enough / num_weights - num_tokens) * self.seconds_per_token
+            minutes = self.minutes + more / (1 - _EVALUATION_SHARE) / 60
+            lines.append(
+                "Warning: this is too little to use the context of a word. Give about "
+                f"{math.ceil(minutes):,} minutes, or train a smaller model."
+            )
+        return lines

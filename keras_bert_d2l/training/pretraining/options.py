@@ -267,6 +267,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
                 "`lora` freezes the weights that the run starts from, so it requires `init`. "
                 f"Received: lora={self.lora} without `init`; add the checkpoint to adapt."
             )
+        if self.decay_steps is not None and self.schedule != "wsd":
+            raise ValueError(
+                "`decay_steps` requires schedule='wsd'. Received: decay_steps="
+                f"{self.decay_steps}, schedule={self.schedule!r}."
+            )
         self._set_defaults()
         self._check_steps()
         self._check_devices()
@@ -278,8 +283,15 @@ class PretrainingOptions(StepOptions, LoraOptions):
 
     def num_steps(self, name: str) -> int:
         """Return an option that is a number of steps or a share, as a number of `total_steps`."""
-        value = getattr(self, name) or 0
+        return self._in_steps(getattr(self, name) or 0)
+
+    def _in_steps(self, value: int | float) -> int:
         return int(value * self.total_steps) if isinstance(value, float) else value
+
+    def as_recorded(self, name: str, value: Any) -> Any:
+        value = self.normal_form(name, value)
+        is_in_steps = name in _STEPS_OR_SHARES and self.minutes is None and value is not None
+        return self._in_steps(value) if is_in_steps else value
 
     def _check_steps(self) -> None:
         for name in _STEPS_OR_SHARES:
@@ -317,16 +329,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
                 "`ramp_steps` starts with a quarter of `batch_size`, which must be a multiple of "
                 f"4. Received: batch_size={self.batch_size}."
             )
-        if self.decay_steps is not None and self.schedule != "wsd":
-            raise ValueError(
-                "`decay_steps` requires schedule='wsd'. Received: decay_steps="
-                f"{self.decay_steps}, schedule={self.schedule!r}."
-            )
         if self.num_steps("decay_steps") > self.total_steps - self.num_steps("warmup_steps"):
+            length = "" if self.steps is None else f", steps={self.steps}"
             raise ValueError(
-                "`warmup_steps` and `decay_steps` must be at most `steps` together. Received: "
-                f"warmup_steps={self.warmup_steps}, decay_steps={self.decay_steps}, "
-                f"steps={self.steps}."
+                "`warmup_steps` and `decay_steps` together must not exceed the run. Received: "
+                f"warmup_steps={self.warmup_steps}, decay_steps={self.decay_steps}{length}."
             )
 
     def _check_devices(self) -> None:

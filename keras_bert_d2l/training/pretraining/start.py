@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights.transfer import with_config
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
@@ -74,7 +74,8 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             "next-sentence head is missing, or start from a checkpoint that has them."
         )
     if trained != config:
-        model = _with_config(model, trained, options.seed)
+        with seeded(options.seed):  # for the heads that the checkpoint lacks
+            model = with_config(model, trained)
     return Start(tokenizer, trained, model.get_weights())
 
 
@@ -188,17 +189,3 @@ def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
         f"objective={options.objective!r} trains the next-sentence head. Received: an "
         "architecture with next_sentence=False; use objective='none' or another architecture."
     )
-
-
-def _with_config(model: BERTModel, config: BERTConfig, seed: int) -> BERTModel:
-    """Return a model with another architecture, and the same weights where it has such weights.
-
-    The pooler and the next-sentence head are initialized randomly if the model has none.
-    """
-    with seeded(seed):
-        changed = BERTModel.from_bert_config(config)
-    weights = named_weights(model)
-    for name, weight in named_weights(changed).items():
-        if name in weights:
-            weight.assign(weights[name])
-    return changed

@@ -26,9 +26,9 @@ from keras_bert_d2l.training.callbacks import (
     Throughput,
 )
 from keras_bert_d2l.training.distribution import check_batch_size
-from keras_bert_d2l.training.interruption import interruptible
+from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.optimizers import set_pace
-from keras_bert_d2l.training.pretraining.budget import PARTS, Budget, expectation
+from keras_bert_d2l.training.pretraining.budget import PARTS, Budget
 from keras_bert_d2l.training.pretraining.checkpoints import Checkpoints
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.pretraining.progress import PretrainingProgress, intervals
@@ -83,7 +83,7 @@ class Trainer:
         )
         self._masked_words = MaskedWords(self.store, self.model.tokenizer.vocab, self.options)
         self._recorder = RunRecorder(self.run)
-        self._step_seconds: float | None = None  # of the last interval
+        self._token_seconds: float | None = None  # of the last interval
 
     def create(self) -> None:
         """Create the run folder before the first step.
@@ -151,8 +151,8 @@ class Trainer:
                 self.model.evaluate(self._batches.held_out(self._phase()).take(1), verbose=0)
             self.say_metrics()
             interrupt.check(self.interrupted())
-            if budget is not None and not budget.seconds_per_step:
-                self._plan(budget)
+            if budget is not None and not budget.seconds_per_token:
+                self._plan(budget, interrupt)
             checkpoints = Checkpoints(self, interrupt)
             for phase in self._phases:
                 if self._used() >= phase.end:  # completed before the run was resumed
@@ -195,7 +195,7 @@ class Trainer:
                 )
                 if "sequences/s" in history:
                     speed = float(gathered(history["sequences/s"][-1]).min())
-                    self._step_seconds = phase.batch_size / speed
+                    self._token_seconds = 1 / (speed * phase.max_len)
         # A graph for the shapes of several phases may sum in another order than one for the next
         # phase alone, which a resumed run would have.
         self.model.train_function = self.model.test_function = None
@@ -228,7 +228,7 @@ class Trainer:
             if self.progress.step == budget.last_step:
                 self._tick()
                 later = sum(other.start >= phase.end for other in self._phases)
-                budget.begin_interval(phase.end, later, self._step_seconds)
+                budget.begin_interval(phase.end, later, _tokens(phase), self._token_seconds)
             set_pace(
                 self.model.optimizer, budget.first_step, budget.first_part, budget.parts_per_step()
             )
@@ -245,8 +245,17 @@ class Trainer:
         if self.progress.budget is not None:
             self.progress.budget.seconds += float(gathered(self._clock - last).max())
 
-    def _plan(self, budget: Budget) -> None:
-        """Train the first steps, plan the others, and report what the budget buys."""
+    def _plan(self, budget: Budget, interrupt: Interrupt) -> None:
+        """Train the first steps, plan the others, and report what the budget buys.
+
+        Raises:
+            TrainingInterrupted: There was a signal to stop. A resumed run starts with these steps.
+        """
+
+        def stop(batch: int, logs: dict[str, float] | None) -> None:
+            if interrupt.agreed():
+                self.model.stop_training = True
+
         phase = self._phases[0]
         budget.time_steps(_TIMED_STEPS)
         set_pace(self.model.optimizer, 0, 0, budget.parts_per_step())
@@ -254,26 +263,32 @@ class Trainer:
         throughput = Throughput(self.progress, phase.batch_size, phase.max_len)
         check = StopAtNonFiniteLoss(self.progress)
         before = budget.seconds
-        history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput])
+        stopping = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
+        history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput, stopping])
+        if interrupt.agreed():
+            self.progress.step = 0  # as in the saved state
+            interrupt.check(self.interrupted())
         self._tick()
         speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
+        token_seconds = 1 / (speed * _tokens(phase))
+        # Held-out batches are as large as those of the last phase.
         batches = int(self._batches.held_out(phase).cardinality())
-        evaluation = _EVALUATION_COST * batches / self.options.micro_batches
-        tokens = [(one.end - one.start) * one.batch_size * one.max_len for one in self._phases]
-        tokens_per_step = sum(tokens) / PARTS
-        cost = tokens_per_step / (phase.batch_size * phase.max_len)  # the first batches are small
+        held_out = batches * _tokens(self._phases[-1]) / self.options.micro_batches
+        evaluation = _EVALUATION_COST * held_out * token_seconds
         tracing = budget.seconds - before - _TIMED_STEPS / speed
-        later = len(self._phases) - 1
-        steps = _TIMED_STEPS + budget.plan(cost / speed, evaluation / speed, tracing, later)
-        num_tokens = int(steps * tokens_per_step)
+        num_tokens = budget.plan(token_seconds, evaluation, tracing, len(self._phases) - 1)
+        counts = [num_tokens * (x.end - x.start) / PARTS / _tokens(x) for x in self._phases]
+        steps = _TIMED_STEPS + max(1, int(sum(counts)))
+        num_tokens += _TIMED_STEPS * _tokens(phase)
         available = self.store.num_tokens * (1 - self.options.held_out)
         epochs = num_tokens * (1 - self._padding) / available
         self.say(
             f"Budget: {budget.minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
             f"second) and {epochs:.1f} epochs"
         )
-        for line in expectation(num_tokens, self.model.count_params(), budget.minutes):
-            self.say(line)
+        if self.options.init is None:  # another start has seen more tokens
+            for line in budget.expectation(num_tokens, self.model.count_params()):
+                self.say(line)
 
     def _position(self) -> tuple[str, int]:
         step, steps, budget = self.progress.step, self.options.total_steps, self.progress.budget
@@ -388,3 +403,8 @@ class Trainer:
             f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
             f"  keras-bert-d2l finetune --help"
         )
+
+
+def _tokens(phase: Phase) -> int:
+    """Return the number of tokens of a batch, with padding."""
+    return phase.batch_size * phase.max_len

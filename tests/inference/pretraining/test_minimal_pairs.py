@@ -96,7 +96,9 @@ def test_batches_of_equal_lengths_have_no_padding(words_bert, words_tokenizer, m
 def test_wrong_pairs_and_options_are_rejected(words_bert, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "texts.jsonl").write_text('{"sentence_good": "a"}\n')
+    (tmp_path / "header.csv").write_text("sentence_good,sentence_bad,UID\n")
     for pairs, message in (
+        (tmp_path / "header.csv", "header.csv' has none"),
         (tmp_path / "empty.jsonl", "empty.jsonl' is empty"),
         (tmp_path / "texts.jsonl", "line 1: a pair must have .*Received: sentence_bad=None"),
         ([PAIRS[0], {"sentence_good": " ", "sentence_bad": "a"}], "line 2: .*sentence_good=' '"),

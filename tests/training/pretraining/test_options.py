@@ -195,8 +195,9 @@ def test_batches_grow_during_the_ramp():
     [
         ({"ramp_steps": 11, "steps": 10}, "`ramp_steps` must be at most `steps`"),
         ({"ramp_steps": 0.5, "batch_size": 6}, "multiple of 4. Received: batch_size=6"),
-        ({"decay_steps": 0.5}, "`decay_steps` requires schedule='wsd'"),
-        ({"decay_steps": 0.95, "schedule": "wsd"}, "`warmup_steps` and `decay_steps` must be"),
+        ({"decay_steps": 0.5}, "`decay_steps` requires schedule='wsd'.*decay_steps=0.5"),
+        ({"decay_steps": 0.95, "schedule": "wsd", "steps": 100}, "together.*steps=95, steps=100"),
+        ({"decay_steps": 0.95, "schedule": "wsd", "minutes": 1}, r"together.*steps=0.95\."),
     ],
 )
 def test_invalid_ramps_and_decays_are_rejected(given, message):
@@ -220,6 +221,17 @@ def test_a_run_that_is_older_than_an_option_resumes_with_its_default(tmp_path):
     assert "recipe" not in PretrainingOptions.read_yaml(file)
     write_checksums(tmp_path)
     assert PretrainingOptions.of_run(file, {}) == written
+
+
+def test_a_run_resumes_with_the_shares_that_it_was_given(tmp_path):
+    shares = {"warmup_steps": 0.2, "short_steps": 0.5, "ramp_steps": 0.3, "decay_steps": 0.4}
+    for length in ({"steps": 10}, {"minutes": 3}):
+        written = PretrainingOptions(corpus="a", schedule="wsd", **shares, **length)
+        written.to_yaml(tmp_path / "run.yaml")
+        write_checksums(tmp_path)
+        assert PretrainingOptions.of_run(tmp_path / "run.yaml", shares | length) == written
+        with pytest.raises(ValueError, match="resumes with its own options. Received: warmup_s"):
+            PretrainingOptions.of_run(tmp_path / "run.yaml", {"warmup_steps": 0.3})
 
 
 @pytest.mark.parametrize(

@@ -625,6 +625,24 @@ def test_a_run_takes_its_minutes_and_resumes_exactly(text, options, tmp_path, mo
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
 
 
+@pytest.mark.long
+def test_ctrl_c_ends_the_steps_that_measure_the_speed(text, options, tmp_path, monkeypatch):
+    count, steps = Throughput.on_train_batch_end, []
+
+    def stopped(self, batch, logs=None):
+        steps.append(batch)
+        count(self, batch, logs)
+        if len(steps) == 2:
+            press_ctrl_c()
+
+    monkeypatch.setattr(Throughput, "on_train_batch_end", stopped)
+    ours = {k: v for k, v in options.items() if k not in ("steps", "evaluate_every")}
+    with pytest.raises(TrainingInterrupted, match=r"Stopped after step 0 and 0\.\d of 0\.1 min"):
+        pretrain(text, tmp_path / "run", minutes=0.1, **ours)
+    assert steps == [0, 1]
+    assert pretrain(None, tmp_path / "run", resume=True, verbose=0).metrics[-1]["step"] > 10
+
+
 @pytest.mark.slow
 def test_a_callback_can_end_the_run(text, options, tmp_path):
     class Enough(keras.callbacks.Callback):
