@@ -358,6 +358,28 @@ class BERTConfig(_BlockFields):
         check_choice("name", name, tuple(_PRESETS))
         return cls.from_dict({**_PRESETS[name], **overrides})
 
+    def with_dropout(self, rate: float) -> Self:
+        """Return a copy with one dropout rate, as in BERT.
+
+        It applies after each sublayer, to the attention weights and to the embeddings.
+
+        Example:
+
+        ```python
+        import keras_bert_d2l as kb
+
+        kb.BERTConfig.preset("mini", vocab_size=8000).with_dropout(0.0)
+        ```
+        """
+        return dataclasses.replace(
+            self,
+            dropout=rate,
+            attention_dropout=None,
+            embedding_dropout=rate,
+            ffn_dropout=0.0,
+            block_dropout=0.0,
+        )
+
     def of_block(self) -> ConfigDict:
         """Return the fields of one block, as arguments for `TransformerEncoderBlock`."""
         block = BlockConfig.__dataclass_fields__

@@ -18,7 +18,6 @@ Prints JSON lines.
 """
 
 import argparse
-import dataclasses
 import hashlib
 import json
 import os
@@ -37,6 +36,8 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
+from keras_bert_d2l.checkpoints.loading import with_pooler
+from keras_bert_d2l.checkpoints.weights.transfer import with_config
 from keras_bert_d2l.data.tasks.examples import (
     PairExamples,
     QuestionExamples,
@@ -321,9 +322,8 @@ def proof(options: argparse.Namespace) -> None:
     tasks = {name: task for name, task in tasks.items() if task[2]}
     for name, (task, kind, files, columns) in tasks.items():
         examples, dev = (read_examples(task, file, **columns) for file in files)
-        bert, tokenizer, config = kb.load_pretrained(options.checkpoint, verbose=False)
-        # Small datasets need dropout, which was off in pretraining.
-        config = dataclasses.replace(config, dropout=0.1, embedding_dropout=0.1)
+        loaded, tokenizer, config = kb.load_pretrained(options.checkpoint, verbose=False)
+        config = config.with_dropout(0.1)  # which small datasets need, and was off in pretraining
         for seed in range(options.seeds):
             order = np.random.default_rng(seed).permutation(len(examples))[: options.examples]
             rows = TaskRows.encode(examples.subset(order), tokenizer, max_len=options.max_len)
@@ -332,10 +332,8 @@ def proof(options: argparse.Namespace) -> None:
                 options.seed = seed
                 bert = kb.BERTModel.from_bert_config(config)
                 if start == "pretrained":
-                    bert.set_weights(
-                        kb.load_pretrained(options.checkpoint, verbose=False).model.get_weights()
-                    )
-                model = kind(bert, examples.label_names, tokenizer=tokenizer)
+                    bert = with_config(loaded, config)
+                model = kind(with_pooler(bert, kind), examples.label_names, tokenizer=tokenizer)
                 epochs = list(epochs_of(rows, options))
                 seconds = train(model, epochs, options)
                 accuracy = evaluate(model, dev).metrics["accuracy"]

@@ -271,7 +271,7 @@ def with_pooler(bert: BERTModel, kind: type[TaskModel]) -> BERTModel:
     if bert.hidden is not None or not kind.has_pooler:
         return bert
     changed = with_config(bert, dataclasses.replace(bert.bert_config, pooler=True))
-    changed.missing_heads = bert.missing_heads | {"pooler"}
+    changed.missing_heads |= {"pooler"}
     return changed
 
 

@@ -121,6 +121,7 @@ Switch = Annotated[bool, _switch]
 Positive = Annotated[float, in_range("above 0", lambda x: x > 0)]
 NotNegative = Annotated[float, in_range("at least 0", lambda x: x >= 0)]
 Share = Annotated[float, in_range("in (0, 1)", lambda x: 0 < x < 1)]
+Rate = Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 
 

@@ -52,7 +52,8 @@ def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
     The other weights, such as those of a new pooler, are random.
     """
     changed = BERTModel.from_bert_config(config)
-    changed.tokenizer, weights = model.tokenizer, named_weights(model)
+    changed.tokenizer, changed.missing_heads = model.tokenizer, model.missing_heads
+    weights = named_weights(model)
     for name, weight in named_weights(changed).items():
         if name in weights:
             weight.assign(weights[name])

@@ -10,6 +10,7 @@ from keras_bert_d2l.training.option_records import (
     NotNegative,
     Positive,
     Precision,
+    Rate,
     Share,
     Switch,
     Text,
@@ -128,6 +129,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             overlap and pool the outputs of at most 8 windows (mean or max). For classify, regress
             and embed. Defaults to that of the checkpoint, or cut.
         separator: Separator between the labels of a text.
+        dropout: Dropout rate of the BERT: after each sublayer, of the attention weights and of the
+            embeddings. 0.1 suits small training data. Not for embed. Defaults to the rates of the
+            checkpoint, which `pretrain --recipe modern` sets to 0.
         freeze_encoder: Train only the head and the pooler.
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
@@ -157,6 +161,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     multi_label: Switch = False
     long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.long_texts.LongTexts
     separator: Text = ","
+    dropout: Rate | None = None
     freeze_encoder: Switch = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None
     precision: Precision = "auto"
@@ -168,6 +173,10 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             raise ValueError(
                 "`devices` is not for the task 'embed', whose loss compares all texts of a batch. "
                 f"Received: devices={self.devices!r}; omit it."
+            )
+        if self.dropout is not None and self.task == "embed":
+            raise ValueError(
+                f"`dropout` is not for the task 'embed'. Received: dropout={self.dropout}; omit it."
             )
         if self.multi_label and self.task != "classify":
             raise ValueError(
@@ -225,6 +234,7 @@ class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     multi_label: bool
     long_texts: Literal["cut", "mean", "max"] | None
     separator: str
+    dropout: float | None
     freeze_encoder: bool
     freeze_blocks: int | None
     precision: Precision

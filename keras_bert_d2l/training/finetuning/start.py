@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.loading import (
     load_task,
     with_pooler,
 )
+from keras_bert_d2l.checkpoints.weights.transfer import with_config
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
@@ -104,10 +105,18 @@ def load_model(
                 fields["labels"] = _labels(train, dev, say)
             if options.task == "classify":
                 fields["multi_label"] = options.multi_label
+            if options.dropout is not None:
+                model = with_config(model, model.bert_config.with_dropout(options.dropout))
             bert = with_pooler(model, kind)
             new = "head" if bert is model else "pooler and head"
             model = kind(bert, **fields)
             say(f"New {new}: {describe_task(task_fields(model) or {}):.200}")
+        elif options.dropout is not None:
+            raise ValueError(
+                "`dropout` requires a BERT without a task. Received: "
+                f"dropout={options.dropout} and a {type(model).__name__}; omit it, or start from "
+                "the BERT that it was fine-tuned from."
+            )
         elif options.long_texts not in (None, model.long_texts):
             raise ValueError(
                 f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "

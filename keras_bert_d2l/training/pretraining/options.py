@@ -14,6 +14,7 @@ from keras_bert_d2l.training.option_records import (
     NotNegative,
     Positive,
     Precision,
+    Rate,
     Share,
     Switch,
     Text,
@@ -87,9 +88,6 @@ def _preset(name: str, value: object) -> str:
         raise out_of_range(name, value, "a name")
     BERTConfig.preset(value)
     return value
-
-
-_Rate = Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)]
 
 
 class Phase(NamedTuple):
@@ -214,8 +212,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
     preset: Annotated[str, _preset] | None = None
     bert_config: FilePath | None = None
     init: CheckpointName | None = None
-    dropout: _Rate | None = None
-    attention_dropout: _Rate | None = None
+    dropout: Rate | None = None
+    attention_dropout: Rate | None = None
     recipe: RecipeName | None = None
     steps: Annotated[int, at_least(1)] | None = None
     minutes: Positive | None = None

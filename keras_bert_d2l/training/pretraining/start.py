@@ -168,15 +168,8 @@ def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
             f"`max_len` must be at most {config.max_len}, the model's maximum sequence length. "
             f"Received: max_len={options.max_len}."
         )
-    if (rate := options.dropout) is not None:
-        config = dataclasses.replace(
-            config,
-            dropout=rate,
-            attention_dropout=None,
-            embedding_dropout=rate,
-            ffn_dropout=0.0,
-            block_dropout=0.0,
-        )
+    if options.dropout is not None:
+        config = config.with_dropout(options.dropout)
     if options.attention_dropout is not None:
         config = dataclasses.replace(config, attention_dropout=options.attention_dropout)
     if options.objective == "none":  # the pooler would get no gradient
