@@ -306,18 +306,14 @@ def test_peek_shows_the_data_without_training(run, files):
 def test_bad_input_gives_a_one_line_error(error, files, reviews):
     (files / "one.tsv").write_text("label\ttext\ngood\ta film\ngood\tthe film\n")
     (files / "other.tsv").write_text("label\ttext\nfine\ta film\ngood\tthe film\n")
-    pooled = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, pooler=False,
-                        next_sentence=False)  # fmt: skip
-    save_pretrained(
-        BERTModel.from_bert_config(pooled), files / "plain", tokenizer=Tokenizer(Vocab(WORDS))
-    )
     given = ("--model", "bert", "--run-dir", "x")
     classify = ("finetune", "classify", "--train")
     assert "at least two labels" in error(*classify, "one.tsv", *given)
     assert "'fine' (1 time)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
     (files / "pairs.tsv").write_text("label\ttext\ttext_b\ngood\ta film\tit\nbad\tthe film\tit\n")
     assert "Received: pairs of texts" in error(*classify, "few.tsv", "--dev", "pairs.tsv", *given)
-    assert "pooler" in error(*classify, "few.tsv", "--model", "plain", "--run-dir", "x")
+    error_of_dropout = error(*classify, "few.tsv", *given, "--dropout", 1)
+    assert "--dropout must be in [0, 1)" in error_of_dropout
     assert "TokenClassifier" in error(
         *("finetune", "tag", "--train", "words.conll", "--model", "runs/reviews", "--run-dir", "x")
     )

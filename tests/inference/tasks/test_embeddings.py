@@ -83,7 +83,8 @@ def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
     with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good"):
         embed(embedder, ["good", long])
     vectors = embed(embedder, [long, cut], truncate=True)
-    np.testing.assert_array_equal(vectors[0], vectors[1])
+    # Without oneDNN, the rounding of a matrix product depends on the place of the row.
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
 def test_models_that_cannot_embed_are_rejected(words_bert, open_bert, embedder):
