@@ -361,7 +361,12 @@ class BERTConfig(_BlockFields):
     def with_dropout(self, rate: float) -> Self:
         """Return a copy with one dropout rate, as in BERT.
 
-        It applies after each sublayer, to the attention weights and to the embeddings.
+        Args:
+            rate: Dropout rate in [0, 1) after each sublayer, of the attention weights and of the
+                embeddings.
+
+        Raises:
+            ValueError: `rate` is out of range.
 
         Example:
 

@@ -47,7 +47,7 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
 
 
 def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
-    """Return a model with other heads, positions or dropout, and the weights that both have.
+    """Return a model with other heads or dropout rates, and the weights that both have.
 
     The other weights, such as those of a new pooler, are random.
     """

@@ -122,7 +122,7 @@ class Budget:
         self.phase_end = phase_end
         left = 60 * self.minutes - self.seconds
         # Fewer evaluations, if they turn out to take longer or restarts have used the time.
-        evaluations = max(1, math.ceil(_EVALUATION_SHARE * left / max(self.evaluation, 1e-9)))
+        evaluations = max(1, math.ceil(_EVALUATION_SHARE * left / self.evaluation))
         self.every = max(self.every, math.ceil((PARTS - self.last_part) / evaluations))
         self.first_step, self.first_part = self.last_step, self.last_part
         self.first_second = self.seconds

@@ -107,6 +107,11 @@ class Phase(NamedTuple):
     max_len: int
     mask_rate: float
 
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens per batch, B * T, with padding."""
+        return self.batch_size * self.max_len
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(StepOptions, LoraOptions):
@@ -164,8 +169,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         mask_replace_prob: Share of the predicted tokens that [MASK] replaces. Random tokens replace
             half of the others, and half are kept. 1 suits models that only predict tokens at
             [MASK], as fill-mask and grammar do (Wettig et al. 2022; Huebner et al. 2021,
-            BabyBERTa).
-            Held-out text is masked in the same way.
+            BabyBERTa). Held-out text is masked in the same way.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
             (packed), or batches of similar length (bucketed, not with XLA or on a TPU). By default
             (auto), rows are packed if that saves at least 5% of the tokens, counting padding.

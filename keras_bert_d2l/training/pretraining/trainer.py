@@ -228,7 +228,7 @@ class Trainer:
             if self.progress.step == budget.last_step:
                 self._tick()
                 later = sum(other.start >= phase.end for other in self._phases)
-                budget.begin_interval(phase.end, later, _tokens(phase), self._token_seconds)
+                budget.begin_interval(phase.end, later, phase.batch_tokens, self._token_seconds)
             set_pace(
                 self.model.optimizer, budget.first_step, budget.first_part, budget.parts_per_step()
             )
@@ -270,16 +270,16 @@ class Trainer:
             interrupt.check(self.interrupted())
         self._tick()
         speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
-        token_seconds = 1 / (speed * _tokens(phase))
+        token_seconds = 1 / (speed * phase.batch_tokens)
         # Held-out batches are as large as those of the last phase.
         batches = int(self._batches.held_out(phase).cardinality())
-        held_out = batches * _tokens(self._phases[-1]) / self.options.micro_batches
+        held_out = batches * self._phases[-1].batch_tokens / self.options.micro_batches
         evaluation = _EVALUATION_COST * held_out * token_seconds
         tracing = budget.seconds - before - _TIMED_STEPS / speed
         num_tokens = budget.plan(token_seconds, evaluation, tracing, len(self._phases) - 1)
-        counts = [num_tokens * (x.end - x.start) / PARTS / _tokens(x) for x in self._phases]
+        counts = [num_tokens * (x.end - x.start) / PARTS / x.batch_tokens for x in self._phases]
         steps = _TIMED_STEPS + max(1, int(sum(counts)))
-        num_tokens += _TIMED_STEPS * _tokens(phase)
+        num_tokens += _TIMED_STEPS * phase.batch_tokens
         available = self.store.num_tokens * (1 - self.options.held_out)
         epochs = num_tokens * (1 - self._padding) / available
         self.say(
@@ -403,8 +403,3 @@ class Trainer:
             f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
             f"  keras-bert-d2l finetune --help"
         )
-
-
-def _tokens(phase: Phase) -> int:
-    """Return the number of tokens of a batch, with padding."""
-    return phase.batch_size * phase.max_len
