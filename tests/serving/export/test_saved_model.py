@@ -124,7 +124,8 @@ def test_half_precision_models_return_float32(make_model, tokenizer, tmp_path):
     expected = [
         prediction.score for prediction in fill_mask(model, "[MASK]", tokenizer=tokenizer)[0]
     ]
-    np.testing.assert_allclose(scores[0, 0], expected, rtol=0.02)
+    # A logit of 4 has neighbours at a distance of 0.016 in bfloat16.
+    np.testing.assert_allclose(scores[0, 0], expected, rtol=0.05)
 
 
 @pytest.mark.slow
