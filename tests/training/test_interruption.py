@@ -8,6 +8,14 @@ from keras_bert_d2l.training.interruption import TrainingInterrupted, interrupti
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@pytest.fixture(autouse=True)
+def sighup_is_not_ignored():
+    """Also under `nohup`, whose child processes ignore SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_is_recorded_and_announced(number, capfd):
     with interruptible() as interrupt:
