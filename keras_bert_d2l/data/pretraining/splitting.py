@@ -27,9 +27,9 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
     is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # identical documents stay together
     if min(is_held_out.sum(), (~is_held_out).sum()) < 2:
         raise ValueError(
-            "Holding out documents requires at least two different documents in each part, because "
-            f"a false pair is made of two. Received: {len(hashes):,} in total, "
-            f"{len(np.unique(hashes)):,} of them different. Separate documents with blank "
-            "lines, put each in its own file, or add text."
+            "Holding out documents requires at least two different documents in each part, for "
+            "every objective, because a false pair is made of two. Received: "
+            f"{len(hashes):,} in total, {len(np.unique(hashes)):,} of them different. Separate "
+            "documents with blank lines, put each in its own file, or add text."
         )
     return np.flatnonzero(is_held_out == (split == "held_out"))
