@@ -36,7 +36,6 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
-from keras_bert_d2l.checkpoints.loading import with_pooler
 from keras_bert_d2l.checkpoints.weights.transfer import with_config
 from keras_bert_d2l.data.tasks.examples import (
     PairExamples,
@@ -333,7 +332,8 @@ def proof(options: argparse.Namespace) -> None:
                 bert = kb.BERTModel.from_bert_config(config)
                 if start == "pretrained":
                     bert = with_config(loaded, config)
-                model = kind(with_pooler(bert, kind), examples.label_names, tokenizer=tokenizer)
+                pooling = {"pooling": options.pooling} if kind.pools else {}
+                model = kind(bert, examples.label_names, tokenizer=tokenizer, **pooling)
                 epochs = list(epochs_of(rows, options))
                 seconds = train(model, epochs, options)
                 accuracy = evaluate(model, dev).metrics["accuracy"]
@@ -379,6 +379,7 @@ def main() -> None:
     of_proof.add_argument("--checkpoint", default="novels-small")
     of_proof.add_argument("--sst2", type=Path, nargs=2, metavar=("TRAIN", "DEV"))
     of_proof.add_argument("--pos", type=Path, nargs=2, metavar=("TRAIN", "DEV"))
+    of_proof.add_argument("--pooling", choices=("cls", "mean"), help="default: cls if possible")
     of_proof.add_argument("--seeds", type=int, default=3)
     of_proof.add_argument("--examples", type=int, help="train on so many random examples")
     for command, max_len, epochs in (

@@ -57,7 +57,8 @@ def save_adapter(model: Model, path: PathLike) -> None:
 
     The LoRA weights, and the head and pooler of a task model, take a few megabytes. An existing
     adapter in the folder is replaced in one step. PEFT loads it with
-    `PeftModel.from_pretrained(base_model, path)`.
+    `PeftModel.from_pretrained(base_model, path)`, unless the model has `pooling="mean"`, which
+    BERT in transformers lacks.
 
     Args:
         model: The model, after `enable_lora`.

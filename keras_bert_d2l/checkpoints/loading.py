@@ -1,6 +1,5 @@
 """Load models and tokenizers from checkpoints of any known format."""
 
-import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Collection
@@ -23,7 +22,7 @@ from keras_bert_d2l.checkpoints.hub import download
 from keras_bert_d2l.checkpoints.location import find_checkpoint, is_remote
 from keras_bert_d2l.checkpoints.weights.contents import check_contents, main_shapes
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, with_config
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
@@ -175,9 +174,8 @@ def load_task(
     """Load a checkpoint of any known format as a task model.
 
     A checkpoint of the same task is loaded with its head. For a BERT without a task, the encoder is
-    loaded (and the pooler, if the task uses it); the head, and the pooler of a BERT that has none,
-    are initialized at random, and this is reported. A `TextEmbedder` has the pooling that a folder
-    of sentence-transformers defines.
+    loaded (and the pooler, if the task uses it); the head is initialized at random, and this is
+    reported. A `TextEmbedder` has the pooling that a folder of sentence-transformers defines.
 
     Args:
         kind: The class of the task, for example `SequenceClassifier`.
@@ -210,14 +208,12 @@ def load_task(
     checkpoint = open_checkpoint(path, verify=verify)
     model, tokenizer, config = _load(checkpoint, heads_of(kind), tokenizer=True, verbose=verbose)
     if not isinstance(model, TaskModel):
-        if checkpoint.embedding is not None and "pooling" in kind.fields:
+        if checkpoint.embedding is not None and kind is TextEmbedder:
             options = {**checkpoint.embedding, **options}
         create: Callable[..., TaskModel] = kind
-        bert = with_pooler(model, kind)
-        new = "head" if bert is model else "pooler and head"
-        model, config = create(bert, **options), bert.bert_config
+        model = create(model, **options)
         if kind.has_head:
-            print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new {new}")
+            print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new head")
         return Pretrained(model, tokenizer, config)
     stored = task_fields(model) or {}
     if not isinstance(model, kind):
@@ -263,16 +259,7 @@ def _load(
 
 def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
     """Return the names (from `HEADS`) of the BERT heads that a task uses."""
-    return ("pooler",) if kind.has_pooler else ()
-
-
-def with_pooler(bert: BERTModel, kind: type[TaskModel]) -> BERTModel:
-    """Return the model, or a copy with a random pooler if a task needs one and it has none."""
-    if bert.hidden is not None or not kind.has_pooler:
-        return bert
-    changed = with_config(bert, dataclasses.replace(bert.bert_config, pooler=True))
-    changed.missing_heads |= {"pooler"}
-    return changed
+    return ("pooler",) if kind.pools else ()
 
 
 def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:

@@ -11,6 +11,7 @@ from keras import ops
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
+TextPooling: TypeAlias = Literal["cls", "mean"]
 POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
 _LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 

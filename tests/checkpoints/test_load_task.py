@@ -24,6 +24,7 @@ from keras_bert_d2l.checkpoints.loading import load_task
 from keras_bert_d2l.checkpoints.saving import convert_checkpoint
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 from keras_bert_d2l.models.tasks import (
+    MultipleChoice,
     QuestionAnswerer,
     SequenceClassifier,
     SequenceRegressor,
@@ -349,21 +350,29 @@ def test_a_checkpoint_of_a_different_task_or_with_different_labels_is_rejected(t
     assert type(same.model) is TokenClassifier
 
 
-@pytest.mark.parametrize("saved_format", ["native", "huggingface"])
-def test_a_bert_without_a_pooler_gets_one_to_classify(saved_format, tmp_path, capsys):
+def test_a_classifier_of_a_bert_without_a_pooler_reads_the_mean_of_the_tokens(tmp_path, capsys):
     config = dataclasses.replace(CONFIG, pooler=False, next_sentence=False)
     bert = BERTModel.from_bert_config(config)
     save_pretrained(bert, tmp_path / "bert")
-    model, _, config = load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"])
-    assert "with a new pooler and head" in capsys.readouterr().out
-    assert (config.pooler, model.bert_config.pooler) == (True, True)
+    model = load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"]).model
+    said = "SequenceClassifier (labels: a, b; pooling: mean), with a new head"
+    assert said in capsys.readouterr().out
     for name in ("encoder/token_embedding/embeddings", "encoder/blk_0/ffn/dense1/kernel"):
         np.testing.assert_array_equal(named_weights(model)[name], named_weights(bert)[name])
-    save_pretrained(model, tmp_path / "task", format=saved_format)
+    save_pretrained(model, tmp_path / "task")
     again = load_pretrained(tmp_path / "task").model
     np.testing.assert_allclose(again(BATCH), model(BATCH), atol=1e-6)
-    with pytest.raises(ValueError, match="pooler=False. Load it with `load_task`, which adds one"):
-        SequenceClassifier(bert, ["a", "b"])
+    with pytest.raises(ValueError, match="`pooling` must match the checkpoint.*'mean'.*'cls'"):
+        load_task(SequenceClassifier, tmp_path / "task", pooling="cls")
+
+
+@pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, MultipleChoice])
+def test_hugging_face_cannot_store_that_a_head_reads_the_mean(kind, tmp_path):
+    labels = {} if kind is MultipleChoice else {"labels": ["a", "b"]}
+    model = kind(BERTModel.from_bert_config(CONFIG), pooling="mean", **labels)
+    with pytest.raises(ValueError, match=f"the head of a {kind.__name__} reads the pooler"):
+        save_pretrained(model, tmp_path / "task", format="huggingface")
+    assert not (tmp_path / "task").exists()
 
 
 def test_functions_that_need_pretraining_heads_reject_task_models():

@@ -106,7 +106,7 @@ def task_models(make_model, tokenizer):
     models = {
         "classifier": SequenceClassifier(bert, ["bad", "gut", "très bien"]),
         PAIRS: SequenceClassifier(bert, ["x", "y"], multi_label=True),
-        "regressor": SequenceRegressor(bert),
+        "regressor": SequenceRegressor(bert, pooling="mean"),
         "tagger": TokenClassifier(bert, ["O", "B-É", "I-É"]),
         "answerer": QuestionAnswerer(bert),
         "embedder": TextEmbedder(bert, "max"),

@@ -96,15 +96,17 @@ def parts_of(task: TaskFields | None) -> tuple[str, ...]:
     if task is None:
         return BERT_PARTS
     kind = TASKS[task["kind"]]
-    has = {"encoder": True, "hidden": kind.has_pooler, "head": kind.has_head}
+    reads_pooler = kind.pools and task["pooling"] == "cls"
+    has = {"encoder": True, "hidden": reads_pooler, "head": kind.has_head}
     return tuple(part for part, is_there in has.items() if is_there)
 
 
 def describe_task(task: TaskFields) -> str:
     """Return a short description of a task, for messages."""
+    parts = []
     if "labels" in task:
         several = "; any number per text" if task.get("multi_label") else ""
-        return f"{task['kind']} (labels: {', '.join(task['labels'])}{several})"
-    if "pooling" in task:
-        return f"{task['kind']} (pooling: {task['pooling']})"
-    return task["kind"]
+        parts.append(f"labels: {', '.join(task['labels'])}{several}")
+    if "pooling" in task and (task["kind"] == "TextEmbedder" or task["pooling"] != "cls"):
+        parts.append(f"pooling: {task['pooling']}")
+    return f"{task['kind']} ({'; '.join(parts)})" if parts else task["kind"]

@@ -22,7 +22,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
         "multi_label long_texts separator max_len",
         "Training": "epochs batch_size micro_batches remat optimizer learning_rate schedule "
         "warmup_ratio weight_decay "
-        "dropout temperature monitor patience seed",
+        "dropout pooling temperature monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora lora_alpha lora_layers",
         "Devices": "precision jit devices",
     },

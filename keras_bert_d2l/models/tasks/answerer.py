@@ -71,7 +71,7 @@ class QuestionAnswerer(TaskModel):
     gives_tokens = True
 
     def __init__(self, bert: BERTModel, **options: Unpack[TaskOptions]) -> None:
-        check_bert(bert, type(self))
+        check_bert(bert)
         super().__init__(bert, head=dense_head(bert, 2), **options)
 
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:

@@ -26,7 +26,8 @@ from keras_bert_d2l.types import Tensor
 class SequenceClassifier(LabeledTask):
     """Classifier for texts or pairs of texts, with one or more labels per example.
 
-    Dropout and a dense layer compute the logits from the pooler's output.
+    Dropout and a dense layer compute the logits from the pooler's output, or from the mean of the
+    encoded tokens.
 
     `fit`, `evaluate` and `predict` also take strings: `x` is a list of texts, or
     `{"texts": [...], "texts_b": [...]}` for pairs, or a dataset of such batches. Pairs that are
@@ -34,15 +35,18 @@ class SequenceClassifier(LabeledTask):
     otherwise: then the first 8 windows of a text count. `y` may contain label names, or lists of
     label names with `multi_label`.
 
-    Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`.
+    Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`, and
+    `classifier_pooling` of `ModernBertForSequenceClassification`.
 
     Args:
-        bert: The pretrained model, with a pooler.
+        bert: The pretrained model.
         labels: Label names, in the order of their ids.
         multi_label: Whether a text can have any number of the labels.
         **options: `dropout`, the dropout rate before the head (`None`: the rate of `bert`);
-            `long_texts`, `"cut"` to truncate texts that are too long, or `"mean"` or `"max"` to
-            pool the logits of windows; `tokenizer`, which converts strings to batches; and `name`.
+            `pooling`, what the head reads: `"cls"`, the pooler's output for `[CLS]`, or `"mean"`,
+            the mean of the encoded tokens (`None`: `"cls"` if `bert` has a pooler); `long_texts`,
+            `"cut"` to truncate texts that are too long, or `"mean"` or `"max"` to pool the logits
+            of windows; `tokenizer`, which converts strings to batches; and `name`.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
@@ -53,7 +57,7 @@ class SequenceClassifier(LabeledTask):
     Returns: Logits `(B, C)`. Labels are int `(B,)`; with `multi_label`, 0 or 1, `(B, C)`.
 
     Raises:
-        ValueError: `bert` has no pooler, or there are fewer than two labels.
+        ValueError: `bert` has no pooler for `pooling="cls"`, or there are fewer than two labels.
 
     Example:
 
@@ -68,8 +72,8 @@ class SequenceClassifier(LabeledTask):
     ```
     """
 
-    fields = ("labels", "multi_label", "long_texts", "dropout")
-    has_pooler = True
+    fields = ("labels", "multi_label", "long_texts", "dropout", "pooling")
+    pools = True
 
     def __init__(
         self,

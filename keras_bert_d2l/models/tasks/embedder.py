@@ -76,7 +76,7 @@ class TextEmbedder(TaskModel):
         normalize: bool = True,
         **options: Unpack[TaskOptions],
     ) -> None:
-        check_bert(bert, type(self))
+        check_bert(bert)
         head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
         super().__init__(bert, head=head, **options)
         self.pooling = pooling

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import check_field
+from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, check_bert, dense_head
 from keras_bert_d2l.ranges import IGNORED, check_range
@@ -21,6 +22,7 @@ class LabeledTaskOptions(TaskOptions, total=False):
     """Keyword arguments of every task model with labels."""
 
     dropout: float | None
+    pooling: TextPooling | None
 
 
 class LabeledTask(TaskModel):
@@ -30,6 +32,7 @@ class LabeledTask(TaskModel):
         bert: The pretrained model.
         labels: Label names, in the order of their ids.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
+        pooling: As for `TaskModel`, for the labels of whole texts.
         **options: `tokenizer`, which converts strings to batches, and `name`.
 
     Raises:
@@ -45,13 +48,14 @@ class LabeledTask(TaskModel):
         labels: Sequence[str],
         *,
         dropout: float | None = None,
+        pooling: TextPooling | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        check_bert(bert, type(self))
+        check_bert(bert)
         self.labels = check_labels(labels, self.min_labels)
         head = dense_head(bert, len(self.labels))
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
-        super().__init__(bert, head=head, dropout=rate, **options)
+        super().__init__(bert, head=head, dropout=rate, pooling=pooling, **options)
 
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         return {"": len(self.labels)}

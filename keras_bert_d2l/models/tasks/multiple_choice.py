@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.config import check_field
+from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
@@ -30,8 +31,8 @@ class MultipleChoice(TaskModel):
     """Multiple choice: which of N texts continues a text or answers a question.
 
     Each choice forms a row with the text. Dropout and a dense layer compute the score of a row from
-    the pooler's output, and the softmax compares the scores of the N choices. The weights do not
-    depend on N.
+    the pooler's output, or from the mean of the encoded tokens, and the softmax compares the scores
+    of the N choices. The weights do not depend on N.
 
     `fit`, `evaluate` and `predict` also take strings: `x` is `{"texts": [...], "choices": [...]}`
     with N choices per text, or a dataset of such batches, and `y` contains the positions of the
@@ -40,8 +41,9 @@ class MultipleChoice(TaskModel):
     Source: Radford et al. 2018; Zellers et al. 2018 (SWAG); transformers, `BertForMultipleChoice`.
 
     Args:
-        bert: The pretrained model, with a pooler.
+        bert: The pretrained model.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
+        pooling: What the head reads, as for `SequenceClassifier`.
         **options: `tokenizer`, which converts strings to batches, and `name`.
 
     Call arguments:
@@ -54,7 +56,7 @@ class MultipleChoice(TaskModel):
     Returns: Scores `(B, N)`, which are logits, or `(R,)`. Labels are int `(B,)`, from 0 to N - 1.
 
     Raises:
-        ValueError: `bert` has no pooler.
+        ValueError: `bert` has no pooler for `pooling="cls"`.
 
     Example:
 
@@ -70,19 +72,20 @@ class MultipleChoice(TaskModel):
     ```
     """
 
-    fields = ("dropout",)
-    has_pooler = True
+    fields = ("dropout", "pooling")
+    pools = True
 
     def __init__(
         self,
         bert: BERTModel,
         *,
         dropout: float | None = None,
+        pooling: TextPooling | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        check_bert(bert, type(self))
+        check_bert(bert)
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
-        super().__init__(bert, head=dense_head(bert, 1), dropout=rate, **options)
+        super().__init__(bert, head=dense_head(bert, 1), dropout=rate, pooling=pooling, **options)
 
     def call(
         self,
@@ -118,7 +121,7 @@ class MultipleChoice(TaskModel):
         return keras.ops.reshape(found, shape)
 
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
-        return super().answer(encoded_X)[:, 0]
+        return super().answer(encoded_X, is_token)[:, 0]
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(WeightedCrossEntropy(), label_metrics())

@@ -26,7 +26,7 @@ class SequenceRegressor(LabeledTask):
     Source: transformers, `BertForSequenceClassification` with `problem_type="regression"`.
 
     Args:
-        bert: The pretrained model, with a pooler.
+        bert: The pretrained model.
         labels: Names of the scores.
         **options: As for `SequenceClassifier`.
 
@@ -35,7 +35,7 @@ class SequenceRegressor(LabeledTask):
     Returns: Scores `(B, C)`. Labels are floats `(B, C)`, or `(B,)` for one score.
 
     Raises:
-        ValueError: `bert` has no pooler, or `labels` is empty.
+        ValueError: `bert` has no pooler for `pooling="cls"`, or `labels` is empty.
 
     Example:
 
@@ -50,8 +50,8 @@ class SequenceRegressor(LabeledTask):
     ```
     """
 
-    fields = ("labels", "long_texts", "dropout")
-    has_pooler = True
+    fields = ("labels", "long_texts", "dropout", "pooling")
+    pools = True
     min_labels = 1
 
     def __init__(

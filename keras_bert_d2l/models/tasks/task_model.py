@@ -6,7 +6,7 @@ B batch, T tokens, D hidden width, C labels.
 import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self, TypedDict, Unpack
+from typing import NamedTuple, Self, TypedDict, Unpack, get_args
 
 import keras
 
@@ -15,6 +15,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import output_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import (
@@ -78,6 +79,9 @@ class TaskModel(BatchModel, abc.ABC):
         bert: The pretrained model.
         head: The layer that computes the outputs.
         dropout: Dropout rate before the head.
+        pooling: What the head of a task for whole texts reads: `"cls"`, the pooler's output for
+            `[CLS]`, or `"mean"`, the mean of the encoded tokens. `None`: `"cls"` if `bert` has a
+            pooler.
         long_texts: `"cut"` truncates texts that are too long. `"mean"` and `"max"` split them into
             windows that overlap by a third, and pool the outputs of at most 8 windows.
         tokenizer: Converts strings to batches. `None`: the tokenizer of `bert`, if it has one.
@@ -85,21 +89,22 @@ class TaskModel(BatchModel, abc.ABC):
 
     Attributes:
         encoder: The encoder of `bert`.
-        hidden: The pooler of `bert`, or `None`.
+        hidden: The pooler of `bert`, or `None` if the task does not use it.
         head: The output layer of the task.
         bert_config: The architecture of `bert`.
         tokenizer: The tokenizer, which can be set later. Keras does not save it;
             `save_pretrained` does.
 
     Raises:
-        ValueError: `bert` is not a `BERTModel`, it has no pooler but the task needs one, or the
-            task does not support `long_texts`.
+        ValueError: `bert` is not a `BERTModel`, it has no pooler for `pooling="cls"`, or the task
+            does not support `long_texts`.
     """
 
     features = FEATURES
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
     gives_tokens = False  # whether there is an output for every token
-    has_pooler = False  # whether the input of the head is the pooler's output
+    pools = False  # whether the head reads one vector per text, as `pooling` says
+    pooling: PoolingKind | None = None
     has_head = True  # whether the head has weights
 
     def __init__(
@@ -108,6 +113,7 @@ class TaskModel(BatchModel, abc.ABC):
         *,
         head: keras.layers.Layer,
         dropout: float = 0.0,
+        pooling: TextPooling | None = None,
         long_texts: LongTexts = "cut",
         tokenizer: TextTokenizer = None,
         name: str | None = None,
@@ -120,7 +126,19 @@ class TaskModel(BatchModel, abc.ABC):
         check_choice("long_texts", long_texts, possible)
         self.long_texts = long_texts
         self.encoder = bert.encoder
-        self.hidden = bert.hidden if self.has_pooler else None
+        self.hidden = self.mean = None
+        if self.pools:
+            self.pooling = _pooling(pooling, bert)
+            if self.pooling == "cls":
+                self.hidden = bert.hidden
+            else:
+                policy = precise_policy(bert)
+                self.mean = Pooling("mean", normalize=False, dtype=policy, name="mean")
+        elif pooling is not None:
+            raise ValueError(
+                f"`pooling` is for tasks of whole texts. Received: pooling={pooling!r} for a "
+                f"{type(self).__name__}; omit it."
+            )
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
@@ -182,7 +200,11 @@ class TaskModel(BatchModel, abc.ABC):
 
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         """Return the outputs for encoded tokens `(B, T, D)`, of which some may be padding."""
-        X = encoded_X if self.hidden is None else self.hidden(encoded_X[:, 0, :])
+        X = encoded_X
+        if self.hidden is not None:
+            X = self.hidden(encoded_X[:, 0, :])
+        elif self.mean is not None:
+            X = self.mean(encoded_X, is_token)
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
 
     @property
@@ -420,12 +442,20 @@ def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
     return "float32" if half else bert.dtype_policy
 
 
-def check_bert(bert: object, task: type[TaskModel]) -> None:
-    """Raise `ValueError` if a task cannot use `bert`."""
+def check_bert(bert: object) -> None:
+    """Raise `ValueError` if `bert` is not a `BERTModel`."""
     if not isinstance(bert, BERTModel):
         raise ValueError(f"`bert` must be a BERTModel. Received: {shown(bert)}.")
-    if task.has_pooler and bert.hidden is None:
+
+
+def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:
+    """Return what the head reads; raise `ValueError` if `bert` does not have it."""
+    if pooling is None:
+        return "mean" if bert.hidden is None else "cls"
+    check_choice("pooling", pooling, get_args(TextPooling))
+    if pooling == "cls" and bert.hidden is None:
         raise ValueError(
-            f"A {task.__name__} needs a BERT with a pooler. Received: a model with pooler=False. "
-            "Load it with `load_task`, which adds one, or use a TextEmbedder, which needs none."
+            '`pooling="cls"` needs a BERT with a pooler. Received: a model with pooler=False. Use '
+            '`pooling="mean"`.'
         )
+    return pooling

@@ -239,7 +239,9 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
             if "mlm_logits" in outputs:
                 inputs[PREDICTED] = ("batch", "predictions")
         return graph, inputs, outputs
-    if model.hidden is not None:
+    if model.mean is not None:
+        encoded = pool(graph, model.mean, encoded, is_token(graph, config.mask_from))
+    elif model.hidden is not None:
         encoded = dense(graph, model.hidden, first_token(graph, encoded), "hidden")
     logits = dense(graph, model.head, encoded, "head")
     if isinstance(model, QuestionAnswerer):

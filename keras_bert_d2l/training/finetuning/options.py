@@ -128,6 +128,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         long_texts: Truncate single texts that are too long (cut), or split them into windows that
             overlap and pool the outputs of at most 8 windows (mean or max). For classify, regress
             and embed. Defaults to that of the checkpoint, or cut.
+        pooling: What the head of classify, regress or choose reads: the pooler's output for `[CLS]`
+            (cls), or the mean of the encoded tokens (mean). Defaults to that of the checkpoint, or
+            for a BERT to cls if it has a pooler.
         separator: Separator between the labels of a text.
         dropout: Dropout rate of the BERT: after each sublayer, of the attention weights and of the
             embeddings. 0.1 suits small training data. Not for embed. Defaults to the rates of the
@@ -160,6 +163,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     header: Switch | None = None
     multi_label: Switch = False
     long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.long_texts.LongTexts
+    pooling: Literal["cls", "mean"] | None = None  # layers.pooling.TextPooling
     separator: Text = ","
     dropout: Rate | None = None
     freeze_encoder: Switch = False
@@ -187,6 +191,11 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             raise ValueError(
                 "`long_texts` is for the tasks 'classify', 'regress' and 'embed'; the others split "
                 f"long texts anyway. Received: long_texts={self.long_texts!r}, task={self.task!r}."
+            )
+        if self.pooling is not None and self.task not in ("classify", "regress", "choose"):
+            raise ValueError(
+                "`pooling` is for the tasks 'classify', 'regress' and 'choose'. Received: "
+                f"pooling={self.pooling!r}, task={self.task!r}."
             )
         if self.mine_negatives and self.task != "embed":
             raise ValueError(
@@ -233,6 +242,7 @@ class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     header: bool | None
     multi_label: bool
     long_texts: Literal["cut", "mean", "max"] | None
+    pooling: Literal["cls", "mean"] | None
     separator: str
     dropout: float | None
     freeze_encoder: bool

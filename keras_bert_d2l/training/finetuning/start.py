@@ -13,7 +13,6 @@ from keras_bert_d2l.checkpoints.loading import (
     heads_of,
     load_pretrained,
     load_task,
-    with_pooler,
 )
 from keras_bert_d2l.checkpoints.weights.transfer import with_config
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
@@ -107,10 +106,10 @@ def load_model(
                 fields["multi_label"] = options.multi_label
             if options.dropout is not None:
                 model = with_config(model, model.bert_config.with_dropout(options.dropout))
-            bert = with_pooler(model, kind)
-            new = "head" if bert is model else "pooler and head"
-            model = kind(bert, **fields)
-            say(f"New {new}: {describe_task(task_fields(model) or {}):.200}")
+            if kind.pools:
+                fields["pooling"] = options.pooling
+            model = kind(model, **fields)
+            say(f"New head: {describe_task(task_fields(model) or {}):.200}")
         elif options.dropout is not None:
             raise ValueError(
                 "`dropout` requires a BERT without a task. Received: "
@@ -121,6 +120,11 @@ def load_model(
             raise ValueError(
                 f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "
                 f"Received: long_texts={options.long_texts!r}."
+            )
+        elif options.pooling not in (None, model.pooling):
+            raise ValueError(
+                f"`pooling` must match the checkpoint, {model.pooling!r}, or be omitted. Received: "
+                f"pooling={options.pooling!r}."
             )
         options.add_lora(model)  # within `seeded`, because it draws random numbers
         if options.freeze_encoder or options.freeze_blocks is not None:

@@ -114,6 +114,22 @@ def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["SequenceClassifier", "SequenceRegressor", "MultipleChoice"])
+def test_with_pooling_mean_the_head_reads_the_mean_of_the_tokens_without_padding(kind):
+    model, batch = make_task(kind, make_bert(pooler=False)), make_batch()
+    assert model.pooling == "mean"
+    assert make_task(kind, pooling="mean").hidden is None
+    assert (make_task(kind).pooling, make_task(kind).mean) == ("cls", None)
+    encoded = model.encoder(**batch).numpy()
+    means = [row[:length].mean(0) for row, length in zip(encoded, batch["valid_lens"], strict=True)]
+    logits = np.stack(means) @ model.head.kernel.numpy() + model.head.bias.numpy()
+    expected = logits[:, 0] if kind == "MultipleChoice" else logits
+    np.testing.assert_allclose(model(batch), expected, atol=1e-6)
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy(batch), model(batch))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
@@ -518,7 +534,18 @@ def test_invalid_labels_are_named_in_the_error(tokenizer):
 
 
 BAD = {
-    "no pooler": (lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"]), "pooler=False"),
+    "no pooler": (
+        lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"], pooling="cls"),
+        "pooler=False. Use `pooling=.mean.`",
+    ),
+    "pooling of a classifier": (
+        lambda: SequenceClassifier(make_bert(), ["a", "b"], pooling="max"),
+        "`pooling` must be one of",
+    ),
+    "pooling of a tagger": (
+        lambda: TokenClassifier(make_bert(), ["a", "b"], pooling="mean"),
+        "for tasks of whole texts",
+    ),
     "no bert": (lambda: QuestionAnswerer("bert"), "must be a BERTModel"),
     "one label": (lambda: SequenceClassifier(make_bert(), ["a"]), "at least 2 different"),
     "equal labels": (lambda: TokenClassifier(make_bert(), ["a", "a"]), "at least 2 different"),

@@ -131,7 +131,7 @@ def test_predicted_positions_may_be_omitted(make_model, ask):
     [
         lambda bert: SequenceClassifier(bert, ["a", "b", "c"]),
         lambda bert: SequenceClassifier(bert, ["a"], multi_label=True),
-        lambda bert: SequenceRegressor(bert),
+        lambda bert: SequenceRegressor(bert, pooling="mean"),
         lambda bert: TokenClassifier(bert, ["a", "b", "c"]),
     ],
     ids=["classify", "multi-label", "regress", "tag"],

@@ -43,13 +43,11 @@ def make_bert():
     return bert
 
 
-def test_a_bert_gets_the_dropout_of_the_run_and_the_layers_that_it_lacks(start):
+def test_a_bert_gets_the_dropout_of_the_run_and_a_head(start):
     bert = make_bert()
     model, said = start(bert, dropout=0.2)
-    assert said == ["New pooler and head: SequenceClassifier (labels: bad, good)"]
-    assert model.bert_config == dataclasses.replace(
-        CONFIG, pooler=True, dropout=0.2, embedding_dropout=0.2
-    )
+    assert said == ["New head: SequenceClassifier (labels: bad, good; pooling: mean)"]
+    assert model.bert_config == dataclasses.replace(CONFIG, dropout=0.2, embedding_dropout=0.2)
     assert model.encoder.blks[0].addnorm1.dropout.rate == 0.2
     assert model.encoder.embedding_dropout.rate == 0.2
     kept = {name: x for name, x in named_weights(bert).items() if name.startswith("encoder/")}
@@ -61,6 +59,18 @@ def test_a_bert_gets_the_dropout_of_the_run_and_the_layers_that_it_lacks(start):
 def test_without_the_option_the_dropout_is_that_of_the_checkpoint(start):
     model, _ = start(make_bert())
     assert (model.bert_config.dropout, model.bert_config.embedding_dropout) == (0.0, 0.0)
+
+
+def test_the_pooling_is_that_of_the_run_or_of_the_fine_tuned_model(start):
+    pooled = BERTModel.from_bert_config(dataclasses.replace(CONFIG, pooler=True))
+    pooled.tokenizer = Tokenizer(VOCAB)
+    assert start(pooled)[0].pooling == "cls"
+    trained, _ = start(pooled, pooling="mean")
+    assert start(trained)[0].pooling == "mean"
+    with pytest.raises(ValueError, match="match the checkpoint, 'mean'.*pooling='cls'"):
+        start(trained, pooling="cls")
+    with pytest.raises(ValueError, match="`pooling` is for the tasks .*task='tag'"):
+        start(pooled, task="tag", pooling="mean")
 
 
 def test_dropout_is_rejected_for_embeddings_and_fine_tuned_models(start):

@@ -194,7 +194,7 @@ def task_of(
     if dropout is None:
         dropout = fields.get("hidden_dropout_prob", 0.1)
     if architecture == "BertForMultipleChoice":
-        return {"kind": "MultipleChoice", "dropout": dropout}
+        return {"kind": "MultipleChoice", "dropout": dropout, "pooling": "cls"}
     labels = _labels(fields, shapes.get(f"{head}.bias", ()))
     if architecture == "BertForTokenClassification":
         return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
@@ -203,6 +203,7 @@ def task_of(
         "labels": labels,
         "dropout": dropout,
         "long_texts": fields.get("long_texts", "cut"),
+        "pooling": "cls",
     }
     if problem == _REGRESSION:
         return {"kind": "SequenceRegressor", **task}

@@ -146,6 +146,7 @@ def write(
         has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads
         fields["architectures"] = [ARCHITECTURES[has_mlm, has_nsp]]
     else:  # a task model has no pretraining heads, so their options do not matter
+        _check_expressible(task)
         config = dataclasses.replace(
             config, pooler=True, next_sentence=True, mlm_head="mlp", tie_embeddings=True
         )
@@ -156,7 +157,7 @@ def write(
     if vocab is not None:
         fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
-    if task is not None and "pooling" in task:
+    if task is not None and task["kind"] == "TextEmbedder":
         write_pooling(folder, config.num_hiddens, task)
     write_card(folder, fields)
     (folder / CONFIG_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
@@ -168,6 +169,14 @@ def _task(file: pathlib.Path, weights: Weights) -> TaskFields | None:
         return task_of(read_json_object(file), weights.arrays.shapes, weights.arrays.source)
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)!r}: {error}") from error
+
+
+def _check_expressible(task: TaskFields) -> None:
+    if task["kind"] != "TextEmbedder" and task.get("pooling") == "mean":
+        raise ValueError(
+            f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
+            'pooling="mean". Save it in the native format, or export it with `export_onnx`.'
+        )
 
 
 def _untied(config: BERTConfig, file: pathlib.Path) -> BERTConfig:
