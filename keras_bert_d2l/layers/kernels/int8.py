@@ -145,8 +145,9 @@ def check_int8_products() -> None:
     try:  # in a graph, because without oneDNN the eager operation returns nothing and no error
         tf.function(assert_exact_products)()
     except tf.errors.OpError as error:
+        reason = error.message.strip().splitlines()[-1]  # below TensorFlow's stack trace
         raise RuntimeError(
             "`quantize='int8'` requires a TensorFlow with oneDNN, and a CPU with VNNI. Received, "
             "from QuantizedMatMulWithBiasAndDequantize on this machine: "
-            f"{error.message} Export on another machine, or omit `quantize`."
+            f"{reason}. Export on another machine, or omit `quantize`."
         ) from error
