@@ -451,7 +451,7 @@ def check_bert(bert: object) -> None:
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:
     """Return what the head reads; raise `ValueError` if `bert` does not have it."""
     if pooling is None:
-        return "mean" if bert.hidden is None else "cls"
+        return "cls" if "pooler" in bert.usable_heads else "mean"
     check_choice("pooling", pooling, get_args(TextPooling))
     if pooling == "cls" and bert.hidden is None:
         raise ValueError(

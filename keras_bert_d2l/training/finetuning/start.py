@@ -121,7 +121,7 @@ def load_model(
                 f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "
                 f"Received: long_texts={options.long_texts!r}."
             )
-        elif options.pooling not in (None, model.pooling):
+        elif isinstance(model, kind) and options.pooling not in (None, model.pooling):
             raise ValueError(
                 f"`pooling` must match the checkpoint, {model.pooling!r}, or be omitted. Received: "
                 f"pooling={options.pooling!r}."
