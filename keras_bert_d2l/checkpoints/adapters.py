@@ -278,7 +278,12 @@ def _origin(model: Model, kernels: Sequence[keras.Variable]) -> ConfigDict:
 
 def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Variable]) -> None:
     """Raise `ValueError` if an adapter records another task or other weights than the model's."""
-    if _METADATA not in stored.metadata:  # written by PEFT
+    if _METADATA not in stored.metadata:  # written by PEFT, whose BERT reads the pooler
+        if isinstance(model, TaskModel) and model.pools and model.pooling == "mean":
+            raise ValueError(
+                f"{stored.source!r} is an adapter of PEFT, for a head that reads the pooler. "
+                'Received: a model with pooling="mean". Use `pooling="cls"`.'
+            )
         return
     try:
         found = dict(json.loads(stored.metadata[_METADATA]))

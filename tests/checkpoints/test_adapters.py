@@ -101,6 +101,20 @@ def test_every_task_has_adapters(kind, tmp_path):
         np.testing.assert_array_equal(one, two)
 
 
+def test_an_adapter_of_a_model_with_another_pooling_is_rejected(tmp_path):
+    bert = make()
+    model = with_update(SequenceClassifier(bert, ["bad", "good"], pooling="mean"))
+    save_adapter(model, tmp_path / "mean")
+    labels = ["bad", "good"]
+    with pytest.raises(ValueError, match="adapter for a different model"):
+        load_adapter(SequenceClassifier(make(), labels, pooling="cls"), tmp_path / "mean")
+    weights = tmp_path / "mean" / "adapter_model.safetensors"
+    safetensors.numpy.save_file(safetensors.numpy.load_file(weights), weights)  # as PEFT writes it
+    (tmp_path / "mean" / "SHA256SUMS").unlink()
+    with pytest.raises(ValueError, match="of PEFT, for a head that reads the pooler.*mean"):
+        load_adapter(SequenceClassifier(make(), labels, pooling="mean"), tmp_path / "mean")
+
+
 def test_only_the_lora_weights_of_the_pretraining_model_are_trained():
     model = with_update(make())
     assert len(model.trainable_variables) == 2 * 2 * 2  # blocks, layers, matrices

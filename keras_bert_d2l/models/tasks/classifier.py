@@ -44,9 +44,10 @@ class SequenceClassifier(LabeledTask):
         multi_label: Whether a text can have any number of the labels.
         **options: `dropout`, the dropout rate before the head (`None`: the rate of `bert`);
             `pooling`, what the head reads: `"cls"`, the pooler's output for `[CLS]`, or `"mean"`,
-            the mean of the encoded tokens (`None`: `"cls"` if `bert` has a pooler); `long_texts`,
-            `"cut"` to truncate texts that are too long, or `"mean"` or `"max"` to pool the logits
-            of windows; `tokenizer`, which converts strings to batches; and `name`.
+            the mean of the encoded tokens (`None`: `"cls"` if `bert` has a trained pooler,
+            otherwise `"mean"`); `long_texts`, `"cut"` to truncate texts that are too long, or
+            `"mean"` or `"max"` to pool the logits of windows; `tokenizer`, which converts strings
+            to batches; and `name`.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.

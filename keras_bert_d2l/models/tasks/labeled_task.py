@@ -32,7 +32,7 @@ class LabeledTask(TaskModel):
         bert: The pretrained model.
         labels: Label names, in the order of their ids.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
-        pooling: As for `TaskModel`, for the labels of whole texts.
+        pooling: As for `TaskModel`. A `TokenClassifier` rejects it.
         **options: `tokenizer`, which converts strings to batches, and `name`.
 
     Raises:

@@ -81,7 +81,7 @@ class TaskModel(BatchModel, abc.ABC):
         dropout: Dropout rate before the head.
         pooling: What the head of a task for whole texts reads: `"cls"`, the pooler's output for
             `[CLS]`, or `"mean"`, the mean of the encoded tokens. `None`: `"cls"` if `bert` has a
-            pooler.
+            trained pooler, otherwise `"mean"`.
         long_texts: `"cut"` truncates texts that are too long. `"mean"` and `"max"` split them into
             windows that overlap by a third, and pool the outputs of at most 8 windows.
         tokenizer: Converts strings to batches. `None`: the tokenizer of `bert`, if it has one.
@@ -90,6 +90,8 @@ class TaskModel(BatchModel, abc.ABC):
     Attributes:
         encoder: The encoder of `bert`.
         hidden: The pooler of `bert`, or `None` if the task does not use it.
+        pooling: What the head reads, `"cls"` or `"mean"`; `None` if it reads every token.
+        mean: The layer that computes the mean for `pooling="mean"`, or `None`.
         head: The output layer of the task.
         bert_config: The architecture of `bert`.
         tokenizer: The tokenizer, which can be set later. Keras does not save it;
@@ -103,7 +105,7 @@ class TaskModel(BatchModel, abc.ABC):
     features = FEATURES
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
     gives_tokens = False  # whether there is an output for every token
-    pools = False  # whether the head reads one vector per text, as `pooling` says
+    pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | None = None
     has_head = True  # whether the head has weights
 

@@ -175,7 +175,7 @@ def _check_expressible(task: TaskFields) -> None:
     if task["kind"] != "TextEmbedder" and task.get("pooling") == "mean":
         raise ValueError(
             f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
-            'pooling="mean". Save it in the native format, or export it with `export_onnx`.'
+            'pooling="mean". Save it in the native format, or export it as ONNX.'
         )
 
 
