@@ -63,6 +63,18 @@ class Throughput(keras.callbacks.Callback):
             logs["tokens/s"] = logs["sequences/s"] * self.max_len
 
 
+class NextTokenMetrics(keras.callbacks.Callback):
+    """Callback for steps that predict next tokens instead of masked ones: names their metrics so.
+
+    Put it before the callbacks that read the logs.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        for name in ("cross_entropy", "accuracy"):
+            if logs is not None and f"mlm_{name}" in logs:
+                logs[f"next_token_{name}"] = logs.pop(f"mlm_{name}")
+
+
 class GradientNorm(keras.callbacks.Callback):
     """Callback that adds the mean norm of the gradient since the last evaluation to the logs.
 

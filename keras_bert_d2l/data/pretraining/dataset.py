@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_integer
+from keras_bert_d2l.data.pretraining.causal import causal_mask, next_tokens
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
@@ -39,6 +40,7 @@ def pretraining_dataset(
     objective: Objective = "nsp",
     short_seq_prob: float = 0.0,
     cross_documents: bool = False,
+    causal: bool = False,
     rows: Rows = "padded",
     max_examples: int = 8,
     seed: int = 0,
@@ -83,6 +85,11 @@ def pretraining_dataset(
             `max_len`. Google's BERT uses 0.1.
         cross_documents: For `objective="none"`: whether a row continues with the next document
             when one ends.
+        causal: For `objective="none"`: whether to predict every token from the tokens before it,
+            instead of masked tokens. P is then T - 1, nothing is masked, `masking` only excludes
+            tokens, and the feature `attention_mask (B, T, T)` hides later tokens. A BERT that
+            starts this way and continues with masked tokens learns more in the same time
+            (Gisserot-Boukhlef et al. 2025, arXiv 2507.00994).
         rows: `"padded"`: one example per row. `"packed"`: several examples per row where they fit,
             for a model that keeps them separate. `"bucketed"`: batches of rows of similar length,
             where T is the longest length, rounded up to a multiple of 8.
@@ -131,6 +138,11 @@ def pretraining_dataset(
         (TensorShape([2, 16]), TensorShape([2, 2]))
     """
     check_bool("drop_remainder", drop_remainder)
+    if check_bool("causal", causal) and objective != "none":
+        raise ValueError(
+            "`causal` requires objective='none', because [CLS] does not see the texts. Received: "
+            f"causal=True, objective={objective!r}."
+        )
     masking = Masking.of(masking)
     options = ExampleOptions(
         max_len=max_len,
@@ -161,13 +173,18 @@ def pretraining_dataset(
         shard=shard,
         drop_remainder=drop_remainder,
     )
-    return _batches(reader, masking, num_predictions, epochs, first_step)
+    predictions = None if causal else num_predictions
+    return _batches(reader, masking, predictions, epochs, first_step)
 
 
 def _batches(
-    reader: Reader, masking: Masking, num_predictions: int, epochs: int | None, first_step: int
+    reader: Reader,
+    masking: Masking,
+    num_predictions: int | None,
+    epochs: int | None,
+    first_step: int,
 ) -> tf.data.Dataset:
-    """Return the dataset that reads the rows of each step and masks them."""
+    """Return the dataset that reads the rows of each step and masks them; see `_mask`."""
     if epochs is None:
         last, cardinality = tf.int64.max, tf.data.INFINITE_CARDINALITY
     else:
@@ -224,18 +241,27 @@ def _specs(reader: Reader) -> dict[str, tf.TensorSpec]:
 
 
 def _mask(
-    features: dict[str, tf.Tensor], reader: Reader, masking: Masking, num_predictions: int
+    features: dict[str, tf.Tensor], reader: Reader, masking: Masking, num_predictions: int | None
 ) -> Batch:
-    """Mask the rows of `Reader.read`, and return features, labels and weights."""
+    """Mask the rows of `Reader.read`, and return features, labels and weights.
+
+    Without `num_predictions`, every token is predicted from the tokens before it.
+    """
     nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
-    masked = mask_tokens(
-        features["tokens"],
-        features["valid_lens"],
-        features.pop("keys"),
-        vocab=reader.vocab,
-        masking=masking,
-        num_predictions=num_predictions,
-    )
+    tokens, valid_lens, keys = features["tokens"], features["valid_lens"], features.pop("keys")
+    if num_predictions is None:
+        not_predicted = (*reader.vocab.special_ids, *masking.exclude)
+        masked = next_tokens(tokens, valid_lens, features.get("example_ids"), not_predicted)
+        features["attention_mask"] = causal_mask(tokens)
+    else:
+        masked = mask_tokens(
+            tokens,
+            valid_lens,
+            keys,
+            vocab=reader.vocab,
+            masking=masking,
+            num_predictions=num_predictions,
+        )
     features |= {"tokens": masked.tokens, "pred_positions": masked.positions}
     labels, weights = {"mlm": masked.labels}, {"mlm": masked.weights}
     if not reader.options.are_pairs:

@@ -158,6 +158,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
                 f"Held-out losses: their rows have {options.max_len} tokens, but the run still "
                 f"trains on rows of {length}."
             )
+        elif _is_causal(records[-1]):
+            skipped.append(
+                "Held-out losses: they are those of masked tokens, which the run does not predict "
+                "yet."
+            )
         else:
             found += _check_held_out(_of_last_phase(records), options, counts)
     if records and "val_accuracy" in records[-1]:
@@ -193,10 +198,18 @@ def _row_len(record: Metrics) -> int | None:
     return round(record["tokens/s"] / record["sequences/s"])
 
 
+def _is_causal(record: Metrics) -> bool:
+    """Return whether the steps before an evaluation predicted next tokens, not masked ones."""
+    return "next_token_accuracy" in record
+
+
 def _of_last_phase(records: Sequence[Metrics]) -> list[Metrics]:
-    """Return the records since the length of the rows changed, because losses depend on it."""
-    length = _row_len(records[-1])
-    same = itertools.takewhile(lambda x: _row_len(x) in (None, length), reversed(records))
+    """Return the records since the rows or what is predicted changed: losses depend on them."""
+    last = records[-1]
+    same = itertools.takewhile(
+        lambda x: _row_len(x) in (None, _row_len(last)) and _is_causal(x) == _is_causal(last),
+        reversed(records),
+    )
     return [*same][::-1]
 
 

@@ -17,6 +17,8 @@ _TITLES = {  # in the order of the charts; other metrics come after the accuraci
     "loss": "Loss",
     "mlm_cross_entropy": "Masked-token loss",
     "mlm_accuracy": "Masked-token accuracy",
+    "next_token_cross_entropy": "Next-token loss",
+    "next_token_accuracy": "Next-token accuracy",
     "nsp_cross_entropy": "Next-sentence loss",
     "nsp_accuracy": "Next-sentence accuracy",
     "gradient_norm": "Gradient norm",

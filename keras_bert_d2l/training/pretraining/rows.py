@@ -150,6 +150,7 @@ class RunBatches:
             first_step=first_step,
             drop_remainder=is_training,
             objective=self.objective,
+            causal=phase.causal,
             masking=Masking(
                 self.options.masking, phase.mask_rate, replace=(masked, others, others)
             ),

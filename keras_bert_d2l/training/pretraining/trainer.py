@@ -20,6 +20,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.training.averaging import Averages
 from keras_bert_d2l.training.callbacks import (
     GradientNorm,
+    NextTokenMetrics,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
@@ -160,7 +161,8 @@ class Trainer:
                 length = None if self.options.rows == "bucketed" else phase.max_len
                 throughput = Throughput(self.progress, phase.batch_size, length)
                 check = StopAtNonFiniteLoss(self.progress)
-                before = [check, throughput, GradientNorm(), log, checkpoints]
+                names = [NextTokenMetrics()] if phase.causal else []
+                before = [check, throughput, GradientNorm(), *names, log, checkpoints]
                 self._fit(phase, [*before, *callbacks])
         self._say_what_next()
 
@@ -182,6 +184,8 @@ class Trainer:
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
         self.progress.max_len = phase.max_len
+        if self.options.causal_steps and not phase.causal:
+            self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
         with contextlib.closing(ProgressLine(self.say, self._position, held_out)) as line:
             callbacks.append(line)
@@ -300,8 +304,9 @@ class Trainer:
         return f"step {step:,}", round(left)
 
     def batches(self) -> tf.data.Dataset:
-        """Return the training batches of the first phase, without an end."""
-        return self._batches.training(self._phases[0])
+        """Return the training batches of the first phase with masked tokens, without an end."""
+        masked = next(phase for phase in self._phases if not phase.causal)
+        return self._batches.training(masked)
 
     def _phase(self) -> Phase:
         """Return the phase of the next step."""
@@ -375,6 +380,11 @@ class Trainer:
         fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
         rows = f"Rows: {self.options.rows}{fewer}"
         self.say(f"{rows}, {self._padding:.0%} of their tokens are padding")
+        if self._phase().causal:
+            self.say(
+                "The first steps predict every token from those before it. They do not train "
+                "[MASK], so the held-out loss falls after them"
+            )
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")

@@ -135,6 +135,20 @@ def test_held_out_losses_are_not_judged_while_a_run_trains_on_shorter_rows():
     assert skipped.startswith("Held-out losses: their rows have 128 tokens, but the run still")
 
 
+def test_losses_of_next_tokens_are_not_compared_with_those_of_masked_tokens():
+    found = records([128] * 4, {128: 2.0}, {128: 0.6})
+    for record in found[1:]:
+        record["next_token_accuracy"] = 0.2
+    found[4]["loss"] = 1.9
+    faults, [skipped] = faults_of(found)
+    assert faults == []
+    assert skipped.startswith("Held-out losses: they are those of masked tokens")
+    for record in found[3:]:
+        del record["next_token_accuracy"]
+    found[3]["loss"], found[4]["loss"] = 2.6, 2.5
+    assert faults_of(found) == ([], ())
+
+
 def test_a_loss_that_rises_because_rows_became_longer_is_no_fault():
     found = records([16] * 3 + [128] * 2, {16: 2.0, 128: 2.5}, {16: 0.85, 128: 0.72})
     found[-1]["loss"] = 2.4

@@ -141,8 +141,30 @@ def test_contradictory_options_are_rejected_by_name(options):
 def test_short_rows_come_first_in_batches_with_the_same_number_of_tokens():
     options = PretrainingOptions(corpus="a", steps=10, batch_size=4, max_len=64, short_steps=3)
     assert options.short_len == 8
-    assert options.phases() == [(0, 3, 32, 8, 0.15), (3, 10, 4, 64, 0.15)]
-    assert PretrainingOptions(corpus="a", steps=10).phases() == [(0, 10, 64, 128, 0.15)]
+    assert options.phases() == [(0, 3, 32, 8, 0.15, False), (3, 10, 4, 64, 0.15, False)]
+    assert PretrainingOptions(corpus="a", steps=10).phases() == [(0, 10, 64, 128, 0.15, False)]
+
+
+def test_causal_steps_come_first_and_may_end_within_the_short_rows():
+    options = PretrainingOptions(
+        corpus="a", steps=10, causal_steps=0.4, short_steps=6, max_len=64, objective="none"
+    )
+    found = [(phase.end, phase.max_len, phase.causal) for phase in options.phases()]
+    assert found == [(4, 8, True), (6, 8, False), (10, 64, False)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"causal_steps": 5}, "requires objective='none'.*causal_steps=5, objective=None"),
+        ({"causal_steps": 5, "objective": "sop"}, "causal_steps=5, objective='sop'"),
+        ({"causal_steps": 9, "objective": "none"}, "must be below `steps`.*causal_steps=9, step"),
+        ({"causal_steps": -1}, "`causal_steps` must be a number of steps, or a share"),
+    ],
+)
+def test_invalid_causal_steps_are_rejected(given, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingOptions(corpus="a", steps=9, **given)
 
 
 def test_the_mask_rate_falls_in_four_stages_of_equal_length():

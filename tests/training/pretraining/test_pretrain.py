@@ -563,6 +563,30 @@ def test_short_rows_train_first_and_a_run_resumes_in_either_phase(
             np.testing.assert_array_equal(a, b)
 
 
+def test_a_run_with_causal_steps_resumes_exactly(text, options, tmp_path, capsys):
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if self.model.optimizer.iterations == 5:
+                raise RuntimeError("stop")
+
+    options = {**options, "steps": 6, "causal_steps": 3, "objective": "none", "evaluate_every": 2}
+    whole = pretrain(text, tmp_path / "whole", **{**options, "verbose": 2})
+    printed = capsys.readouterr().out
+    assert printed.index("predict every token") < printed.index("Masked tokens are predicted from")
+    named = [
+        {name for name in ("next_token_accuracy", "mlm_accuracy") if name in metrics}
+        for metrics in whole.metrics
+    ]
+    assert named == [set(), {"next_token_accuracy"}, {"next_token_accuracy"}] + 2 * [
+        {"mlm_accuracy"}
+    ]
+    with pytest.raises(RuntimeError, match="stop"):
+        pretrain(text, tmp_path / "stopped", callbacks=[Stop()], **options)
+    resumed = pretrain(None, tmp_path / "stopped", resume=True, verbose=0)
+    for a, b in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.long
 def test_the_best_checkpoint_is_the_best_on_rows_of_the_full_length(
     text, options, tmp_path, monkeypatch, capsys

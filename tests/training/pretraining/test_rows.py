@@ -42,7 +42,7 @@ def test_rows_are_packed_if_that_saves_tokens(store):
     assert phase.batch_size < 40  # instead of 64
     assert rows_of(store, max_len=12) == (
         "padded",
-        [(0, 10, 64, 12, 0.15)],
+        [(0, 10, 64, 12, 0.15, False)],
     )  # the examples fill them
 
 
@@ -66,7 +66,7 @@ def test_the_rows_of_a_step_are_a_multiple_of_the_devices(store):
 
 @pytest.mark.parametrize("rows", ["padded", "bucketed"])
 def test_a_given_layout_keeps_its_rows_per_step(rows, store):
-    assert rows_of(store, max_len=128, rows=rows) == (rows, [(0, 10, 64, 128, 0.15)])
+    assert rows_of(store, max_len=128, rows=rows) == (rows, [(0, 10, 64, 128, 0.15, False)])
 
 
 def test_packed_rows_on_request_have_as_many_examples_too(store):
