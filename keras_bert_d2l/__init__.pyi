@@ -29,6 +29,7 @@ from .checkpoints.surgery import (
     drop_tokens as drop_tokens,
     resize_positions as resize_positions,
     keep_blocks as keep_blocks,
+    stack_blocks as stack_blocks,
 )
 from .config import BERTConfig as BERTConfig
 from .data.pretraining.dataset import pretraining_dataset as pretraining_dataset

@@ -1,8 +1,8 @@
 """Change the vocabulary, the number of positions or the blocks of an existing model.
 
-Each function returns a new model of a different size. Unless blocks are removed, the encodings and
-logits are the same for the token ids and positions that both models have. The given model and
-tokenizer are not changed, and the optimizer state is not carried over.
+Each function returns a new model of a different size. Unless the number of blocks changes, the
+encodings and logits are the same for the token ids and positions that both models have. The given
+model and tokenizer are not changed, and the optimizer state is not carried over.
 
 V: vocabulary size, D: hidden width.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_bert, check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.checks import check_bool, check_list, shown
+from keras_bert_d2l.checks import check_bool, check_integer, check_list, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -213,6 +213,47 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
 
     def old_name(name: str) -> str:
         return _BLOCK.sub(lambda match: str(blocks[int(match[0])] - 1), name)
+
+    return _rebuilt(model, config, {}, old_name)
+
+
+def stack_blocks(model: Model, times: int = 2) -> Model:
+    """Return a deeper model, whose encoder has the blocks of the model several times.
+
+    With 4 blocks and `times=2`, they are the blocks 1, 2, 3, 4, 1, 2, 3, 4. Without further
+    training, it is worse than the model. With it, it soon becomes better, at a lower cost than a
+    deep model that is trained from the start.
+
+    Source: Gong et al. 2019, Efficient Training of BERT by Progressively Stacking.
+
+    Args:
+        model: A `BERTModel` or a task model.
+        times: Number of copies of each block.
+
+    Returns:
+        A new model with `times` times as many blocks.
+
+    Raises:
+        ValueError: `times` is not a positive integer, or the model has no blocks.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    model = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=2, dropout=0.1, max_len=16)
+    assert kb.stack_blocks(model).bert_config.num_blks == 4
+    ```
+    """
+    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_integer("times", times, 1)
+    number = model.bert_config.num_blks
+    if not number:
+        raise ValueError("`stack_blocks` needs a model with blocks. Received: num_blks=0.")
+    config = dataclasses.replace(model.bert_config, num_blks=number * times)
+
+    def old_name(name: str) -> str:
+        return _BLOCK.sub(lambda match: str(int(match[0]) % number), name)
 
     return _rebuilt(model, config, {}, old_name)
 

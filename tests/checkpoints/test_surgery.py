@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.surgery import (
     drop_tokens,
     keep_blocks,
     resize_positions,
+    stack_blocks,
 )
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
@@ -226,7 +227,7 @@ def test_the_dtype_policy_is_kept():
     assert resize_positions(model, 9).dtype_policy.name == "mixed_bfloat16"
 
 
-# Fewer blocks
+# Other numbers of blocks
 
 
 def test_the_first_blocks_compute_what_they_did_before(tokenizer):
@@ -247,6 +248,22 @@ def test_a_task_model_keeps_its_head_and_any_blocks(tokenizer):
     assert len(new) == len(old) - len([name for name in old if "/blk_1/" in name])
     for name, weight in new.items():
         np.testing.assert_array_equal(weight, old[name.replace("/blk_1/", "/blk_2/")])
+
+
+def test_stacked_blocks_compute_what_the_blocks_would_do_again(tokenizer):
+    model = random_model(UNTIED, tokenizer)
+    batch = tokenizer(["the cats play"])
+    deeper = stack_blocks(model, 2)
+    assert deeper.bert_config == dataclasses.replace(UNTIED, num_blks=2 * UNTIED.num_blks)
+    X = model.encoder(**batch)
+    for block in model.encoder.blks:
+        X = block(X, valid_lens=batch["valid_lens"])
+    np.testing.assert_allclose(deeper.encoder(**batch), X, atol=1e-6)
+    assert deeper.tokenizer is tokenizer
+    with pytest.raises(
+        ValueError, match="`times` must be an integer of at least 1. Received: times=0"
+    ):
+        stack_blocks(model, 0)
 
 
 def test_blocks_must_exist_and_lora_be_merged():
