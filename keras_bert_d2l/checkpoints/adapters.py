@@ -286,16 +286,22 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
             )
         return
     try:
-        found = dict(json.loads(stored.metadata[_METADATA]))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{stored.source!r} is damaged: {error}.") from error
-    for name, expected in _origin(model, kernels).items():
-        if found.get(name) != expected:
+        found = _flat(dict(json.loads(stored.metadata[_METADATA])))
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{stored.source!r} is damaged: {error!r}.") from error
+    expected = _flat(_origin(model, kernels))
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
             raise ValueError(
                 f"{stored.source!r} is an adapter for a different model: its {name} is "
-                f"{shown(found.get(name))} instead of {shown(expected)}. Load the checkpoint that "
-                "it was trained on, with the same labels in the same order."
+                f"{shown(found.get(name))} instead of {shown(expected.get(name))}. Load the "
+                "checkpoint that it was trained on, and use the same arguments for its task."
             )
+
+
+def _flat(origin: ConfigDict) -> ConfigDict:
+    """Return an origin with the fields of its task in place of the dictionary `task`."""
+    return {"kernels_sha256": origin["kernels_sha256"], **dict(origin["task"])}
 
 
 def _check_replaceable(folder: pathlib.Path) -> None:

@@ -206,7 +206,8 @@ def load_task(
     ```
     """
     checkpoint = open_checkpoint(path, verify=verify)
-    model, tokenizer, config = _load(checkpoint, heads_of(kind), tokenizer=True, verbose=verbose)
+    heads = heads_of(kind, options.get("pooling"))
+    model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
     if not isinstance(model, TaskModel):
         if checkpoint.embedding is not None and kind is TextEmbedder:
             options = {**checkpoint.embedding, **options}
@@ -257,9 +258,12 @@ def _load(
     return Pretrained(model, loaded, checkpoint.config)
 
 
-def heads_of(kind: type[TaskModel]) -> tuple[str, ...]:
-    """Return the names (from `HEADS`) of the BERT heads that a task uses."""
-    return ("pooler",) if kind.pools else ()
+def heads_of(kind: type[TaskModel], pooling: object) -> tuple[str, ...]:
+    """Return the names (from `HEADS`) of the BERT heads that a task needs.
+
+    With `pooling=None`, a head reads the mean of the tokens if there is no trained pooler.
+    """
+    return ("pooler",) if kind.pools and pooling == "cls" else ()
 
 
 def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:

@@ -106,7 +106,7 @@ def test_an_adapter_of_a_model_with_another_pooling_is_rejected(tmp_path):
     model = with_update(SequenceClassifier(bert, ["bad", "good"], pooling="mean"))
     save_adapter(model, tmp_path / "mean")
     labels = ["bad", "good"]
-    with pytest.raises(ValueError, match="adapter for a different model"):
+    with pytest.raises(ValueError, match="its pooling is .mean. instead of .cls."):
         load_adapter(SequenceClassifier(make(), labels, pooling="cls"), tmp_path / "mean")
     weights = tmp_path / "mean" / "adapter_model.safetensors"
     safetensors.numpy.save_file(safetensors.numpy.load_file(weights), weights)  # as PEFT writes it
@@ -182,7 +182,7 @@ def test_an_adapter_for_other_weights_or_other_labels_is_rejected(adapter, tmp_p
         load_adapter(model, adapter)
     save_adapter(with_update(make("classifier")), tmp_path / "labels")
     swapped = SequenceClassifier(make(), ["good", "bad"])
-    with pytest.raises(ValueError, match="different model: its task is"):
+    with pytest.raises(ValueError, match=r"its labels is .*bad.*good.* instead of .*good.*bad"):
         load_adapter(swapped, tmp_path / "labels")
     with pytest.raises(ValueError, match="classifier.bias has the shape"):
         load_adapter(make(), tmp_path / "labels")

@@ -73,7 +73,8 @@ class TaskModel(BatchModel, abc.ABC):
     `call` also takes an `attention_mask`, `(B, T)` or `(B, T, T)`, and, with
     `return_hidden_states=True` or `return_attention=True`, returns a dictionary: the task's result
     is its `"output"`, and the rest is as in `BERTEncoder`. With these arguments, rows are not split
-    into windows, whatever `long_texts` is.
+    into windows, whatever `long_texts` is. A mask `(B, T, T)` does not say which tokens are
+    padding: the mean of `pooling="mean"` then needs `valid_lens`.
 
     Args:
         bert: The pretrained model.

@@ -97,7 +97,7 @@ def load_model(
         if kind is TextEmbedder:  # with the pooling that the folder defines
             model = load_task(kind, options.model, **long_texts).model
         else:
-            model = load_pretrained(options.model, heads=heads_of(kind)).model
+            model = load_pretrained(options.model, heads=heads_of(kind, options.pooling)).model
         if not isinstance(model, TaskModel):
             fields: dict[str, Any] = {**long_texts}
             if options.task in ("classify", "tag"):
