@@ -218,13 +218,13 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
 
 
 def stack_blocks(model: Model, times: int = 2) -> Model:
-    """Return a deeper model, whose encoder has the blocks of the model several times.
+    """Return a deeper model that repeats the blocks of the encoder.
 
-    With 4 blocks and `times=2`, they are the blocks 1, 2, 3, 4, 1, 2, 3, 4. Without further
-    training, it is worse than the model. With it, it soon becomes better, at a lower cost than a
-    deep model that is trained from the start.
+    With 4 blocks and `times=2`, they are the blocks 1, 2, 3, 4, 1, 2, 3, 4. The new model must be
+    trained further, before which it is worse than the given one.
 
-    Source: Gong et al. 2019, Efficient Training of BERT by Progressively Stacking.
+    Source: Gong et al. 2019, Efficient Training of BERT by Progressively Stacking. There, this took
+    less time than training a deep model from the start.
 
     Args:
         model: A `BERTModel` or a task model.

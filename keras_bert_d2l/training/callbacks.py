@@ -64,7 +64,7 @@ class Throughput(keras.callbacks.Callback):
 
 
 class NextTokenMetrics(keras.callbacks.Callback):
-    """Callback for steps that predict next tokens instead of masked ones: names their metrics so.
+    """Callback that renames the masked-token metrics of causal steps to `next_token_*`.
 
     Put it before the callbacks that read the logs.
     """

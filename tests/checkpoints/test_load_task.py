@@ -326,15 +326,16 @@ def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(tmp_path, capsys):
 def test_a_missing_part_is_reported_only_if_the_task_uses_it(tmp_path, capsys):
     save_editable(BERTModel.from_bert_config(CONFIG), tmp_path / "bert")
     file = tmp_path / "bert/model.safetensors"
-    for lacking, kind, is_told in (
-        (("mlm", "nsp"), SequenceClassifier, False),
-        (("mlm", "nsp", "hidden"), TokenClassifier, False),
-        (("mlm", "nsp", "hidden"), SequenceClassifier, True),
+    for lacking, kind, options, is_told in (
+        (("mlm", "nsp"), SequenceClassifier, {"pooling": "cls"}, False),
+        (("mlm", "nsp", "hidden"), TokenClassifier, {}, False),
+        (("mlm", "nsp", "hidden"), SequenceClassifier, {}, False),  # reads the mean
+        (("mlm", "nsp", "hidden"), SequenceClassifier, {"pooling": "cls"}, True),
     ):
         weights = safetensors.numpy.load_file(file)
         kept = {name: x for name, x in weights.items() if not name.startswith(lacking)}
         safetensors.numpy.save_file(kept, file)
-        load_task(kind, tmp_path / "bert", labels=["a", "b"], verbose=False)
+        load_task(kind, tmp_path / "bert", labels=["a", "b"], verbose=False, **options)
         out = capsys.readouterr().out
         assert ("missing and freshly initialized: pooler;" in out) == is_told
         assert ("freshly" in out) == is_told

@@ -80,4 +80,4 @@ def _find_learning_rate(given: dict[str, Any], plot: Path) -> None:
     settings = PretrainingOptions.from_dict(with_store_options(given))
     # The trainer of a run that is never created: its folder stays untouched.
     trainer = make_trainer(settings.corpus, RunFolder("."), settings, Printer("auto"))
-    report_learning_rate(trainer.model, trainer.batches(), plot)
+    report_learning_rate(trainer.model, trainer.batches(causal=True), plot)

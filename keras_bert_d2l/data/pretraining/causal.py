@@ -43,9 +43,14 @@ def next_tokens(
 
 
 def causal_mask(tokens: tf.Tensor) -> tf.Tensor:
-    """Return the mask that limits attention to the token itself and those before, `(B, T, T)`."""
-    num_tokens = tf.shape(tokens)[1]
-    places = tf.range(num_tokens)
-    is_before = places[:, None] >= places  # (T, T)
+    """Return the mask that limits attention to the token itself and those before it.
+
+    Args:
+        tokens: `(B, T)`.
+
+    Returns: uint8 `(B, T, T)`, because `MirroredStrategy` cannot divide bool tensors.
+    """
+    places = tf.range(tf.shape(tokens)[1])
+    is_before = tf.cast(places[:, None] >= places, tf.uint8)  # (T, T)
     mask = tf.tile(is_before[None], (tf.shape(tokens)[0], 1, 1))
     return tf.ensure_shape(mask, (*tokens.shape, tokens.shape[1]))

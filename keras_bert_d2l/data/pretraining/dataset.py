@@ -87,9 +87,8 @@ def pretraining_dataset(
             when one ends.
         causal: For `objective="none"`: whether to predict every token from the tokens before it,
             instead of masked tokens. P is then T - 1, nothing is masked, `masking` only excludes
-            tokens, and the feature `attention_mask (B, T, T)` hides later tokens. A BERT that
-            starts this way and continues with masked tokens learns more in the same time
-            (Gisserot-Boukhlef et al. 2025, arXiv 2507.00994).
+            tokens, and the feature `attention_mask (B, T, T)`, uint8, hides later tokens. Source:
+            Gisserot-Boukhlef et al. 2025 (arXiv 2507.00994), who start BERTs this way.
         rows: `"padded"`: one example per row. `"packed"`: several examples per row where they fit,
             for a model that keeps them separate. `"bucketed"`: batches of rows of similar length,
             where T is the longest length, rounded up to a multiple of 8.
@@ -114,7 +113,8 @@ def pretraining_dataset(
         A dataset of `(features, labels, weights)` with static shapes, except T for bucketed rows.
         Features: `tokens (B, T)`, `segments (B, T)`, `valid_lens (B,)` and `pred_positions (B, P)`,
         int32. Labels: `mlm (B, P)` and `nsp (B,)`, int32. Weights: `mlm (B, P)` and `nsp (B,)`,
-        float32. Packed rows also have the features `example_ids (B, T)`, which number the examples
+        float32. With `causal`, P is T - 1, and there is `attention_mask (B, T, T)`, uint8. Packed
+        rows also have the features `example_ids (B, T)`, which number the examples
         from 1 and are 0 for padding, `position_ids (B, T)` and `cls_positions (B, E)`. Their `nsp`
         is `(B, E)`, with weight 0 in unused slots, and the predictions are 15% of the row, not of
         each example.
@@ -142,6 +142,11 @@ def pretraining_dataset(
         raise ValueError(
             "`causal` requires objective='none', because [CLS] does not see the texts. Received: "
             f"causal=True, objective={objective!r}."
+        )
+    if causal and num_predictions is not None:
+        raise ValueError(
+            "`num_predictions` is for masked tokens; with causal=True, all tokens are predicted. "
+            f"Received: causal=True, num_predictions={num_predictions}; omit it."
         )
     masking = Masking.of(masking)
     options = ExampleOptions(
@@ -173,16 +178,17 @@ def pretraining_dataset(
         shard=shard,
         drop_remainder=drop_remainder,
     )
-    predictions = None if causal else num_predictions
-    return _batches(reader, masking, predictions, epochs, first_step)
+    return _batches(reader, masking, num_predictions, epochs, first_step, causal=causal)
 
 
 def _batches(
     reader: Reader,
     masking: Masking,
-    num_predictions: int | None,
+    num_predictions: int,
     epochs: int | None,
     first_step: int,
+    *,
+    causal: bool,
 ) -> tf.data.Dataset:
     """Return the dataset that reads the rows of each step and masks them; see `_mask`."""
     if epochs is None:
@@ -210,16 +216,19 @@ def _batches(
         )
         for array, spec in zip(arrays, specs.values(), strict=True):
             array.set_shape(spec.shape)
-        batch = _mask(dict(zip(specs, arrays, strict=True)), reader, masking, num_predictions)
+        features = dict(zip(specs, arrays, strict=True))
+        batch = _mask(features, reader, masking, num_predictions, causal=causal)
         return tf.nest.map_structure(lambda values: _by_step(values, batch_size), batch)
 
-    return (
+    batches = (
         tf.data.Dataset.range(first_step, last, num_steps)
         .map(batches_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .unbatch()
-        .apply(tf.data.experimental.assert_cardinality(cardinality))
-        .prefetch(tf.data.AUTOTUNE)
     )
+    if causal:  # for one batch at a time, because the masks of `num_steps` steps are large
+        batches = batches.map(_with_causal_mask, num_parallel_calls=tf.data.AUTOTUNE)
+    counted = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
+    return counted.prefetch(tf.data.AUTOTUNE)
 
 
 def _specs(reader: Reader) -> dict[str, tf.TensorSpec]:
@@ -241,18 +250,22 @@ def _specs(reader: Reader) -> dict[str, tf.TensorSpec]:
 
 
 def _mask(
-    features: dict[str, tf.Tensor], reader: Reader, masking: Masking, num_predictions: int | None
+    features: dict[str, tf.Tensor],
+    reader: Reader,
+    masking: Masking,
+    num_predictions: int,
+    *,
+    causal: bool,
 ) -> Batch:
     """Mask the rows of `Reader.read`, and return features, labels and weights.
 
-    Without `num_predictions`, every token is predicted from the tokens before it.
+    With `causal`, nothing is masked, and the attention mask is still to be added.
     """
     nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
     tokens, valid_lens, keys = features["tokens"], features["valid_lens"], features.pop("keys")
-    if num_predictions is None:
+    if causal:
         not_predicted = (*reader.vocab.special_ids, *masking.exclude)
         masked = next_tokens(tokens, valid_lens, features.get("example_ids"), not_predicted)
-        features["attention_mask"] = causal_mask(tokens)
     else:
         masked = mask_tokens(
             tokens,
@@ -271,6 +284,12 @@ def _mask(
     else:
         labels["nsp"], weights["nsp"] = nsp_labels[:, 0], nsp_weights[:, 0]
     return features, labels, weights
+
+
+def _with_causal_mask(
+    features: dict[str, tf.Tensor], labels: dict[str, tf.Tensor], weights: dict[str, tf.Tensor]
+) -> Batch:
+    return {**features, "attention_mask": causal_mask(features["tokens"])}, labels, weights
 
 
 def _by_step(values: tf.Tensor, batch_size: int) -> tf.Tensor:

@@ -160,8 +160,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
             )
         elif _is_causal(records[-1]):
             skipped.append(
-                "Held-out losses: they are those of masked tokens, which the run does not predict "
-                "yet."
+                "Held-out losses: they measure masked tokens, which the run does not predict yet."
             )
         else:
             found += _check_held_out(_of_last_phase(records), options, counts)
@@ -204,7 +203,10 @@ def _is_causal(record: Metrics) -> bool:
 
 
 def _of_last_phase(records: Sequence[Metrics]) -> list[Metrics]:
-    """Return the records since the rows or what is predicted changed: losses depend on them."""
+    """Return the records since the row length or the task of the steps changed last.
+
+    The losses before and after do not compare.
+    """
     last = records[-1]
     same = itertools.takewhile(
         lambda x: _row_len(x) in (None, _row_len(last)) and _is_causal(x) == _is_causal(last),
@@ -307,8 +309,10 @@ def _check_batches(
     yield batches.padding(features, 0 if vocab is None else vocab.pad_id)
     if "pred_positions" in features:
         found = batches.predictions(features, _of_mlm(y), _of_mlm(sample_weight))
-        yield batches.mask_share(found)
-        yield batches.visible_answers(found)
+        mask = features.get("attention_mask")
+        if mask is None or mask.ndim != 3:  # a causal mask hides the answers
+            yield batches.mask_share(found)
+            yield batches.visible_answers(found)
         if vocab is not None:
             yield batches.special_tokens(found, [vocab.cls_id, vocab.sep_id, vocab.pad_id])
     elif vocab is not None:

@@ -112,7 +112,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
         trainer = make_trainer(options.corpus, unused, options, _SILENT, checkpoint=checkpoint)
         return Evidence(
             store=trainer.store,
-            batches=trainer.batches(),
+            batches=trainer.batches(causal=False),
             model=trainer.model,
             is_new=options.init is None,
         )

@@ -60,8 +60,9 @@ def fits(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
         k: Keys, `(B, K, N, H)`.
         mask: As for `flash_attention`. With it, cuDNN supports even lengths only.
     """
-    is_even = mask is None or not (q.shape[1] % 2 or k.shape[1] % 2)
-    return is_even and obstacle(keras.backend.standardize_dtype(q.dtype), q.shape[-1]) is None
+    if obstacle(keras.backend.standardize_dtype(q.dtype), q.shape[-1]) is not None:
+        return False
+    return mask is None or not (q.shape[1] % 2 or k.shape[1] % 2)
 
 
 def obstacle(dtype: str, head_width: int) -> str | None:

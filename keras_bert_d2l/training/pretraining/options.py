@@ -99,7 +99,8 @@ class Phase(NamedTuple):
         batch_size: Rows per batch, B.
         max_len: Tokens per row, T.
         mask_rate: Share of the tokens to predict.
-        causal: Whether every token is predicted from the tokens before it, instead.
+        causal: Whether every token is predicted from the tokens before it, instead of masked
+            tokens. The mask rate is then unused.
     """
 
     start: int
@@ -156,9 +157,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
         short_len: Tokens per row during the short steps, a divisor of `max_len`. Defaults to an
             eighth of `max_len`.
         causal_steps: Steps at the start, or share of the run, that predict every token from the
-            tokens before it, instead of masked tokens. A model learns more of a text this way in
-            the same time, and then soon learns to predict masked tokens (Gisserot-Boukhlef et al.
-            2025). Requires objective none.
+            tokens before it, instead of masked tokens, which a model then soon learns to predict
+            (Gisserot-Boukhlef et al. 2025). They take more time and memory. Requires objective
+            none.
         ramp_steps: Steps at the start, or share of the run, with smaller batches: a quarter of the
             rows in its first half, half of the rows in its second. Large batches pay off only once
             gradients are small (Geiping and Goldstein 2023).

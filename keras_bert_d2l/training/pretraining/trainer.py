@@ -184,7 +184,7 @@ class Trainer:
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
         self.progress.max_len = phase.max_len
-        if self.options.causal_steps and not phase.causal:
+        if self._used() <= phase.start == self.options.num_steps("causal_steps") > 0:
             self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
         with contextlib.closing(ProgressLine(self.say, self._position, held_out)) as line:
@@ -303,10 +303,14 @@ class Trainer:
         left = (PARTS - budget.first_part) / budget.parts_per_step() + budget.first_step - step
         return f"step {step:,}", round(left)
 
-    def batches(self) -> tf.data.Dataset:
-        """Return the training batches of the first phase with masked tokens, without an end."""
-        masked = next(phase for phase in self._phases if not phase.causal)
-        return self._batches.training(masked)
+    def batches(self, *, causal: bool) -> tf.data.Dataset:
+        """Return the training batches of the first phase, without an end.
+
+        Args:
+            causal: Whether this may be a phase that predicts next tokens.
+        """
+        phases = (phase for phase in self._phases if causal or not phase.causal)
+        return self._batches.training(next(phases))
 
     def _phase(self) -> Phase:
         """Return the phase of the next step."""
@@ -383,7 +387,7 @@ class Trainer:
         if self._phase().causal:
             self.say(
                 "The first steps predict every token from those before it. They do not train "
-                "[MASK], so the held-out loss falls after them"
+                "[MASK], so the held-out loss falls only afterwards"
             )
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")

@@ -1,5 +1,7 @@
 """Causal rows: comparison with a plain loop, and no token that a prediction could copy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -64,8 +66,24 @@ def test_a_prediction_depends_on_the_tokens_before_it_only(rows, tmp_path):
     after = model({**features, "tokens": tf.constant(changed)})["mlm"].numpy()
     np.testing.assert_allclose(after[:, :place], before[:, :place], atol=1e-5)
     assert np.all(np.abs(after - before)[:, place].max(axis=-1) > 1e-3)
+    if rows == "packed":
+        ids = features["example_ids"].numpy()
+        later = ids[:, place + 1 : -1]
+        is_other = (later != ids[:, [place]]) & (later > 0)
+        assert is_other.any()
+        changes = np.abs(after - before)[:, place + 1 :].max(axis=-1)
+        assert np.all(changes[is_other] < 1e-5)
+    model = BERTModel.from_bert_config(
+        dataclasses.replace(config.with_dropout(0.0), next_sentence=False, pooler=False)
+    )
+    model.compile("adam")
+    losses = model.fit(dataset.repeat(20), verbose=0, epochs=2, shuffle=False).history["loss"]
+    assert losses[1] < losses[0]
 
 
-def test_pairs_are_refused(tmp_path):
+def test_pairs_and_numbers_of_masked_tokens_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"`causal` requires objective='none'.*objective='nsp'"):
         pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, causal=True, cache_dir=tmp_path)
+    options = {"objective": "none", "causal": True, "num_predictions": 3, "cache_dir": tmp_path}
+    with pytest.raises(ValueError, match="all tokens are predicted.*num_predictions=3"):
+        pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, **options)

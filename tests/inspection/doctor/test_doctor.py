@@ -109,6 +109,16 @@ def test_a_compiled_model_and_its_batches_are_examined(evidence):
     assert found >= {"gradient norm", "unused weights", "mask share"}
 
 
+def test_next_tokens_are_not_too_many_masks(evidence):
+    def causal(x, y, w):
+        length = tf.shape(x["tokens"])[1]
+        mask = tf.ones((1, length, length))
+        return {**x, "attention_mask": tf.repeat(mask, tf.shape(x["tokens"])[0], 0)}, y, w
+
+    diagnosis = doctor(data=evidence.batches.map(causal), model=evidence.model)
+    assert "mask share" not in {finding.name for finding in diagnosis.findings}
+
+
 def test_the_examination_changes_nothing(evidence):
     before = [weight.numpy().copy() for weight in evidence.model.variables]
     diagnose(evidence)

@@ -142,7 +142,7 @@ def test_losses_of_next_tokens_are_not_compared_with_those_of_masked_tokens():
     found[4]["loss"] = 1.9
     faults, [skipped] = faults_of(found)
     assert faults == []
-    assert skipped.startswith("Held-out losses: they are those of masked tokens")
+    assert skipped.startswith("Held-out losses: they measure masked tokens")
     for record in found[3:]:
         del record["next_token_accuracy"]
     found[3]["loss"], found[4]["loss"] = 2.6, 2.5
