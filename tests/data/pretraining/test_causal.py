@@ -44,7 +44,7 @@ def test_a_prediction_depends_on_the_tokens_before_it_only(rows, tmp_path):
         DOCUMENTS,
         TOKENIZER,
         batch_size=4,
-        max_len=16,
+        max_len=24,
         objective="none",
         causal=True,
         rows=rows,
@@ -57,7 +57,7 @@ def test_a_prediction_depends_on_the_tokens_before_it_only(rows, tmp_path):
     predicted = labels["mlm"].numpy()[weights["mlm"].numpy() > 0]
     words = features["tokens"].numpy()[~np.isin(features["tokens"], special)]
     assert sorted(predicted) == sorted(words)  # each once
-    config = BERTConfig.preset("tiny", vocab_size=len(TOKENIZER.vocab), max_len=16)
+    config = BERTConfig.preset("tiny", vocab_size=len(TOKENIZER.vocab), max_len=24)
     model = BERTModel.from_bert_config(config.with_dropout(0.0))
     before = model(features)["mlm"].numpy()
     place = 3
