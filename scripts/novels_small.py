@@ -2,7 +2,7 @@
 
     python scripts/novels_small.py novels/ runs/novels-small
 
-The output folder gets the token store, the runs of both stages, and `model/`, which is the content
+The output folder gets the token store, the runs of all stages, and `model/`, which is the content
 of `keras_bert_d2l/novels_small/` without its model card. The same command continues an interrupted
 training. The held-out metrics are in the `metrics.jsonl` of the runs.
 """
@@ -13,7 +13,8 @@ from pathlib import Path
 import keras_bert_d2l as kb
 
 MAX_LEN = 128
-BOTH_STAGES = {
+RUNS = ("first", "second", "third", "fourth")
+ALL_STAGES = {
     "recipe": "modern",
     "max_len": MAX_LEN,
     "batch_size": 64,
@@ -47,10 +48,30 @@ SECOND = {
     "decay_steps": 1450,
     "evaluate_every": 300,
 }
+# Twice as many blocks, copied from the first ones: next tokens, then masked tokens of short rows.
+THIRD = {
+    "objective": "none",
+    "max_len": 32,
+    "batch_size": 512,
+    "steps": 2940,
+    "causal_steps": 1090,
+    "warmup_steps": 60,
+    "decay_steps": 1010,
+    "evaluate_every": 245,
+}
+# Again longer rows with a next-sentence head.
+FOURTH = {
+    **SECOND,
+    "steps": 1000,
+    "learning_rate": 1e-3,
+    "warmup_steps": 20,
+    "decay_steps": 980,
+    "evaluate_every": 250,
+}
 
 
 def main() -> None:
-    """Train both stages and save the model."""
+    """Train all stages and save the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("novels", help="folder of text files, one per novel")
     parser.add_argument("out", type=Path, help="output folder")
@@ -63,11 +84,15 @@ def main() -> None:
         kb.learn_vocab(corpus, size=8000).to_file(vocab)
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab))
     store = kb.build_store(corpus, tokenizer, options.out / "store")
-    common = {**BOTH_STAGES, "seed": options.seed}
+    common = {**ALL_STAGES, "seed": options.seed}
     config = kb.BERTConfig.preset("mini", vocab_size=len(tokenizer.vocab), max_len=MAX_LEN)
-    first, second = options.out / "first", options.out / "second"
+    first, second, third, fourth = (options.out / name for name in RUNS)
     kb.pretrain(store, first, bert_config=config, **common, **FIRST)
-    model = kb.pretrain(store, second, init=first / "last", **common, **SECOND).model
+    shallow = kb.pretrain(store, second, init=first / "last", **common, **SECOND).model
+    kb.save_pretrained(kb.stack_blocks(shallow), options.out / "stacked")
+    common["seed"] += 1  # other masks and another order than in the stages before
+    kb.pretrain(store, third, init=options.out / "stacked", **{**common, **THIRD})
+    model = kb.pretrain(store, fourth, init=third / "last", **{**common, **FOURTH}).model
     kb.save_pretrained(model, options.out / "model", dtype="bfloat16")
 
 
