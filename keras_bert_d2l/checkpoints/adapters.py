@@ -288,7 +288,10 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
     try:
         found = _flat(dict(json.loads(stored.metadata[_METADATA])))
     except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{stored.source!r} is damaged: {error!r}. Save it again.") from error
+        raise ValueError(
+            f"{stored.source!r} is damaged: it does not describe the model that it was trained on. "
+            "Save the adapter again."
+        ) from error
     expected = _flat(_origin(model, kernels))
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):

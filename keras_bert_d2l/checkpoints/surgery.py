@@ -209,19 +209,14 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
             f"`blocks` must be numbers from 1 to {last}, the model's last block, in ascending "
             f"order. Received: blocks={shown(blocks)}."
         )
-    config = dataclasses.replace(model.bert_config, num_blks=len(blocks))
-
-    def old_name(name: str) -> str:
-        return _BLOCK.sub(lambda match: str(blocks[int(match[0])] - 1), name)
-
-    return _rebuilt(model, config, {}, old_name)
+    return _with_blocks(model, blocks)
 
 
 def stack_blocks(model: Model, times: int = 2) -> Model:
     """Return a deeper model that repeats the blocks of the encoder.
 
-    With 4 blocks and `times=2`, they are the blocks 1, 2, 3, 4, 1, 2, 3, 4. The new model must be
-    trained further, before which it is worse than the given one.
+    With 4 blocks and `times=2`, they are the blocks 1, 2, 3, 4, 1, 2, 3, 4. The new model is worse
+    than the given one until it is trained further.
 
     Source: Gong et al. 2019, Efficient Training of BERT by Progressively Stacking. There, this took
     less time than training a deep model from the start.
@@ -247,13 +242,18 @@ def stack_blocks(model: Model, times: int = 2) -> Model:
     """
     check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
     check_integer("times", times, 1)
-    number = model.bert_config.num_blks
+    number: int = model.bert_config.num_blks
     if not number:
         raise ValueError("`stack_blocks` needs a model with blocks. Received: num_blks=0.")
-    config = dataclasses.replace(model.bert_config, num_blks=number * times)
+    return _with_blocks(model, [*range(1, number + 1)] * times)
+
+
+def _with_blocks(model: Model, blocks: Sequence[int]) -> Model:
+    """Return a model with copies of the given blocks, numbered from 1, in this order."""
+    config = dataclasses.replace(model.bert_config, num_blks=len(blocks))
 
     def old_name(name: str) -> str:
-        return _BLOCK.sub(lambda match: str(int(match[0]) % number), name)
+        return _BLOCK.sub(lambda match: str(blocks[int(match[0])] - 1), name)
 
     return _rebuilt(model, config, {}, old_name)
 

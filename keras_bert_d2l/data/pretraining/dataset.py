@@ -86,9 +86,9 @@ def pretraining_dataset(
         cross_documents: For `objective="none"`: whether a row continues with the next document
             when one ends.
         causal: For `objective="none"`: whether to predict every token from the tokens before it,
-            instead of masked tokens. P is then T - 1, nothing is masked, `masking` only excludes
-            tokens, and the feature `attention_mask (B, T, T)`, uint8, hides later tokens. Source:
-            Gisserot-Boukhlef et al. 2025 (arXiv 2507.00994), who start BERTs this way.
+            instead of masked tokens. P is then T - 1, no token is masked, and only the `exclude`
+            of `masking` has an effect. The feature `attention_mask (B, T, T)`, uint8, hides later
+            tokens. Source: Gisserot-Boukhlef et al. 2025 (arXiv 2507.00994).
         rows: `"padded"`: one example per row. `"packed"`: several examples per row where they fit,
             for a model that keeps them separate. `"bucketed"`: batches of rows of similar length,
             where T is the longest length, rounded up to a multiple of 8.
@@ -259,7 +259,7 @@ def _mask(
 ) -> Batch:
     """Mask the rows of `Reader.read`, and return features, labels and weights.
 
-    With `causal`, nothing is masked, and the attention mask is still to be added.
+    With `causal`, no token is masked. `_with_causal_mask` adds the attention mask later.
     """
     nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
     tokens, valid_lens, keys = features["tokens"], features["valid_lens"], features.pop("keys")

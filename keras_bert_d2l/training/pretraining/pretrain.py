@@ -27,7 +27,12 @@ from keras_bert_d2l.training.distribution import (
 )
 from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
-from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
+from keras_bert_d2l.training.pretraining.start import (
+    adapted,
+    compiled_model,
+    from_checkpoint,
+    from_scratch,
+)
 from keras_bert_d2l.training.pretraining.trainer import Trainer
 from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder, opened_run
@@ -132,7 +137,7 @@ def pretrain(
     ):
         prepare_jax()
         if is_resumed:
-            _check_objects(run, objects)
+            _check_objects(run, settings, objects)
         say = Printer(verbose if is_first() else 0)
         checkpoint = run.last if is_resumed else None
         trainer = make_trainer(corpus, run, settings, say, checkpoint=checkpoint, **objects)
@@ -211,14 +216,17 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
     return {name: files.get(type(value), value) for name, value in plain.items()}
 
 
-def _check_objects(run: RunFolder, objects: Mapping[str, Any]) -> None:
+def _check_objects(
+    run: RunFolder, settings: PretrainingOptions, objects: Mapping[str, Any]
+) -> None:
     """Raise `ValueError` if a given vocabulary or architecture differs from the run to resume."""
     vocab, config, different = objects.get("vocab"), objects.get("bert_config"), None
     if vocab is not None and vocab != (own_vocab := Vocab.from_file(run.vocab_file)):
         different = f"vocab={own_vocab!r}", f"vocab={vocab!r}"
     if config is not None:
         own = BERTConfig.from_json(run.config_file)
-        if dataclasses.replace(config, vocab_size=own.vocab_size) != own:
+        given = adapted(config, settings)  # as when the run was created
+        if dataclasses.replace(given, vocab_size=own.vocab_size) != own:
             different = f"bert_config={own!r}", f"bert_config={config!r}"
     if different is not None:
         raise ValueError(

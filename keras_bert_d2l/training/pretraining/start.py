@@ -63,7 +63,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             f"The checkpoint {os.fspath(path)!r} has no vocabulary, which is needed to tokenize "
             "the text. Add it as vocab.txt, or save the checkpoint with its tokenizer."
         )
-    trained = _adapted(config, options)
+    trained = adapted(config, options)
     lost = model.missing_heads | (set() if config.next_sentence else {"pooler", "nsp"})
     if not trained.next_sentence:
         lost -= {"pooler", "nsp"}
@@ -106,7 +106,7 @@ def from_scratch(
         bert_config = BERTConfig.preset(options.preset or DEFAULT_PRESET)
     elif bert_config is None:
         bert_config = BERTConfig.from_json(options.bert_config)
-    config = _adapted(bert_config, options)
+    config = adapted(bert_config, options)
     if vocab is None:
         vocab = _vocab(options, text, say)
     stored: TokenizerOptions = text.tokenizer_options if isinstance(text, TokenStore) else {}
@@ -161,7 +161,7 @@ def _vocab(
     return vocab
 
 
-def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
+def adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     """Return the architecture with the dropout rates and the heads that the options ask for."""
     if options.max_len > config.max_len:
         raise ValueError(

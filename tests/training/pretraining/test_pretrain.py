@@ -300,6 +300,15 @@ def test_a_run_can_be_resumed_with_the_same_options(copy, text, options):
 
 
 @pytest.mark.slow
+def test_a_run_resumes_with_the_architecture_that_its_options_have_changed(text, options, tmp_path):
+    options = {**options, "recipe": "modern", "objective": "none", "steps": 2}
+    assert options["bert_config"].dropout > 0  # 0 in the recipe
+    pretrain(text, tmp_path / "run", **options)
+    again = pretrain(text, tmp_path / "run", resume=True, **options)
+    assert again.model.bert_config.dropout == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "value"),
     [
