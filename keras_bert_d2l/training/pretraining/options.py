@@ -285,6 +285,10 @@ class PretrainingOptions(StepOptions, LoraOptions):
         self._set_defaults()
         self._check_steps()
         self._check_devices()
+        if self.minutes is None:  # errors name a share as it was given
+            for name in _STEPS_OR_SHARES:
+                if getattr(self, name) is not None:
+                    self._set(name, self.num_steps(name))
 
     @property
     def total_steps(self) -> int:
@@ -397,9 +401,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             return
         if self.steps is None:
             self._set("steps", _DEFAULT_STEPS)
-        for name in _STEPS_OR_SHARES:
-            if getattr(self, name) is not None:
-                self._set(name, self.num_steps(name))
         if self.evaluate_every is None:
             interval = math.ceil(self.total_steps / _NUM_INTERVALS)
             self._set("evaluate_every", min(interval, _LONGEST_INTERVAL))

@@ -157,6 +157,7 @@ def test_causal_steps_come_first_and_may_end_within_the_short_rows():
     ("given", "message"),
     [
         ({"causal_steps": 5}, "requires objective='none'.*causal_steps=5, objective=None"),
+        ({"causal_steps": 0.5}, "requires objective=.none.*causal_steps=0.5, objective=None"),
         ({"causal_steps": 5, "objective": "sop"}, "causal_steps=5, objective='sop'"),
         ({"causal_steps": 9, "objective": "none"}, "must be below `steps`.*causal_steps=9, step"),
         ({"causal_steps": -1}, "`causal_steps` must be a number of steps, or a share"),
@@ -218,7 +219,7 @@ def test_batches_grow_during_the_ramp():
         ({"ramp_steps": 11, "steps": 10}, "`ramp_steps` must be at most `steps`"),
         ({"ramp_steps": 0.5, "batch_size": 6}, "multiple of 4. Received: batch_size=6"),
         ({"decay_steps": 0.5}, "`decay_steps` requires schedule='wsd'.*decay_steps=0.5"),
-        ({"decay_steps": 0.95, "schedule": "wsd", "steps": 100}, "together.*steps=95, steps=100"),
+        ({"decay_steps": 0.95, "schedule": "wsd", "steps": 100}, "together.*steps=0.95, steps=100"),
         ({"decay_steps": 0.95, "schedule": "wsd", "minutes": 1}, r"together.*steps=0.95\."),
     ],
 )
