@@ -1,6 +1,7 @@
 """Surgery: changing the vocabulary or the maximum length does not affect other outputs."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -264,6 +265,19 @@ def test_stacked_blocks_compute_what_the_blocks_would_do_again(tokenizer):
         ValueError, match="`times` must be an integer of at least 1. Received: times=0"
     ):
         stack_blocks(model, 0)
+    with pytest.raises(ValueError, match="needs a model with blocks. Received: num_blks=0"):
+        stack_blocks(random_model(dataclasses.replace(UNTIED, num_blks=0)))
+
+
+def test_a_task_model_with_stacked_blocks_keeps_its_head(tokenizer):
+    model = SequenceClassifier(random_model(UNTIED, tokenizer), ["bad", "good"], pooling="mean")
+    deeper = stack_blocks(model, 3)
+    assert deeper.task_config() == model.task_config()
+    old, new = named_weights(model), named_weights(deeper)
+    for name, weight in new.items():
+        first = re.sub(r"(?<=blk_)\d+", lambda found: str(int(found[0]) % 2), name)
+        np.testing.assert_array_equal(weight, old[first])
+    assert len(new) == len(old) + 4 * sum("/blk_1/" in name for name in old)
 
 
 def test_blocks_must_exist_and_lora_be_merged():
