@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.remote import url
 from keras_bert_d2l.types import PathLike
 
@@ -112,8 +111,9 @@ def run(
     print(f"Exported to {version}")
     announce.next("Querying the exported model in a process without this package")
     print(ask(version, questions), end="")
-    print(f"\nDone after {announce.elapsed()}. Next: keras-bert-d2l fill-mask, or your own text:")
-    print("keras-bert-d2l pretrain --help")
+    print(f"\nDone after {announce.elapsed()}. Next, ask the model, or train on your own text:")
+    print(f'  keras-bert-d2l fill-mask "{questions[0]}" --model {folder}')
+    print("  keras-bert-d2l pretrain --help")
     return version
 
 
@@ -132,12 +132,6 @@ def ask(version: PathLike, questions: Sequence[str]) -> str:
     if result.returncode:
         raise RuntimeError(f"Querying the exported model failed: {result.stderr}")
     return result.stdout
-
-
-def default_model() -> PathLike:
-    """Return the newest run of `quickstart` in this folder, or else the package's model."""
-    number = _last_number(RUNS)
-    return RUNS / str(number) if number else OWN_MODEL
 
 
 def _last_number(runs: pathlib.Path) -> int:

@@ -36,12 +36,11 @@ File = Annotated[
     Parameter(alias="-f", help="Read the texts from the lines of this UTF-8 file."),
 ]
 Model = Annotated[
-    str | None,
+    str,
     Parameter(
         alias="-m",
         help="Checkpoint, run folder, whose best checkpoint is used, or name on the Hugging Face "
-        "Hub. [default: the newest run of quickstart, or else novels-small, which is part of the "
-        "package]",
+        "Hub. `novels-small` is part of the package.",
     ),
 ]
 TaskModel = Annotated[

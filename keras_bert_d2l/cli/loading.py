@@ -5,7 +5,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.types import PathLike
@@ -20,10 +19,8 @@ def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractCon
     return contextlib.nullcontext() if is_download else stage(title)
 
 
-def load(
-    model: PathLike | None, *, heads: bool = True, as_embedder: bool | None = False
-) -> "Pretrained":
-    """Load the checkpoint of `--model`, or `quickstart.default_model()`.
+def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = False) -> "Pretrained":
+    """Load the checkpoint of `--model`.
 
     Args:
         model: The checkpoint.
@@ -31,21 +28,20 @@ def load(
         as_embedder: Whether to return a `TextEmbedder`. `None` means if the folder defines how to
             pool texts, as folders of sentence-transformers do.
     """
-    checkpoint = model or quickstart.default_model()
     title = "Loading TensorFlow and the model"
-    with stage_of_loading(title, checkpoint), contextlib.redirect_stdout(sys.stderr):
+    with stage_of_loading(title, model), contextlib.redirect_stdout(sys.stderr):
         from keras_bert_d2l.checkpoints import loading
         from keras_bert_d2l.models.tasks import TextEmbedder
 
         if as_embedder:
-            return loading.load_task(TextEmbedder, checkpoint, verbose=False)
+            return loading.load_task(TextEmbedder, model, verbose=False)
         reported = loading.HEADS if heads else ()
         if as_embedder is None:
-            return loading.load_as_defined(checkpoint, heads=reported)
-        return loading.load_pretrained(checkpoint, heads=reported, verbose=False)
+            return loading.load_as_defined(model, heads=reported)
+        return loading.load_pretrained(model, heads=reported, verbose=False)
 
 
-def load_embedder(model: PathLike | None) -> Any:
+def load_embedder(model: PathLike) -> Any:
     """Return a `TextEmbedder`, for a plain BERT with the pooling of its folder, or the mean."""
     return load(model, as_embedder=True).model
 

@@ -1,6 +1,7 @@
 """`keras-bert-d2l embed`."""
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OptionalOut, Texts, Truncate
 from keras_bert_d2l.cli.input_output import PART, as_json_line, read_texts
 from keras_bert_d2l.cli.loading import load_embedder
@@ -12,7 +13,7 @@ _DIGITS = 9  # enough to distinguish any two float32 numbers
 def embed(
     *texts: Texts,
     file: File = None,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     out: OptionalOut = None,
     truncate: Truncate = False,
     batch_size: BatchSize = 32,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, Out, Texts, Truncate
 from keras_bert_d2l.cli.input_output import iterate_texts
 from keras_bert_d2l.cli.loading import load
@@ -15,7 +16,7 @@ from keras_bert_d2l.progress import stage
 def features(
     *texts: Texts,
     file: File = None,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     out: Out,
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
     pooling: Literal["cls", "mean", "max"] | None = None,

@@ -5,6 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
 from keras_bert_d2l.cli.loading import load
@@ -13,7 +14,7 @@ from keras_bert_d2l.cli.loading import load
 def fill_mask(
     *texts: Texts,
     file: File = None,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     top_k: TopK | None = None,
     targets: Annotated[list[str] | None, Parameter(name="--target", negative="")] = None,
     batch_size: BatchSize = 32,

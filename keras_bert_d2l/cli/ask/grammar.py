@@ -3,12 +3,11 @@
 import dataclasses
 import functools
 import json as json_format
-import os
 import sys
 from pathlib import Path
 
 import keras_bert_d2l as kb
-from keras_bert_d2l import quickstart
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
 from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.cli.loading import load
@@ -21,7 +20,7 @@ _LENGTH = 16  # tokens of a typical sentence
 def grammar(
     *,
     data: Path,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     word_wise: Flag = False,
     batch_size: PositiveInt = 256,
     precision: Precision = "auto",
@@ -49,7 +48,6 @@ def grammar(
         raise ValueError("`data` must be a file, because its name shows the format. Received: -.")
     if json is not None and json.is_dir():
         raise ValueError(f"`json` must be a file. Received: the folder {str(json)!r}.")
-    model = model or os.fspath(quickstart.default_model())
     bert = _load(model, precision, batch_size)
     with stage("Scoring sentences"):
         found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)

@@ -1,6 +1,7 @@
 """`keras-bert-d2l next-sentence`."""
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, PairedTexts
 from keras_bert_d2l.cli.input_output import print_answers, read_pairs
 from keras_bert_d2l.cli.loading import load
@@ -9,7 +10,7 @@ from keras_bert_d2l.cli.loading import load
 def next_sentence(
     *texts: PairedTexts,
     file: File = None,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:

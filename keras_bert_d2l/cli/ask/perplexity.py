@@ -3,6 +3,7 @@
 import dataclasses
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts
 from keras_bert_d2l.cli.input_output import as_json_line, print_answers, read_texts
 from keras_bert_d2l.cli.loading import load
@@ -11,7 +12,7 @@ from keras_bert_d2l.cli.loading import load
 def perplexity(
     *texts: Texts,
     file: File = None,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:

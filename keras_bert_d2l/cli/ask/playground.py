@@ -1,13 +1,14 @@
 """`keras-bert-d2l playground`."""
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import File, Model, Out, Texts
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.progress import stage
 
 
-def playground(*texts: Texts, file: File = None, model: Model = None, out: Out) -> None:
+def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: Out) -> None:
     """Write an HTML page on which one can try a model and look inside it, without a server.
 
     The page contains the model and needs no network. It shows the candidates for masked words,

@@ -1,6 +1,7 @@
 """`keras-bert-d2l similar`."""
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK, Truncate
 from keras_bert_d2l.cli.input_output import as_json_line, read_texts
 from keras_bert_d2l.cli.loading import load_embedder
@@ -11,7 +12,7 @@ def similar(
     /,
     *texts: Texts,
     file: File = None,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     top_k: TopK = 5,
     truncate: Truncate = False,
     batch_size: BatchSize = 32,

@@ -3,8 +3,7 @@
 from typing import Literal
 
 import keras_bert_d2l as kb
-from keras_bert_d2l import quickstart
-from keras_bert_d2l.checkpoints.location import is_run
+from keras_bert_d2l.checkpoints.location import OWN_MODEL, is_run
 from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, PositiveInt, TopK
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.progress import stage
@@ -13,7 +12,7 @@ from keras_bert_d2l.progress import stage
 def export(
     *,
     out: OutFolder,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     version: PositiveInt | None = None,
     pairs: Flag = False,
     top_k: TopK = 5,
@@ -31,8 +30,7 @@ def export(
         pairs: Classify or score pairs of texts instead of single texts.
         quantize: Compute in 8-bit integers: faster on recent CPUs, but less accurate.
     """
-    source = model or quickstart.default_model()
-    loaded = load(source, as_embedder=None)
+    loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
         folder = kb.export_saved_model(
             loaded.model,
@@ -42,6 +40,6 @@ def export(
             top_k=top_k,
             null_threshold=null_threshold,
             quantize=quantize,
-            run_dir=source if is_run(source) else None,
+            run_dir=model if is_run(model) else None,
         )
     print(f"Exported to {folder}")

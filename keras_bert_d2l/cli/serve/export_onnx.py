@@ -3,6 +3,7 @@
 import pathlib
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import Flag, Model, OutFolder
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
@@ -12,7 +13,7 @@ from keras_bert_d2l.progress import stage
 def export_onnx(
     *,
     out: OutFolder,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     int8: Flag = False,
     calibration: pathlib.Path | None = None,
 ) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Model, OutFolder, PositiveInt
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
@@ -12,7 +13,7 @@ def distill(
     *,
     out: OutFolder,
     blocks: str,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     train: str | None = None,
     file: File = None,
     epochs: PositiveInt = 3,

@@ -1,6 +1,7 @@
 """`keras-bert-d2l distill-static`."""
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load_embedder
@@ -10,7 +11,7 @@ from keras_bert_d2l.progress import stage
 def distill_static(
     *,
     out: OutFolder,
-    model: Model = None,
+    model: Model = OWN_MODEL,
     file: File = None,
     num_hiddens: int | None = None,
     batch_size: BatchSize = 32,
