@@ -106,6 +106,9 @@ def test_an_adapter_of_a_model_with_another_pooling_is_rejected(tmp_path):
     model = with_update(SequenceClassifier(bert, ["bad", "good"], pooling="mean"))
     save_adapter(model, tmp_path / "mean")
     labels = ["bad", "good"]
+    same = SequenceClassifier(make(), labels, pooling="mean")
+    load_adapter(same, tmp_path / "mean")
+    np.testing.assert_array_equal(outputs(same), outputs(model))
     with pytest.raises(ValueError, match="its pooling is .mean. instead of .cls."):
         load_adapter(SequenceClassifier(make(), labels, pooling="cls"), tmp_path / "mean")
     weights = tmp_path / "mean" / "adapter_model.safetensors"

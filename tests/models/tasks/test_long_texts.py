@@ -70,6 +70,14 @@ def test_outputs_are_pooled_over_windows(kind, long_texts, tokenizer):
         )
 
 
+def test_the_head_may_read_the_mean_of_each_window(tokenizer):
+    model = make(SequenceClassifier, "max", pooling="mean")
+    of_windows = make(SequenceClassifier, "cut", pooling="mean")
+    of_windows.set_weights(model.get_weights())
+    windows = np.concatenate([of_windows(*row) for row in windows_of(LONG, tokenizer)])
+    np.testing.assert_allclose(model(tokenizer([LONG])), windows.max(0)[None], rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_graph_gives_the_same_as_eager_execution(jit, tokenizer):

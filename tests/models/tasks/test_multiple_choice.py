@@ -18,12 +18,17 @@ TEXTS = {"texts": ["she opens", "the"], "choices": [["the door", "sky"], ["opens
 
 
 @pytest.fixture
-def model():
+def model(request):
     keras.utils.set_random_seed(0)
     bert = BERTModel(len(VOCAB), 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
-    return MultipleChoice(bert, tokenizer=Tokenizer(VOCAB))
+    pooling = getattr(request, "param", "cls")
+    return MultipleChoice(bert, tokenizer=Tokenizer(VOCAB), pooling=pooling)
 
 
+EVERY_POOLING = pytest.mark.parametrize("model", ["cls", "mean"], indirect=True)
+
+
+@EVERY_POOLING
 def test_each_row_is_scored_on_its_own(model):
     scores = model(BATCH)
     assert scores.shape == (2, 3)
@@ -72,6 +77,7 @@ def test_data_out_of_range_are_rejected(model, x, y, message):
         model.fit(x, np.array(y) if x is not TEXTS else y, verbose=0)
 
 
+@EVERY_POOLING
 def test_a_keras_file_restores_it(model, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
