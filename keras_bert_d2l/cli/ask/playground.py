@@ -9,7 +9,7 @@ from keras_bert_d2l.progress import stage
 
 
 def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: Out) -> None:
-    """Write an HTML page on which one can try a model and look inside it, without a server.
+    """Write an HTML page to try a model and look inside it, without a server.
 
     The page contains the model and needs no network. It shows the candidates for masked words,
     also after each block, the attention of every head, and the texts most similar to the typed

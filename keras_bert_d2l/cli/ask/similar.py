@@ -1,5 +1,7 @@
 """`keras-bert-d2l similar`."""
 
+import sys
+
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK, Truncate
@@ -28,6 +30,9 @@ def similar(
     found = read_texts(texts, file)
     if not query.strip():
         raise ValueError("QUERY must not be empty. Received: an empty text.")
+    if model == OWN_MODEL:
+        note = f"{OWN_MODEL} was not trained to compare texts. For better results: --model minilm"
+        print(note, file=sys.stderr)
     embedder = load_embedder(model)
     width = len(str(len(found)))
     for match in kb.similar(

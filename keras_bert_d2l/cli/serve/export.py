@@ -42,4 +42,4 @@ def export(
             quantize=quantize,
             run_dir=model if is_run(model) else None,
         )
-    print(f"Exported to {folder}")
+    print(f"Exported {model} to {folder}")

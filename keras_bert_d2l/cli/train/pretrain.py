@@ -49,7 +49,7 @@ def pretrain(
 
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine --steps 20000`
     - `keras-bert-d2l pretrain my_text/ --lr-find rates.svg`
-    - `keras-bert-d2l pretrain my_text/ --run-dir runs/hour --minutes 60 --recipe modern`
+    - `keras-bert-d2l pretrain my_text/ --run-dir runs/hour --minutes 60 --short-steps 0.5`
     - `keras-bert-d2l pretrain my_store/ --run-dir runs/mine --masking whole_word`
     - `keras-bert-d2l pretrain "news/*.txt.gz" --run-dir runs/news --init runs/mine`
     - `keras-bert-d2l pretrain --config runs/mine/run.yaml --run-dir runs/again --seed 1`

@@ -37,7 +37,7 @@ def playground(
     texts: Sequence[str] | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> Page:
-    """Write a page on which one can try a model and look inside it, without a server.
+    """Write a page to try a model and look inside it, without a server.
 
     The page is one HTML file that contains the model and needs no network. Type a text, click a
     word to mask it, and see the candidates for the word; the candidates after each block (the

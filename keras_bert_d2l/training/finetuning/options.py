@@ -130,7 +130,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             and embed. Defaults to that of the checkpoint, or cut.
         pooling: What the head of classify, regress or choose reads: the pooler's output for `[CLS]`
             (cls), or the mean of the encoded tokens (mean). Defaults to that of a fine-tuned
-            checkpoint; for a BERT to cls if it has a trained pooler, and otherwise to mean.
+            checkpoint. For a BERT, the default is cls if its pooler is trained, otherwise mean.
         separator: Separator between the labels of a text.
         dropout: Dropout rate of the BERT: after each sublayer, of the attention weights and of the
             embeddings. 0.1 suits small training data. Not for embed. Defaults to the rates of the

@@ -164,9 +164,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
             rows in its first half, half of the rows in its second. Large batches pay off only once
             gradients are small (Geiping and Goldstein 2023).
         objective: Objective in addition to masked tokens: predict whether the second text follows
-            the first (nsp), predict their order (sop), or none, which removes the next-sentence
-            head and the pooler. Defaults to nsp, or none for a model without that head. If it is
-            given, a checkpoint without that head gets a new one.
+            the first (nsp), predict their order (sop), or none. A model trained with none has no
+            next-sentence head and no pooler, and one trained with nsp or sop gets them if it lacks
+            them. Defaults to nsp, or to none for a checkpoint without this head.
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
