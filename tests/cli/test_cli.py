@@ -157,7 +157,7 @@ def test_fill_mask_predicts_each_mask(run, trained):
 def test_export_writes_the_next_version(run, trained, folder):
     for version in (1, 2):
         out = run("export", "--model", trained, "--out", "saved_models/small").stdout
-        assert out == f"Exported to saved_models/small/{version}\n"
+        assert out == f"Exported {trained} to saved_models/small/{version}\n"
     assert (folder / "saved_models/small/2/saved_model.pb").exists()
 
 

@@ -54,7 +54,7 @@ def test_export_accepts_a_fine_tuned_model(run, tmp_path):
     bert = make_bert(vocab)
     save_pretrained(SequenceRegressor(bert), tmp_path / "task", tokenizer=Tokenizer(vocab))
     out = run("export", "--model", tmp_path / "task", "--out", tmp_path / "out", "--pairs").stdout
-    assert out == f"Exported to {tmp_path / 'out' / '1'}\n"
+    assert out == f"Exported {tmp_path / 'task'} to {tmp_path / 'out' / '1'}\n"
     card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
     assert (card["task"]["kind"], card["training"]) == ("SequenceRegressor", None)
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
@@ -91,7 +91,7 @@ def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
 def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
     folder = tmp_path / "onnx"
     stdout = run("export-onnx", "--model", trained, "--out", folder, "--int8").stdout
-    assert stdout == f"Exported to {folder / 'model.onnx'}\n"
+    assert stdout == f"Exported {trained} to {folder / 'model.onnx'}\n"
     graph = onnx.load(folder / "model.onnx").graph
     assert "MatMulInteger" in [node.op_type for node in graph.node]
     names = [value.name for value in graph.output]

@@ -30,4 +30,4 @@ def export_onnx(
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
         file = kb.export_onnx(loaded.model, out, int8=int8, calibration=texts)
-    print(f"Exported to {file}")
+    print(f"Exported {model} to {file}")
