@@ -204,7 +204,9 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
     check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
     check_list("blocks", blocks, "numbers of blocks")
     last = model.bert_config.num_blks
-    if not blocks or list(blocks) != [n for n in range(1, last + 1) if n in blocks]:
+    are_integers = all(isinstance(n, int | np.integer) and n is not True for n in blocks)
+    in_order = [n for n in range(1, last + 1) if n in blocks]
+    if not blocks or not are_integers or list(blocks) != in_order:
         raise ValueError(
             f"`blocks` must be numbers from 1 to {last}, the model's last block, in ascending "
             f"order. Received: blocks={shown(blocks)}."

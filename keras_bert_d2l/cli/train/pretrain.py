@@ -62,7 +62,8 @@ def pretrain(
     given: dict[str, Any] = {"corpus": None}
     if config is not None:
         given |= PretrainingOptions.read_yaml(config)
-    given |= RECIPES.get(options.get("recipe"), {})  # takes precedence over the file
+    if config is not None:  # a recipe takes precedence over the file
+        given |= RECIPES.get(options.get("recipe"), {})
     if texts:
         given["corpus"] = one_or_many(list(texts))
     if lr_find is not None:

@@ -253,16 +253,16 @@ def _examples(
     store: TokenStore, tokenizer: Tokenizer, seed: int, options: ExampleArguments
 ) -> Iterator[tf.train.Example]:
     """Yield the examples of one pass over the text."""
+    if options.get("rows", "padded") != "padded":
+        raise ValueError(
+            "The TFRecord files of Google's BERT contain one example per row, and all rows have "
+            f"the same length. Received: rows={options['rows']!r}; omit it."
+        )
     batches = pretraining_dataset(
         store, tokenizer, batch_size=_WRITTEN_AT_ONCE, seed=seed, drop_remainder=False, **options
     )
     found = tracked(batches.as_numpy_iterator(), "Writing examples", int(batches.cardinality()))
     for features, labels, weights in found:
-        if features.keys() != {"tokens", "segments", "valid_lens", "pred_positions"}:
-            raise ValueError(
-                "The TFRecord files of Google's BERT contain one example per row. Received: "
-                f"options that give rows with {', '.join(features)}. Do not use rows='packed'."
-            )
         is_real = np.arange(features["tokens"].shape[1]) < features["valid_lens"][:, None]
         columns = {
             _TOKENS: features["tokens"],
@@ -274,8 +274,8 @@ def _examples(
         }
         if "nsp" in labels:
             columns[_NEXT] = 1 - labels["nsp"][:, None]
-        # The empty rows that fill up the last batch have no predictions.
-        for row in np.flatnonzero(weights["mlm"].any(axis=1)):
+        # The empty rows that fill up the last batch only have [CLS] and [SEP].
+        for row in np.flatnonzero(features["valid_lens"] > (3 if "nsp" in labels else 2)):
             example = tf.train.Example()
             for name, column in columns.items():
                 feature = example.features.feature[name]

@@ -28,9 +28,9 @@ def learn_vocab(
     words. The pieces equal those of tensorflow-text's learner.
 
     `[PAD] [UNK] [CLS] [SEP] [MASK]` get the ids 0 to 4. Single characters follow, then longer
-    pieces, most frequent first. The result is deterministic and does not depend on the order of
-    the documents. Memory is bounded: the rarest words are dropped when there are more than a
-    million different words, and only the 100,000 most frequent words are used for learning.
+    pieces, most frequent first. The result is deterministic. With up to a million different words,
+    it does not depend on the order of the documents. Memory is bounded: the rarest words are
+    dropped when there are more, and only the 100,000 most frequent words are used for learning.
 
     Args:
         corpus: A `Corpus`, or any iterable of documents, each a list of sentences.

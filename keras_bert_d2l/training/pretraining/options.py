@@ -58,6 +58,7 @@ DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default
+_ROUNDING = 1e-9  # 0.29 * 100 is slightly below 29
 _STEPS_OR_SHARES = ("warmup_steps", "decay_steps", "short_steps", "causal_steps", "ramp_steps")
 _DEFAULT_STEPS = 10_000
 _WARMUP_SHARE = 0.1  # fraction of the steps
@@ -218,7 +219,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     corpus: Annotated[str | tuple[str, ...], _sources, required("the text to train on")]
     layout: Layout = "auto"
     vocab: FilePath | None = None
-    vocab_size: Annotated[int, at_least(6)] | None = None
+    vocab_size: Annotated[int, at_least(10)] | None = None
     lowercase: Switch | None = None
     preset: Annotated[str, _preset] | None = None
     bert_config: FilePath | None = None
@@ -285,10 +286,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
         self._set_defaults()
         self._check_steps()
         self._check_devices()
-        if self.minutes is None:  # errors name a share as it was given
-            for name in _STEPS_OR_SHARES:
-                if getattr(self, name) is not None:
-                    self._set(name, self.num_steps(name))
 
     @property
     def total_steps(self) -> int:
@@ -300,12 +297,23 @@ class PretrainingOptions(StepOptions, LoraOptions):
         return self._in_steps(getattr(self, name) or 0)
 
     def _in_steps(self, value: int | float) -> int:
-        return int(value * self.total_steps) if isinstance(value, float) else value
+        if isinstance(value, float):
+            value = math.floor(value * self.total_steps + _ROUNDING)
+        return value
+
+    @property
+    def steps_between_evaluations(self) -> int:
+        """The number of steps between evaluations; with `minutes`, the budget decides."""
+        return self.evaluate_every or min(
+            math.ceil(self.total_steps / _NUM_INTERVALS), _LONGEST_INTERVAL
+        )
 
     def as_recorded(self, name: str, value: Any) -> Any:
-        value = self.normal_form(name, value)
-        is_in_steps = name in _STEPS_OR_SHARES and self.minutes is None and value is not None
-        return self._in_steps(value) if is_in_steps else value
+        value, recorded = self.normal_form(name, value), getattr(self, name)
+        if name in _STEPS_OR_SHARES and value is not None and recorded is not None:
+            is_same = self._in_steps(value) == self._in_steps(recorded)
+            return recorded if is_same else value
+        return value
 
     def _check_steps(self) -> None:
         for name in _STEPS_OR_SHARES:
@@ -395,20 +403,13 @@ class PretrainingOptions(StepOptions, LoraOptions):
                     f"of at least {MIN_LEN}. Received: max_len={self.max_len}; set `short_len`."
                 )
             self._set("short_len", self.max_len // _SHORTER)
-        if self.final_mask_rate is None:
-            self._set("final_mask_rate", self.mask_rate)
-        if self.minutes is not None:
-            return
-        if self.steps is None:
+        if self.minutes is None and self.steps is None:
             self._set("steps", _DEFAULT_STEPS)
-        if self.evaluate_every is None:
-            interval = math.ceil(self.total_steps / _NUM_INTERVALS)
-            self._set("evaluate_every", min(interval, _LONGEST_INTERVAL))
 
     def phases(self) -> list[Phase]:
         """Return the phases of the run, in order. With `minutes`, they count parts as steps."""
         steps, short_steps = self.total_steps, self.num_steps("short_steps")
-        stages = range(0 if self.final_mask_rate == self.mask_rate else _MASK_STAGES)
+        stages = range(_MASK_STAGES if self._mask_rate_fall else 0)
         starts = {math.ceil(steps * stage / _MASK_STAGES) for stage in stages}
         ramp_steps = self.num_steps("ramp_steps")
         causal_steps = self.num_steps("causal_steps")
@@ -416,12 +417,16 @@ class PretrainingOptions(StepOptions, LoraOptions):
         bounds = sorted(starts | {0, steps} | changes)
         return [self._phase(start, end) for start, end in itertools.pairwise(bounds)]
 
+    @property
+    def _mask_rate_fall(self) -> float:
+        return self.mask_rate - (self.final_mask_rate or self.mask_rate)
+
     def _phase(self, start: int, end: int) -> Phase:
         max_len = self.max_len
         if self.short_len is not None and start < self.num_steps("short_steps"):
             max_len = self.short_len
         share = (_MASK_STAGES * start // self.total_steps) / (_MASK_STAGES - 1)  # of the fall
-        rate = self.mask_rate + share * ((self.final_mask_rate or self.mask_rate) - self.mask_rate)
+        rate = self.mask_rate - share * self._mask_rate_fall
         ramp = self.num_steps("ramp_steps")
         batch_size = self.batch_size // (4 if start < ramp // 2 else 2 if start < ramp else 1)
         causal = start < self.num_steps("causal_steps")

@@ -172,9 +172,10 @@ def adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
         config = config.with_dropout(options.dropout)
     if options.attention_dropout is not None:
         config = dataclasses.replace(config, attention_dropout=options.attention_dropout)
-    if options.objective == "none":  # the pooler would get no gradient
+    objective = options.objective or ("nsp" if config.next_sentence else "none")
+    if objective == "none":  # the pooler would get no gradient
         return dataclasses.replace(config, next_sentence=False, pooler=False)
-    if options.objective is None or config.next_sentence:
+    if config.next_sentence:
         return config
     if options.init is not None:
         return dataclasses.replace(config, next_sentence=True, pooler=True)

@@ -90,8 +90,11 @@ class Trainer:
         """Create the run folder before the first step.
 
         Raises:
-            ValueError: The text is too short for one batch.
+            ValueError: The text is too short for one batch, or a batch cannot be divided over the
+                devices.
         """
+        for phase in self._phases:
+            check_batch_size(phase.batch_size, self.replicas)
         # The largest batches of each length fail before anything is written.
         by_size = sorted(self._phases, key=lambda phase: phase.batch_size)
         for phase in {phase.max_len: phase for phase in by_size}.values():
@@ -158,6 +161,8 @@ class Trainer:
             for phase in self._phases:
                 if self._used() >= phase.end:  # completed before the run was resumed
                     continue
+                if self.model.stop_training:  # a callback has ended the run
+                    break
                 length = None if self.options.rows == "bucketed" else phase.max_len
                 throughput = Throughput(self.progress, phase.batch_size, length)
                 check = StopAtNonFiniteLoss(self.progress)
@@ -225,7 +230,7 @@ class Trainer:
     def _intervals(self, phase: Phase) -> Iterator[tuple[int, int]]:
         budget = self.progress.budget
         if budget is None:
-            every = self.options.evaluate_every or self.options.total_steps
+            every = self.options.steps_between_evaluations
             yield from intervals(self.progress.step, phase.end, every)
             return
         while self._used() < phase.end:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords, write_tfrecords
 
 ROW = {
@@ -59,10 +60,17 @@ def test_new_feature_names_and_files_without_next_sentence_labels_are_read(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"split": "train", "held_out": 0.3, "num_predictions": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"split": "train", "held_out": 0.3, "num_predictions": 2},
+        {"max_len": 12, "masking": Masking(count="bernoulli")},  # some rows have no predictions
+    ],
+)
 def test_the_written_examples_equal_those_of_the_pipeline(make_store, tmp_path, options):
     text = make_store([[5, 7, 3, 9, 4]] * 30)
-    options |= {"max_len": 24}
+    options = {"max_len": 24, **options}
     path = tmp_path / "examples" / "a.tfrecord"
     count = write_tfrecords(text.store, text.tokenizer, path, dupe_factor=2, seed=4, **options)
     vocab_size = len(text.tokenizer.vocab)
@@ -153,6 +161,9 @@ def test_arguments_out_of_range_are_rejected(make_store, tmp_path):
     text = make_store([[5, 5]] * 4)
     with pytest.raises(ValueError, match="dupe_factor=0"):
         write_tfrecords(text.store, text.tokenizer, tmp_path / "a", dupe_factor=0)
+    for rows in ("packed", "bucketed"):
+        with pytest.raises(ValueError, match=f"Received: rows='{rows}'; omit it"):
+            write_tfrecords(text.store, text.tokenizer, tmp_path / "a", rows=rows)
     with pytest.raises(ValueError, match="batch_size=0"):
         read(write(tmp_path / "b", [ROW]), batch_size=0)
 

@@ -17,13 +17,24 @@ from keras_bert_d2l.training.pretraining.options import (
 
 def test_defaults_are_derived_from_the_other_options():
     options = PretrainingOptions(corpus="docstrings", steps=1000)
-    assert options.warmup_steps == 100
-    assert options.evaluate_every == 50
+    assert options.num_steps("warmup_steps") == 100
+    assert options.steps_between_evaluations == 50
     assert (options.preset, options.vocab_size, options.lowercase) == ("mini", 8000, True)
 
 
 def test_evaluations_of_a_long_run_are_500_steps_apart():
-    assert PretrainingOptions(corpus="docstrings", steps=1_000_000).evaluate_every == 500
+    options = PretrainingOptions(corpus="docstrings", steps=1_000_000)
+    assert options.steps_between_evaluations == 500
+
+
+def test_the_options_of_a_run_suit_another_number_of_steps_and_another_mask_rate(tmp_path):
+    PretrainingOptions(corpus="a", steps=100).to_yaml(tmp_path / "run.yaml")
+    given = PretrainingOptions.read_yaml(tmp_path / "run.yaml")
+    longer = PretrainingOptions.from_dict({**given, "steps": 20_000, "mask_rate": 0.3})
+    assert longer.num_steps("warmup_steps") == 2000
+    assert longer.steps_between_evaluations == 500
+    [phase] = longer.phases()
+    assert phase.mask_rate == 0.3
 
 
 def test_options_can_be_restored_from_a_yaml_file(tmp_path):
@@ -182,7 +193,13 @@ def test_the_mask_rate_falls_in_four_stages_of_equal_length():
 
 def test_shares_of_the_run_become_steps_or_parts_of_the_budget():
     options = PretrainingOptions(corpus="a", steps=50, warmup_steps="0.2", short_steps=0.5)
-    assert (options.warmup_steps, options.short_steps) == (10, 25)
+    assert (options.num_steps("warmup_steps"), options.num_steps("short_steps")) == (10, 25)
+    assert options.as_recorded("warmup_steps", 10) == 0.2  # the same for this run
+    assert options.as_recorded("warmup_steps", 11) == 11
+    options = PretrainingOptions(corpus="a", steps=100, short_steps=0.29)
+    assert options.num_steps("short_steps") == 29  # although 0.29 * 100 < 29
+    options = PretrainingOptions(corpus="a", steps=50, short_steps=0.01)  # less than a step
+    assert [phase[:2] for phase in dataclasses.replace(options, seed=1).phases()] == [(0, 50)]
     options = PretrainingOptions(corpus="a", minutes=3, short_steps=0.5, batch_size=4)
     assert (options.steps, options.evaluate_every) == (None, None)
     assert options.num_steps("warmup_steps") == PARTS / 10

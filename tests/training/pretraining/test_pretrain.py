@@ -111,7 +111,7 @@ def test_the_run_folder_records_vocabulary_architecture_and_options(finished, op
     assert BERTConfig.from_json(run / "config.json") == options["bert_config"]
     recorded = PretrainingOptions.read_yaml(run / "run.yaml")
     assert recorded["steps"] == 7
-    assert recorded["warmup_steps"] == 0
+    assert recorded["warmup_steps"] == 0.1
     assert recorded["vocab"] == str(run / "vocab.txt")
 
 
@@ -693,6 +693,9 @@ def test_two_devices_give_the_same_weights_as_one(more, text, options, tmp_path)
         np.testing.assert_allclose(a, b, atol=2e-5)
     resumed = pretrain(None, tmp_path / "two", resume=True, verbose=0)
     assert resumed.metrics == two.metrics
+    later = {"short_steps": 1, "short_len": 12, "batch_size": 3, "rows": "padded"}  # 6, then 3 rows
+    with pytest.raises(ValueError, match="batch_size=3 for 2 devices"):
+        pretrain(text, tmp_path / "three", strategy="mirrored", **{**options, **later})
 
 
 @pytest.mark.long

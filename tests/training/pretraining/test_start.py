@@ -24,13 +24,13 @@ def test_the_size_of_a_learned_vocabulary_is_reported(text):
 
 @pytest.mark.parametrize("preset", ["google", "codertimo"])
 def test_dropout_replaces_all_rates_of_the_architecture(text, preset):
-    options = PretrainingOptions(corpus=text, vocab_size=40, max_len=24, dropout=0)
-    config = from_scratch(
-        options,
-        Corpus.open(text, layout="lines"),
-        say=lambda _: None,
-        bert_config=BERTConfig.preset(preset),
-    ).config
+    options = PretrainingOptions(
+        corpus=text, vocab_size=40, max_len=24, dropout=0, bert_config="of_the_object.json"
+    )
+    given = BERTConfig.preset(preset)
+    corpus = Corpus.open(text, layout="lines")
+    config = from_scratch(options, corpus, say=lambda _: None, bert_config=given).config
+    assert config.activation == given.activation
     assert {
         config.dropout,
         config.attention_dropout or config.dropout,
@@ -38,6 +38,17 @@ def test_dropout_replaces_all_rates_of_the_architecture(text, preset):
         config.ffn_dropout,
         config.block_dropout,
     } == {0.0}
+
+
+def test_without_a_next_sentence_head_there_is_no_pooler_to_train(text):
+    options = PretrainingOptions(
+        corpus=text, vocab_size=40, max_len=24, bert_config="of_the_object.json"
+    )
+    given = BERTConfig.preset("tiny", next_sentence=False)
+    assert given.pooler
+    corpus = Corpus.open(text, layout="lines")
+    config = from_scratch(options, corpus, say=lambda _: None, bert_config=given).config
+    assert not config.pooler
 
 
 def test_the_attention_may_have_a_dropout_rate_of_its_own(text):
