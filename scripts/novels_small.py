@@ -73,11 +73,11 @@ FOURTH = {
 FIFTH = {
     **THIRD,
     "held_out": 0.022,
-    "steps": 2500,
-    "causal_steps": 700,
+    "steps": 3372,
+    "causal_steps": 748,
     "warmup_steps": 50,
-    "decay_steps": 1000,
-    "evaluate_every": 250,
+    "decay_steps": 1560,
+    "evaluate_every": 281,
 }
 SIXTH = {**FOURTH, "held_out": 0.022, "steps": 800, "decay_steps": 780, "evaluate_every": 200}
 
