@@ -127,12 +127,11 @@ class RunBatches:
     def padding(self, phase: Phase) -> float:
         """Return the share of padding in a held-out batch."""
         [(features, _, weights)] = self.held_out(phase).take(1)
-        lengths = features["valid_lens"]
         is_filler = tf.reduce_all(tf.equal(weights["mlm"], 0), axis=1)  # of the last batch
-        lengths = tf.boolean_mask(lengths, tf.logical_not(is_filler))
-        size = tf.size(lengths) * features["tokens"].shape[1]
-        tokens = float(tf.reduce_sum(lengths) / size)
-        return 1 - float(gathered(tokens).mean())
+        lengths = tf.boolean_mask(features["valid_lens"], tf.logical_not(is_filler))
+        num_places = tf.size(lengths) * features["tokens"].shape[1]
+        filled = gathered(float(tf.reduce_sum(lengths))).sum()
+        return 1 - float(filled / gathered(float(num_places)).sum())
 
     def _dataset(
         self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0
