@@ -75,3 +75,6 @@ def test_commands_use_the_packages_model_if_none_is_named(own_folder, capsys):
         main(["fill-mask", "the [MASK] sat", "--top-k", "1"])
     assert not end.value.code
     assert capsys.readouterr().out.startswith("the [MASK] sat\n")
+    with pytest.raises(SystemExit):
+        main(["similar", "the cat", "the dog"])
+    assert "was not trained to compare texts" in capsys.readouterr().err
