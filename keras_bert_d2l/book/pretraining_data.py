@@ -180,7 +180,7 @@ def _replace_mlm_tokens(
     *,
     rng: RandomSource = random,
 ) -> tuple[list[str], list[tuple[int, str]]]:
-    """Corrupt some positions: 80 % become `<mask>`, 10 % a random word, 10 % are unchanged.
+    """Corrupt some positions: 80% become `<mask>`, 10% a random word, 10% are unchanged.
 
     The book has a bug: a random "word" can be a special token. This function draws again instead.
 
@@ -234,9 +234,9 @@ def _random_word(vocab: Vocab, rng: RandomSource) -> str:
 def _get_mlm_data_from_tokens(
     tokens: Sequence[str], vocab: Vocab, *, rng: RandomSource = random
 ) -> tuple[list[int], list[int], list[int]]:
-    """Mask 15 % of a BERT input sequence for the masked language model.
+    """Mask 15% of a BERT input sequence for the masked language model.
 
-    The number of predictions is 15 % of all tokens, including special tokens, rounded as in Python,
+    The number of predictions is 15% of all tokens, including special tokens, rounded as in Python,
     and at least one. `<cls>` and `<sep>` are never chosen. `<unk>`, which is frequent in
     WikiText-2, may be chosen.
 

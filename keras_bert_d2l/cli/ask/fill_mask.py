@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
-from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, Texts, TopK
+from keras_bert_d2l.cli.arguments import BatchSize, File, Json, Model, PositiveInt, Texts
 from keras_bert_d2l.cli.input_output import print_answers, read_texts
 from keras_bert_d2l.cli.loading import load
 
@@ -15,7 +15,10 @@ def fill_mask(
     *texts: Texts,
     file: File = None,
     model: Model = OWN_MODEL,
-    top_k: TopK | None = None,
+    top_k: Annotated[
+        PositiveInt | None,
+        Parameter(alias="-k", help="Number of results per mask. [default: 5, or all targets]"),
+    ] = None,
     targets: Annotated[list[str] | None, Parameter(name="--target", negative="")] = None,
     batch_size: BatchSize = 32,
     json: Json = False,
@@ -28,7 +31,6 @@ def fill_mask(
     - `keras-bert-d2l fill-mask "it was [MASK] ." --target good --target bad --model runs/mine`
 
     Args:
-        top_k: Number of results. [default: 5, or all targets]
         targets: Score only this word. Repeat the option for further words.
     """
     found = read_texts(texts, file)

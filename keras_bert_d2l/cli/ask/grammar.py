@@ -29,7 +29,7 @@ def grammar(
 ) -> None:
     """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.
 
-    Prints the accuracy of each phenomenon with its 95 % bootstrap interval. A sentence of n tokens
+    Prints the accuracy of each phenomenon with its 95% bootstrap interval. A sentence of n tokens
     costs as much as n texts, because each token is masked once.
 
     For example: `keras-bert-d2l grammar --model runs/mine --data blimp.jsonl --json blimp.json`
@@ -84,9 +84,7 @@ def _print(found: "kb.MinimalPairs") -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(
-        "phenomenon", *(Column(x, justify="right") for x in ("accuracy", "95 % interval"))
-    )
+    table = Table("phenomenon", *(Column(x, justify="right") for x in ("accuracy", "95% interval")))
     by_uid = [(uid, x, found.interval_by_uid[uid]) for uid, x in found.by_uid.items()]
     for uid, accuracy, (low, high) in [*by_uid, ("all", found.accuracy, found.interval)]:
         table.add_row(Text(uid), f"{accuracy:.1%}", f"{low:.1%} to {high:.1%}")

@@ -35,11 +35,11 @@ class MinimalPairs(Result):
     Attributes:
         accuracy: Share of the pairs whose grammatical sentence has the higher
             pseudo-log-likelihood. A tie counts as wrong.
-        interval: The 95 % bootstrap interval of the accuracy, for resampled pairs.
+        interval: The 95% bootstrap interval of the accuracy, for resampled pairs.
         num_pairs: Number of pairs, N.
         by_uid: The accuracy of each phenomenon, in the order of the data. Empty if the pairs have
             no `UID`.
-        interval_by_uid: The 95 % bootstrap interval of each phenomenon.
+        interval_by_uid: The 95% bootstrap interval of each phenomenon.
         scores: The pseudo-log-likelihoods of both sentences of each pair, the grammatical one
             first, float64 `(N, 2)`.
 
@@ -162,7 +162,7 @@ def _read_pairs(pairs: PathLike | InMemory) -> tuple[list[str], list[str]]:
 
 
 def _interval(is_right: np.ndarray, rng: np.random.Generator) -> Interval:
-    """Return the 95 % percentile interval of the accuracy over resampled pairs."""
+    """Return the 95% percentile interval of the accuracy over resampled pairs."""
     # The number of successes among n outcomes that are drawn with replacement is binomial.
     drawn = rng.binomial(len(is_right), is_right.mean(), _RESAMPLES) / len(is_right)
     low, high = np.quantile(drawn, (0.025, 0.975))

@@ -119,7 +119,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         choices: Column of the lists of choices, or one column per choice, separated by commas, for
             choose.
         negative: Column of texts that do not belong to those of `text`, for embed.
-        mine_negatives: Find such a text for each pair: the most similar one of the other pairs.
+        mine_negatives: Add a hard negative to each pair, the most similar second text of the other
+            pairs, for embed.
         label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
             0 or 1 are allowed, separated by commas.
         id: Column of the example ids.

@@ -148,7 +148,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         minutes: Time for the training, instead of a number of steps, including evaluations but not
             the preparation of the text. The run measures its speed, plans its steps, and plans them
             anew after each evaluation.
-        batch_size: Rows per batch, over all devices. Packed rows are fewer, with as many examples.
+        batch_size: Rows per batch, over all devices. With packed rows, a batch has the same
+            number of examples in fewer rows.
         micro_batches: Split each batch into this many parts and process one after another, which
             takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row.
@@ -158,22 +159,22 @@ class PretrainingOptions(StepOptions, LoraOptions):
         short_len: Tokens per row during the short steps, a divisor of `max_len`. Defaults to an
             eighth of `max_len`.
         causal_steps: Steps at the start, or share of the run, that predict every token from the
-            tokens before it, instead of masked tokens, which a model then soon learns to predict
-            (Gisserot-Boukhlef et al. 2025). They take more time and memory. Requires objective
-            none.
+            tokens before it. The later steps on masked tokens then learn faster (Gisserot-Boukhlef
+            et al. 2025). They take more time and memory. Requires objective none.
         ramp_steps: Steps at the start, or share of the run, with smaller batches: a quarter of the
             rows in its first half, half of the rows in its second. Large batches pay off only once
             gradients are small (Geiping and Goldstein 2023).
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none. A model trained with none has no
             next-sentence head and no pooler, and one trained with nsp or sop gets them if it lacks
-            them. Defaults to nsp, or to none for a checkpoint without this head.
+            them. Defaults to nsp, or none for a checkpoint without this head.
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
-        final_mask_rate: Share of the tokens to predict at the end of the run, which `mask_rate`
-            reaches in four stages of equal length. A model learns sooner from many predictions per
-            row and better from few (Wettig et al. 2022; Yang et al. 2023). Defaults to `mask_rate`.
+        final_mask_rate: Share of the tokens to predict at the end of the run, which is reached
+            from `mask_rate` in four stages of equal length. Many predictions per row help
+            at the start, few at the end (Wettig et al. 2022; Yang et al. 2023). Defaults to
+            `mask_rate`.
         mask_replace_prob: Share of the predicted tokens that [MASK] replaces. Random tokens replace
             half of the others, and half are kept. 1 suits models that only predict tokens at
             [MASK], as fill-mask and grammar do (Wettig et al. 2022; Huebner et al. 2021,
