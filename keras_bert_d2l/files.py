@@ -10,18 +10,22 @@ import errno
 import glob
 import os
 import pathlib
+import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.reading import read_small_text, sha256_of
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # Python does not name the file
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some network file systems
+_URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
 _PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
 
 Result = TypeVar("Result")
@@ -33,16 +37,47 @@ def user_cache() -> pathlib.Path:
     return pathlib.Path(parent, "keras_bert_d2l")
 
 
+def url(path: PathLike) -> str | None:
+    """Return the URL of a path in an object store, or None for a local path."""
+    text = os.fspath(path)
+    scheme = _URL.match(text) if isinstance(text, str) else None
+    if scheme is None:
+        return None
+    slashes = ":///" if scheme[1] in ("file", "local") else "://"
+    return f"{scheme[1]}{slashes}{text[scheme.end() :]}"
+
+
+def check_local(name: str, path: PathLike) -> None:
+    """Raise a `ValueError` unless `path` is a path outside of object stores."""
+    check_path(name, path)
+    if url(path) is not None:
+        raise ValueError(
+            f"`{name}` must be a local path. Received: {url(path)!r}. Write to a local path, then "
+            "copy the result."
+        )
+
+
 @contextlib.contextmanager
 def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     """Yield a temporary path, which replaces the file `path` if the block succeeds.
 
-    Readers see the old file or the complete new one. Missing parent folders are created.
+    Readers see the old file or the complete new one. Missing parent folders are created. A device
+    or a named pipe, such as `/dev/stdout`, is not replaced: the content is written into it.
     """
-    path = pathlib.Path(path)
+    check_local("path", path)
+    path = pathlib.Path(os.path.realpath(path))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = pathlib.Path(folder, "content")
+            yield temporary
+            with open(temporary, "rb") as content, open(path, "wb") as device:
+                shutil.copyfileobj(content, device)
+        return
     with _workspace(path) as workspace:
         temporary = workspace / path.name
         yield temporary
+        if path.is_file():
+            shutil.copymode(path, temporary)
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
@@ -127,7 +162,13 @@ def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
     `SHA256SUMS` is added. If the process is killed, `recover` restores a complete folder, the old
     one or the new one.
     """
+    check_local("path", path)
     path = pathlib.Path(path)
+    if path.resolve() == pathlib.Path.cwd():
+        raise ValueError(
+            f"`path` must not be the working directory {os.fspath(path)!r}, because the entire "
+            "folder is replaced. Use a subfolder."
+        )
     with _workspace(path) as workspace:
         new, old = _new_and_old(workspace, path)
         new.mkdir()

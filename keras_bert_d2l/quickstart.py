@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.remote import url
+from keras_bert_d2l.files import url
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")

@@ -13,16 +13,17 @@ import itertools
 import json
 import os
 import pathlib
-import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from keras_bert_d2l.files import (
+    CARD_FILE,
     CHECKSUMS,
     lock_file,
     replacing_folder,
+    url,
     user_cache,
     verify_checksums,
     write_checksums,
@@ -34,7 +35,6 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-_URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
 _KEYS = ("config.json", "manifest.json", CHECKSUMS)  # the last files that are written, in order
 # How to provide credentials for each kind of URL.
 _LOGINS = {
@@ -44,16 +44,6 @@ _LOGINS = {
 }
 _ATTEMPTS = 5
 _BLOCK_BYTES = 1 << 22  # per request, when a file is read in parts
-
-
-def url(path: PathLike) -> str | None:
-    """Return the URL of a path in an object store, or None for a local path."""
-    text = os.fspath(path)
-    scheme = _URL.match(text) if isinstance(text, str) else None
-    if scheme is None:
-        return None
-    slashes = ":///" if scheme[1] in ("file", "local") else "://"
-    return f"{scheme[1]}{slashes}{text[scheme.end() :]}"
 
 
 def file_system(address: str) -> tuple["AbstractFileSystem", str]:
@@ -266,11 +256,48 @@ def writing_folder(path: PathLike) -> Iterator[pathlib.Path]:
             yield folder
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name, "folder")
+        folder = pathlib.Path(name, pathlib.PurePath(path).name)  # a model card contains its name
         folder.mkdir()
         yield folder
         write_checksums(folder)
         publish(folder, path)
+
+
+def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -> None:
+    """Raise an error if a local or remote folder has files that are not part of what replaces it.
+
+    Args:
+        path: The folder that is to be written.
+        kind: What is written, for the message.
+        replaceable: The names in the folder that may be replaced. Beside a configuration, this
+            includes the model card.
+
+    Raises:
+        FileExistsError: It contains another file, or is a file.
+        ValueError: It is the working directory.
+    """
+    folder, name = pathlib.Path(path).resolve(), os.fspath(path)
+    suggestion = os.path.join(name, "model")
+    if url(path) is not None:
+        names = {file.partition("/")[0] for file in listing(path)}
+    elif folder == pathlib.Path.cwd():
+        raise ValueError(
+            f"`path` must not be the working directory {name!r}, because saving a {kind} "
+            f"replaces the entire folder. Save it in a subfolder such as {suggestion!r}."
+        )
+    elif not folder.exists():
+        return
+    elif not folder.is_dir():
+        raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
+    else:
+        names = {entry.name for entry in folder.iterdir()}
+    card = {CARD_FILE} if names & {"config.json", "adapter_config.json"} else set()
+    foreign = sorted(names.difference(replaceable, card))
+    if foreign:
+        raise FileExistsError(
+            f"{name!r} contains {foreign[0]!r}, which is not part of a {kind}, and saving a {kind} "
+            f"replaces the entire folder. Save it in a separate folder, such as {suggestion!r}."
+        )
 
 
 def _record(mirror: pathlib.Path) -> pathlib.Path:

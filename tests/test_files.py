@@ -66,6 +66,37 @@ def test_an_interrupted_write_leaves_only_the_old_file(tmp_path):
     assert names(tmp_path) == ["file.txt"]
 
 
+def test_a_link_is_followed_and_the_mode_of_a_file_is_kept(tmp_path):
+    (tmp_path / "file.txt").touch(mode=0o600)
+    (tmp_path / "link.txt").symlink_to("file.txt")
+    write_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "file.txt").read_text() == "new"
+    assert (tmp_path / "file.txt").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_gets_the_content_and_is_not_replaced(tmp_path):
+    pipe, received = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "content")
+    reader.join()
+    assert received == ["content"]
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
+def test_urls_and_the_working_directory_are_rejected(replacing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = r"must be a local path. Received: 's3://bucket/model'"
+    with pytest.raises(ValueError, match=message), replacing("s3://bucket/model"):
+        pass
+    with pytest.raises(ValueError, match="working directory"), replacing_folder("."):
+        pass
+    assert names(tmp_path) == []
+
+
 def test_a_folder_is_replaced_as_a_whole(tmp_path):
     folder = tmp_path / "model"
     for content in ("old", "new"):

@@ -28,12 +28,12 @@ from keras_bert_d2l.checkpoints.weights.safetensors_files import (
 from keras_bert_d2l.checkpoints.weights.tables import Row, first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
-from keras_bert_d2l.files import CARD_FILE, CHECKSUMS, verify_checksums
+from keras_bert_d2l.files import CHECKSUMS, verify_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.remote import mirrored, writing_folder
+from keras_bert_d2l.remote import check_replaceable, mirrored, writing_folder
 from keras_bert_d2l.types import ConfigDict, PathLike
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -83,7 +83,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
     layers = {id(layer._kernel): layer for layer in model.lora_layers}
     if not layers:
         raise ValueError("`model` must have LoRA. Received: a model without it; see `enable_lora`.")
-    _check_replaceable(pathlib.Path(path))
+    check_replaceable(path, "adapter", {CONFIG_FILE, WEIGHTS_FILE, CHECKSUMS})
     arrays: dict[str, np.ndarray] = {}
     kernels, modules, others = [], [], []
     for row, weight in _rows(model):
@@ -305,13 +305,3 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
 def _flat(origin: ConfigDict) -> ConfigDict:
     """Return an origin with the fields of its task in place of the dictionary `task`."""
     return {"kernels_sha256": origin["kernels_sha256"], **dict(origin["task"])}
-
-
-def _check_replaceable(folder: pathlib.Path) -> None:
-    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    foreign = sorted(names - {CONFIG_FILE, WEIGHTS_FILE, CHECKSUMS, CARD_FILE})
-    if foreign or (names and CONFIG_FILE not in names) or folder.is_file():
-        raise FileExistsError(
-            f"`path` must be a new or empty folder, or contain an adapter. Received: "
-            f"{os.fspath(folder)!r}, which is a file or contains other files."
-        )

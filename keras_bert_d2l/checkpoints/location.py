@@ -8,8 +8,8 @@ import os
 import pathlib
 
 from keras_bert_d2l.checkpoints.hub import download, is_hub_name
-from keras_bert_d2l.files import read_folder
-from keras_bert_d2l.remote import files, is_complete, mirrored, url
+from keras_bert_d2l.files import read_folder, url
+from keras_bert_d2l.remote import files, is_complete, mirrored
 from keras_bert_d2l.types import PathLike
 
 RUN_FILE, BEST, LAST, STATE_FILE = "run.yaml", "best", "last", "training_state.json"

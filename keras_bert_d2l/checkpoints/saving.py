@@ -1,8 +1,6 @@
 """Save models and tokenizers as checkpoint folders, in this package's format or others."""
 
 import os
-import pathlib
-from collections.abc import Collection
 from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
@@ -14,11 +12,11 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     write_tokenizer,
 )
 from keras_bert_d2l.checkpoints.loading import load_model
-from keras_bert_d2l.checks import check_choice, check_type
-from keras_bert_d2l.files import CARD_FILE, CHECKSUMS
+from keras_bert_d2l.checks import check_choice, check_type, shown
+from keras_bert_d2l.files import CHECKSUMS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.remote import listing, url, writing_folder
+from keras_bert_d2l.remote import check_replaceable, writing_folder
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -117,7 +115,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
     ```
     """
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
-    _check_replaceable(path, "tokenizer", {CHECKSUMS, *TOKENIZER_FILES})
+    check_replaceable(path, "tokenizer", {CHECKSUMS, *TOKENIZER_FILES})
     with writing_folder(path) as temporary:
         write_tokenizer(temporary, tokenizer.vocab, tokenizer.options)
 
@@ -153,7 +151,7 @@ def convert_checkpoint(
     ```
     """
     _check_format(format)
-    _check_replaceable(target)
+    check_replaceable(target, "checkpoint", _REPLACEABLE)
     checkpoint = open_checkpoint(source, num_heads)
     model = load_model(checkpoint)
     print(summary(checkpoint))
@@ -170,7 +168,7 @@ def _save(
     dtype: Dtype = "float32",
 ) -> None:
     _check_format(format)
-    _check_replaceable(path)
+    check_replaceable(path, "checkpoint", _REPLACEABLE)
     if dtype != "float32" and format != "native":
         raise ValueError(
             f'`dtype` must be "float32" for the format {format!r}. Received: {dtype!r}.'
@@ -179,11 +177,8 @@ def _save(
         raise ValueError(
             f"`format` must be one of {_FOR_TASKS} for a task model. Received: {format!r}."
         )
-    if tokenizer_options.get("special_tokens") and format not in _FOR_TASKS:
-        raise ValueError(
-            f"`format` must be one of {_FOR_TASKS} for a tokenizer with `special_tokens`. "
-            f"Received: {format!r}."
-        )
+    if format not in _FOR_TASKS:
+        _check_tokenizer(tokenizer_options, format)
     with writing_folder(path) as temporary:
         if format == "native":
             native.write(model, temporary, vocab, tokenizer_options, dtype)
@@ -191,33 +186,23 @@ def _save(
             _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
 
 
+def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
+    """Raise a `ValueError` if a tokenizer has options that a format without them would lose."""
+    lowercase = options.get("lowercase", True)
+    defaults: TokenizerOptions = {
+        "split_special_tokens": False,
+        "strip_accents": lowercase,
+        "tokenize_chinese_chars": True,
+        "special_tokens": [],
+    }
+    for name, default in defaults.items():
+        if (value := options.get(name)) not in (None, default):
+            raise ValueError(
+                f"`format` must be one of {_FOR_TASKS} for a tokenizer with {name}="
+                f"{shown(value)}. Received: {format!r}."
+            )
+
+
 def _check_format(format: str) -> None:
     if format not in get_args(Format):
         raise ValueError(f"`format` must be one of {get_args(Format)}. Received: {format!r}.")
-
-
-def _check_replaceable(
-    path: PathLike, kind: str = "checkpoint", replaceable: Collection[str] = _REPLACEABLE
-) -> None:
-    folder, name = pathlib.Path(path).resolve(), os.fspath(path)
-    suggestion = os.path.join(name, "model")
-    if url(path) is not None:
-        names = {file.partition("/")[0] for file in listing(path)}
-    elif folder == pathlib.Path.cwd():
-        raise ValueError(
-            f"`path` must not be the working directory {name!r}, because saving a {kind} "
-            f"replaces the entire folder. Save it in a subfolder such as {suggestion!r}."
-        )
-    elif not folder.exists():
-        return
-    elif not folder.is_dir():
-        raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
-    else:
-        names = {entry.name for entry in folder.iterdir()}
-    card = {CARD_FILE} if _CONFIG_FILE in names else set()
-    foreign = sorted(names.difference(replaceable, card))
-    if foreign:
-        raise FileExistsError(
-            f"{name!r} contains {foreign[0]!r}, which is not part of a {kind}, and saving a {kind} "
-            f"replaces the entire folder. Save it in a separate folder, such as {suggestion!r}."
-        )

@@ -44,6 +44,11 @@ _CHINESE = re.sub(r"(\w+)-(\w+) ?", r"\\x{\1}-\\x{\2}", CHINESE)
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
 # Some locales lowercase these capitals to several characters. "a", also cased, replaces them.
 _LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
+# Google removes these before it lowercases a sigma beside them, so U+00AD, which does not affect a
+# sigma, replaces them. TensorFlow would end the text at U+0000.
+_WITHOUT_EFFECT = dict.fromkeys(
+    {*range(32), *range(127, 160), 0xFFFD} - set(map(ord, "\t\n\r")), 0xAD
+)
 # The plain space is excluded, because replacing every space would take nine times as long.
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 
@@ -306,6 +311,6 @@ def _lower_sigmas(
     codes: tf.RaggedTensor, translated: tf.Tensor, similar: Mapping[int, int]
 ) -> tf.Tensor:
     """Lowercase capital sigmas as if the adjacent characters were older."""
-    older = _translate(codes.flat_values, {**similar, **_LONGER_IN_A_LOCALE})
+    older = _translate(codes.flat_values, {**similar, **_LONGER_IN_A_LOCALE, **_WITHOUT_EFFECT})
     lowered = tf.strings.lower(encode(codes.with_flat_values(older)), encoding="utf-8")
     return tf.where(codes.flat_values == SIGMA, decode(lowered).flat_values, translated)

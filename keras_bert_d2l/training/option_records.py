@@ -16,9 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checkpoints.location import is_own_model, is_remote
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import CHECKSUMS, write_text
+from keras_bert_d2l.files import CHECKSUMS, url, write_text
 from keras_bert_d2l.reading import read_small_text
-from keras_bert_d2l.remote import url
 from keras_bert_d2l.types import PathLike
 
 # PyYAML raises them for deep nesting and for values that do not fit their tags, as in `!!bool 7`.

@@ -36,10 +36,10 @@ from keras_bert_d2l.files import (
     lock_file,
     read_folder,
     recover,
+    url,
     verify_checksums,
 )
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.remote import url
 from keras_bert_d2l.training.option_records import OptionRecord
 from keras_bert_d2l.training.processes import is_first, reporting_lost_processes, wait_for_all
 from keras_bert_d2l.training.remote_run import (

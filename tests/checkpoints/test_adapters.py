@@ -243,8 +243,10 @@ def test_saving_needs_lora_and_replaces_nothing_but_adapters(adapter, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
     model = with_update(make())
-    with pytest.raises(FileExistsError, match="contain an adapter"):
+    with pytest.raises(FileExistsError, match="not part of an? adapter"):
         save_adapter(model, tmp_path / "other")
+    with pytest.raises(FileExistsError, match=r"thesis\.txt"):
+        save_adapter(model, f"file://{tmp_path}/other")
     save_adapter(model, adapter)
     names = {file.name for file in adapter.iterdir()}
     assert names == {"adapter_config.json", "adapter_model.safetensors", "SHA256SUMS"}

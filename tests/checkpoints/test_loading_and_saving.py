@@ -98,13 +98,30 @@ def test_every_format_restores_model_config_and_tokenizer(format, tmp_path, toke
 def test_special_tokens_of_the_user_are_saved_or_refused(format, tmp_path):
     model, tokenizer = model_of(OF_FORMAT[format]), Tokenizer(VOCAB, special_tokens=["b"])
     if format in ("google", "book"):
-        with pytest.raises(ValueError, match="with `special_tokens`"):
+        with pytest.raises(ValueError, match="with special_tokens"):
             save_pretrained(model, tmp_path / "model", tokenizer=tokenizer, format=format)
         return
     save_pretrained(model, tmp_path / "model", tokenizer=tokenizer, format=format)
     again = load_pretrained(tmp_path / "model", verbose=False).tokenizer
     assert again.options == tokenizer.options
     assert load_tokenizer(tmp_path / "model").options == tokenizer.options
+
+
+@pytest.mark.parametrize("format", ["google", "book"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split_special_tokens": True},
+        {"compat": "huggingface", "strip_accents": False},
+        {"compat": "huggingface", "tokenize_chinese_chars": False},
+    ],
+)
+def test_tokenizer_options_that_a_format_would_lose_are_refused(format, options, tmp_path):
+    tokenizer = Tokenizer(VOCAB, **options)
+    with pytest.raises(ValueError, match=f"tokenizer with {list(options)[-1]}="):
+        save_pretrained(
+            model_of(OF_FORMAT[format]), tmp_path / "model", tokenizer=tokenizer, format=format
+        )
 
 
 OPTIONS = [

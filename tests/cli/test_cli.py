@@ -21,6 +21,13 @@ SHORT = {"-f": "--file", "-h": "--help", "-k": "--top-k", "-m": "--model", "-o":
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_no_option_rounds_its_number(command):
+    for argument in cli.app[command].assemble_argument_collection():
+        kinds = typing.get_args(argument.hint) or (argument.hint,)
+        assert int not in kinds or argument.parameter.converter, argument.name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("width", [80, 120])
 def test_each_help_page_describes_the_command_and_its_options(command, width, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

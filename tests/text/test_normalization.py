@@ -58,6 +58,13 @@ def test_characters_newer_than_unicode_13_affect_a_final_sigma(google):
     assert tensor_words(texts, True) == [google.words(text, True) for text in texts]
 
 
+@pytest.mark.parametrize(
+    "text", ["the \x01 cat\0", "\u2c2f Σ\0Σ", "Σ\0\u0899a", "aΣ\x05b\u0899 aΣ\ufffdb"]
+)
+def test_a_nul_in_a_text_with_rare_characters_is_removed(text, google):
+    assert tensor_words([text, "the"], True) == [google.words(text, True), ["the"]]
+
+
 def test_hugging_face_has_no_final_sigma():
     assert normalize(["ΑΣ ς"], compat="huggingface").numpy()[0].decode() == "ασ ς"
 

@@ -11,6 +11,7 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
 from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.options_from_records import Integer
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.option_records import Precision
 
@@ -24,7 +25,7 @@ def grammar(
     word_wise: Flag = False,
     batch_size: PositiveInt = 256,
     precision: Precision = "auto",
-    seed: int = 0,
+    seed: Integer = 0,
     json: Path | None = None,
 ) -> None:
     """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.

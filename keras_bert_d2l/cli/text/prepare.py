@@ -11,8 +11,8 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, PositiveInt, one_or_many
 from keras_bert_d2l.cli.options_from_records import panel, takes_options
+from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.remote import url
 from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Model, OutFolder, PositiveInt
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.options_from_records import Integer
 
 
 def distill(
@@ -23,7 +24,7 @@ def distill(
     temperature: float = 2.0,
     label_share: float = 0.0,
     outputs_only: Flag = False,
-    seed: int = 0,
+    seed: Integer = 0,
 ) -> None:
     """Distill a model into one with fewer blocks, which is smaller and faster.
 

@@ -2,7 +2,7 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
-from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder
+from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder, PositiveInt
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load_embedder
 from keras_bert_d2l.progress import stage
@@ -13,7 +13,7 @@ def distill_static(
     out: OutFolder,
     model: Model = OWN_MODEL,
     file: File = None,
-    num_hiddens: int | None = None,
+    num_hiddens: PositiveInt | None = None,
     batch_size: BatchSize = 32,
 ) -> None:
     """Distill a text embedder into a table with one vector per token, which is much faster.

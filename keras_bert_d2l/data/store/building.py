@@ -16,14 +16,22 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_integer, check_path, check_type
 from keras_bert_d2l.data.store import manifest
-from keras_bert_d2l.data.store.manifest import MANIFEST, VOCAB, Origin, to_json
+from keras_bert_d2l.data.store.manifest import FILES, MANIFEST, VOCAB, Origin, to_json
 from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
 from keras_bert_d2l.data.store.near_duplicates import discard_near_duplicates
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task, make_shards
-from keras_bert_d2l.files import lock_file, recover, replacing_folder, user_cache, write_text
+from keras_bert_d2l.files import (
+    CHECKSUMS,
+    lock_file,
+    recover,
+    replacing_folder,
+    url,
+    user_cache,
+    write_text,
+)
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.remote import mirror_of, mirrored, publish, url
+from keras_bert_d2l.remote import check_replaceable, mirror_of, mirrored, publish
 from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.selection.selection import Selection, Selector
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -172,6 +180,8 @@ def build_with(
     if url(directory) is not None:
         if TokenStore.is_at(directory):
             mirrored(directory)
+        else:
+            check_replaceable(directory, "token store", {CHECKSUMS, MANIFEST, VOCAB, *FILES})
         store = build_with(make, corpus, tokenizer, mirror_of(directory), origin, progress)
         if not TokenStore.is_at(directory):
             publish(store.directory, directory)

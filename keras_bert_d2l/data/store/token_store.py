@@ -20,8 +20,8 @@ import numpy as np
 from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
-from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums
-from keras_bert_d2l.remote import is_complete, listing, mirrored, url
+from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
+from keras_bert_d2l.remote import is_complete, listing, mirrored
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

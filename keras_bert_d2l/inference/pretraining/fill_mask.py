@@ -146,7 +146,8 @@ def top_predictions(
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
     """Raise `ValueError` if `top_k` is not between 1 and the vocabulary size."""
-    if not isinstance(top_k, int | np.integer) or not 1 <= top_k <= vocab_size:
+    is_integer = isinstance(top_k, int | np.integer) and not isinstance(top_k, bool)
+    if not (is_integer and 1 <= top_k <= vocab_size):
         raise ValueError(
             f"`top_k` must be from 1 to the vocabulary size, {vocab_size}. "
             f"Received: top_k={top_k!r}."

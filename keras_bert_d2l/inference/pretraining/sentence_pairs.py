@@ -67,10 +67,11 @@ def next_sentence_score(
     model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "nsp")
     firsts, seconds = text_pairs(("a", "b"), a, b)
+    pairs = [f"{first} | {second}" for first, second in zip(firsts, seconds, strict=True)]
 
     def tokenize(start: int, stop: int) -> dict[str, Tensor]:
         rows = tokenizer(firsts[start:stop], seconds[start:stop])
-        check_lengths(rows["valid_lens"], firsts[start:stop], model.bert_config.max_len)
+        check_lengths(rows["valid_lens"], pairs[start:stop], model.bert_config.max_len)
         return rows
 
     logits = np.zeros((len(firsts), 2), "float32")

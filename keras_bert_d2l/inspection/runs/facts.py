@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from keras_bert_d2l.files import url
 from keras_bert_d2l.inspection.runs.charts import title
 from keras_bert_d2l.inspection.runs.run import Run, spread
 from keras_bert_d2l.progress import duration
-from keras_bert_d2l.remote import url
 
 Pairs: TypeAlias = list[tuple[str, str]]
 

@@ -152,9 +152,9 @@ def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
             origin = origins.get(node.op, "no known release")
             if node.op not in functions and not origin.startswith(_KNOWN):
                 places[node.op, origin].append(place)
-            elif accesses_files(node) and place not in of_saver:
+            if accesses_files(node) and place not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)
-            elif node.op in _ONEDNN_OPS:
+            if node.op in _ONEDNN_OPS:
                 places[node.op, NEEDS_ONEDNN].append(place)
     return [Finding(op, problem, tuple(places[op, problem])) for op, problem in sorted(places)]
 

@@ -13,29 +13,34 @@ _FILE_OPS = frozenset(
     """
     CSVDataset CSVDatasetV2 CacheDataset CacheDatasetV2 CalibrationStatisticsSaver
     CreateSummaryDbWriter CreateSummaryFileWriter DTensorRestoreV2 DataServiceDataset
-    DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 DatasetToTFRecord
-    DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount DebugNumericSummary
-    DistributedSave DumpTensor ExperimentalCSVDataset ExperimentalDatasetToTFRecord
-    ExperimentalLMDBDataset ExperimentalMatchingFilesDataset ExperimentalSqlDataset
-    FileSystemSetConfiguration FixedLengthRecordDataset FixedLengthRecordDatasetV2
-    FixedLengthRecordReader FixedLengthRecordReaderV2 FixedUnigramCandidateSampler
-    GenerateVocabRemapping ImmutableConst InitializeTableFromTextFile
-    InitializeTableFromTextFileV2 LMDBDataset LMDBReader ListSnapshotChunksDataset
-    LoadAndRemapMatrix LoadDataset MatchingFiles MatchingFilesDataset MergeV2Checkpoints
-    ReadFile ReaderReadUpToV2 ReaderReadV2 RecordInput RegisterDataset RegisterDatasetV2 Restore
-    RestoreSlice RestoreV2 RpcCall RpcClient RpcServer RpcServerStart Save SaveDataset
-    SaveDatasetV2 SaveSlices SaveV2 Skipgram SnapshotChunkDataset SnapshotDataset
-    SnapshotDatasetReader SnapshotDatasetV2 SnapshotNestedDatasetReader SqlDataset
-    TFRecordDataset TFRecordDatasetV2 TFRecordReader TFRecordReaderV2 TextLineDataset
+    DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 DatasetFromGraph
+    DatasetToTFRecord DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount
+    DebugNumericSummary DeserializeIterator DistributedSave DumpTensor ExperimentalCSVDataset
+    ExperimentalDatasetToTFRecord ExperimentalLMDBDataset ExperimentalMatchingFilesDataset
+    ExperimentalSqlDataset FileSystemSetConfiguration FixedLengthRecordDataset
+    FixedLengthRecordDatasetV2 FixedLengthRecordReader FixedLengthRecordReaderV2
+    FixedUnigramCandidateSampler GenerateVocabRemapping ImmutableConst
+    InitializeTableFromTextFile InitializeTableFromTextFileV2 LMDBDataset LMDBReader
+    ListSnapshotChunksDataset LoadAndRemapMatrix LoadDataset MatchingFiles MatchingFilesDataset
+    MergeV2Checkpoints ReadFile ReaderReadUpToV2 ReaderReadV2 RecordInput RegisterDataset
+    RegisterDatasetV2 Restore RestoreSlice RestoreV2 RpcCall RpcClient RpcServer RpcServerStart
+    Save SaveDataset SaveDatasetV2 SaveSlices SaveV2 Skipgram SnapshotChunkDataset
+    SnapshotDataset SnapshotDatasetReader SnapshotDatasetV2 SnapshotNestedDatasetReader
+    SqlDataset TFRecordDataset TFRecordDatasetV2 TFRecordReader TFRecordReaderV2 TextLineDataset
     TextLineReader TextLineReaderV2 WholeFileReader WholeFileReaderV2 WriteFile
     """.split()
 )
 
 
 def accesses_files(node: node_def_pb2.NodeDef) -> bool:
-    """Return whether an operation can access files or the network."""
+    """Return whether an operation can access files or the network.
+
+    `DatasetFromGraph` and `DeserializeIterator` run a graph that is hidden in a string.
+    """
     if node.op == "PrintV2":
         return node.attr["output_stream"].s.startswith(b"file:")
+    if node.op in ("DecodeProtoV2", "EncodeProto"):
+        return not node.attr["descriptor_source"].s.startswith((b"local://", b"bytes://"))
     return node.op in _FILE_OPS
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard, cast
 
 from keras_bert_d2l.checks import check_choice, check_type, shown
+from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.reading import check_file
-from keras_bert_d2l.remote import files, identity_of, size_of, url
+from keras_bert_d2l.remote import files, identity_of, size_of
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
 from keras_bert_d2l.text.corpus.layouts import LAYOUTS, documents

@@ -495,6 +495,14 @@ def test_a_damaged_tokenizer_json_is_named(folder_with_json, content):
         huggingface.describe(folder_with_json)
 
 
+def test_an_added_token_without_content_is_named(tmp_path):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    config = {"added_tokens_decoder": {"5": {"special": True}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=f"added tokens in '{tmp_path}'"):
+        read_tokenizer(tmp_path)
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -115,7 +115,7 @@ def test_a_vocabulary_of_the_wrong_size_is_rejected(model):
         fill_mask(model, "[MASK]", tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize("top_k", [0, -1, 10])
+@pytest.mark.parametrize("top_k", [0, -1, 10, True])
 def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model):
     with pytest.raises(ValueError, match=f"from 1 to the vocabulary size, 9.*top_k={top_k}"):
         fill_mask(model, "[MASK]", top_k=top_k)

@@ -36,6 +36,8 @@ def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, wor
         scores("good", ["good"])
     with pytest.raises(ValueError, match="at most 16 tokens.*18 tokens in 'bad bad"):
         scores(["good", "bad " * 7], ["good", "good " * 8])
+    with pytest.raises(ValueError, match=r"18 tokens in 'bad \| good good"):
+        scores("bad", "good " * 14)
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)

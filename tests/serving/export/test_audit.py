@@ -110,6 +110,17 @@ def test_ops_that_access_files_are_reported(tmp_path):
     check_saved_model(tmp_path)  # the server has the operation
 
 
+def test_an_op_that_only_a_newer_tensorflow_has_is_also_reported_for_its_file_access(tmp_path):
+    write_graph(tmp_path, "TFRecordDatasetV2", "DatasetFromGraph", "DecodeProtoV2")
+    with pytest.raises(ValueError, match="TFRecordDatasetV2"):
+        check_file_access(read_saved_model(tmp_path))
+    found = audit_saved_model(tmp_path)
+    assert {one.op for one in found if one.problem == ACCESSES_FILES} == {
+        *("TFRecordDatasetV2", "DatasetFromGraph", "DecodeProtoV2")
+    }
+    assert ("TFRecordDatasetV2", "tensorflow 2.21.0") in {(one.op, one.problem) for one in found}
+
+
 def test_only_savedmodels_own_saver_may_use_checkpoint_ops(tmp_path):
     class Saver(tf.Module):
         def __init__(self):

@@ -128,7 +128,7 @@ def write(
     configuration: its outputs are the same for `activation="gelu_tanh"`,
     `layer_norm_epsilon=1e-12` and two segments, and it requires a pooler.
 
-    The tokenizer's option `compat` is not stored: programs that read the folder tokenize like
+    The tokenizer's option `compat` is stored for this package. Other programs tokenize like
     Hugging Face, which differs from google on rare characters (see `Tokenizer`).
 
     Args:

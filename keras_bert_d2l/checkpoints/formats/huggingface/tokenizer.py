@@ -117,7 +117,7 @@ def _with_own_tokens(
         for token in own:
             if added[token].get("id", vocab[token]) != vocab[token]:
                 unsupported.append(f"the id {added[token]['id']} of the token {shown(token)}")
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"The added tokens in {os.fspath(path)!r} are not valid: {error!r:.200}. Copy the "
             "tokenizer's files again."
