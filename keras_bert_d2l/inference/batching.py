@@ -57,8 +57,9 @@ def check_lengths(valid_lens: Tensor, texts: Sequence[str], max_len: int) -> Non
     longest = int(np.argmax(valid_lens)) if len(valid_lens) else 0
     if len(valid_lens) and valid_lens[longest] > max_len:
         raise ValueError(
-            f"A text must have at most {max_len} tokens, the model's `max_len`, including special "
-            f"tokens. Received: {valid_lens[longest]} tokens in {shown(texts[longest])}; split it."
+            f"A text must have at most {max_len} tokens, the longest row of the model, including "
+            f"special tokens. Received: {valid_lens[longest]} tokens in {shown(texts[longest])}; "
+            "split it."
         )
 
 

@@ -18,7 +18,7 @@ from keras_bert_d2l.models.keras_options import (
     PredictOptions,
     Results,
 )
-from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph, value_errors
 from keras_bert_d2l.types import Tensor
 
@@ -59,10 +59,14 @@ class CheckedModel(keras.Model):
         for head, number in self.num_classes(length).items():
             loss = self.loss.get(head) if isinstance(self.loss, Mapping) else self.loss
             labels = y.get(head) if isinstance(y, Mapping) else y
-            if type(loss) is WeightedCrossEntropy and labels is not None:
+            limits: dict[object, Tensor] = {
+                WeightedCrossEntropy: number - 1,
+                WeightedBinaryCrossEntropy: 1,
+            }
+            if type(loss) in limits and labels is not None:
                 name = f"{head} labels" if head else "labels"
                 advice = f"{IGNORED} marks a missing label."
-                check_range(name, labels, 0, number - 1, advice, ignored=IGNORED)
+                check_range(name, labels, 0, limits[type(loss)], advice, ignored=IGNORED)
 
     def checked_data(self, x: Tensor, y: Tensor = None) -> Tensor:
         """Check arrays, or return a dataset or a generator that checks its batches."""

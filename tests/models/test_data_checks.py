@@ -135,6 +135,11 @@ def test_labels_of_tasks_are_named(bert):
     batch = {name: make_batch()[name] for name in ("tokens", "segments", "valid_lens")}
     for model, labels, message in (
         (SequenceClassifier(bert, ["a", "b"]), [0, 2], "`labels` must be from 0 to 1"),
+        (
+            SequenceClassifier(bert, ["a", "b"], multi_label=True),
+            [[0, 7], [5, 3]],
+            "`labels` must be from 0 to 1, or -100. Received: 7",
+        ),
         (TokenClassifier(bert, ["a", "b"]), [[0, 1, 2, -100]] * 2, "`labels` must be from"),
         (
             QuestionAnswerer(bert),

@@ -122,23 +122,39 @@ def _cosines_or_groups(examples: PairExamples, number: int) -> np.ndarray:
     """Return the label of each of the N * `number` texts.
 
     With scores, these are the cosines to learn. Otherwise, they are groups of similar texts:
-    pairs with the same first text form a group, and a negative has the group -1.
+    pairs with the same first or the same second text are in the same group, so that no text is a
+    negative of itself, and a negative has the group -1.
     """
     if examples.labels is not None:
         return np.repeat(as_cosines(examples.labels), number)
-    groups = np.unique(np.array(examples.texts, object), return_inverse=True)[1]
+    sides = (examples.texts, examples.texts_b or ())
+    ids = [np.unique(np.array(side, object), return_inverse=True)[1] for side in sides]
+    groups, before = ids[0], None
+    while before is None or (groups != before).any():
+        before = groups
+        for of_side in ids:  # each text passes the smallest group of its pairs on to all of them
+            smallest = np.full(len(examples), len(examples))
+            np.minimum.at(smallest, of_side, groups)
+            groups = smallest[of_side]
     labels = np.repeat(groups[:, np.newaxis], number, axis=1)
     labels[:, 2:] = -1
     return labels.ravel().astype(np.int32)
 
 
-def as_cosines(scores: Sequence[Label]) -> np.ndarray:
-    """Return scores as cosines, float32: scores outside [-1, 1] are mapped to [0, 1], linearly."""
+def as_cosines(scores: Sequence[Label], like: Sequence[Label] | None = None) -> np.ndarray:
+    """Return scores as cosines, float32 `(N,)`.
+
+    Args:
+        scores: The scores.
+        like: Scores that define the scale, such as those of the training data. If some are outside
+            [-1, 1], their range is mapped to [0, 1], linearly. `None`: `scores`.
+    """
     values = np.array(scores, np.float32)
-    if np.abs(values).max() <= 1:
-        return values
-    lowest, highest = values.min(), values.max()
-    return (values - lowest) / max(highest - lowest, np.float32(1e-12))
+    known = values if like is None else np.array(like, np.float32)
+    if np.abs(known).max() > 1:
+        lowest, highest = known.min(), known.max()
+        values = (values - lowest) / max(highest - lowest, np.float32(1e-12))
+    return np.clip(values, -1, 1)
 
 
 def encoded_words(

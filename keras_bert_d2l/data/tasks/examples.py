@@ -5,6 +5,7 @@ N: number of examples.
 
 import dataclasses
 import hashlib
+import math
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -145,7 +146,7 @@ class TextExamples(TaskExamples):
         **kwargs: The fields of `TaskExamples`.
 
     Raises:
-        ValueError: A label is not a string, or for `"regress"` not a number.
+        ValueError: A label is not a string, or for `"regress"` not a finite number.
 
     Example:
 
@@ -168,7 +169,7 @@ class TextExamples(TaskExamples):
         _check_each(self, "texts", _is_string, "a string")
         _check_each(self, "texts_b", _is_string, "a string")
         if self.task in ("regress", "embed"):
-            _check_each(self, "labels", _is_number, "a number")
+            _check_each(self, "labels", _is_number, "a finite number")
         elif self.multi_label:
             _check_each(self, "labels", _are_strings, "a tuple of strings (the label names)")
         else:
@@ -392,7 +393,7 @@ class ChoiceExamples(TaskExamples):
         _check_each(self, "texts", _is_string, "a string")
         _check_each(self, "choices", _are_several, "a tuple of at least two strings")
         for name, choices, label in zip(self.ids, self.choices, self.labels or (), strict=False):
-            if not _is_number(label) or label not in range(len(choices)):
+            if not _is_integer(label) or label not in range(len(choices)):
                 raise ValueError(
                     f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
                     f"Received: {shown(label)} in example {name!r}."
@@ -423,7 +424,12 @@ def _are_answers(items: object) -> bool:
 
 
 def _is_number(item: object) -> bool:
-    return isinstance(item, numbers.Real) and not isinstance(item, bool)
+    is_number = isinstance(item, numbers.Real) and not isinstance(item, bool)
+    return is_number and math.isfinite(cast(float, item))
+
+
+def _is_integer(item: object) -> bool:
+    return isinstance(item, numbers.Integral) and not isinstance(item, bool)
 
 
 def _check_each(

@@ -3,7 +3,7 @@
 N: examples, C: labels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def check_label_names(
             if not set(unseen).isdisjoint(names_of(label))
         )
         remedy = "Train on examples of every label, or remove the unknown labels."
-        if differ_in_capitals(unseen, names):
+        if {name.lower() for name in unseen} <= {name.lower() for name in names}:
             remedy = "They differ only in case: use the same spelling in all files."
         raise ValueError(
             f"The model's labels are {_listed(names)}. Received: {source} {_listed(unseen)} as "
@@ -76,11 +76,6 @@ def label_ids(examples: TextExamples | WordExamples, names: Sequence[str]) -> np
     for row, label in zip(multi_hot, labels, strict=True):
         row[[ids[name] for name in names_of(label)]] = 1
     return multi_hot
-
-
-def differ_in_capitals(names: Iterable[str], known: Iterable[str]) -> bool:
-    """Return whether all label names are known if case is ignored."""
-    return {name.lower() for name in names} <= {name.lower() for name in known}
 
 
 def _listed(names: Sequence[str]) -> str:

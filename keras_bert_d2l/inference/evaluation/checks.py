@@ -11,9 +11,8 @@ from keras_bert_d2l.data.tasks.examples import (
     TaskExamples,
     TextExamples,
     WordExamples,
-    how_many,
 )
-from keras_bert_d2l.data.tasks.labels import differ_in_capitals
+from keras_bert_d2l.data.tasks.labels import check_label_names
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.inference.evaluation.scores import check_libraries
@@ -91,16 +90,5 @@ def _check_labels(model: TaskModel, examples: TaskExamples, where: str) -> None:
             f"{where}: examples have one score each. Received: a model with the scores "
             f"{', '.join(model.labels)}."
         )
-    known = getattr(model, "labels", ())
-    unknown = {n: count for n, count in examples.label_counts().items() if n not in known}
-    if unknown:
-        named = ", ".join(
-            f"{name!r} ({how_many(count, 'time')})" for name, count in unknown.items()
-        )
-        remedy = "use a model with all labels, or remove these examples"
-        if differ_in_capitals(unknown, known):
-            remedy = "they differ only in case, so use the same spelling in all files"
-        raise ValueError(
-            f"{where}: the model has the labels {', '.join(known)}. Received: {named:.200}; "
-            f"{remedy}."
-        )
+    if isinstance(model, SequenceClassifier | TokenClassifier):
+        check_label_names(cast(TextExamples | WordExamples, examples), model.labels, at_least=1)

@@ -70,9 +70,11 @@ class Mistake:
         text: The text of the example: both texts of a pair, an incorrectly tagged `[word]` with its
             context, or the question.
         gold: The correct label, score, tag, answer or second text of a pair.
-        predicted: The predicted label, score, tag or answer, or the most similar text.
+        predicted: The predicted label, score, tag or answer, the cosine of a pair with a score, or
+            the most similar text.
         score: The confidence: the probability of the prediction, or the cosine of the most similar
-            text. For a regressor, and for an embedder and pairs with scores, the absolute error.
+            text. For a regressor, the absolute error. For pairs with scores, the distance of their
+            cosine from the score, after scores outside [-1, 1] are mapped to [0, 1].
     """
 
     id: str
@@ -124,8 +126,8 @@ class Evaluation:
         metrics: The metrics of the task, by name. If some questions have no answer, this includes
             `null_threshold`. If some questions are too long for the model, this includes their
             number, `unread_questions`; they count as unanswered.
-        predictions: The results of `classify`, `regress` or `tag` for the examples, the best
-            `FoundAnswer` to each question, or the cosine of each pair of texts.
+        predictions: The results of `classify`, `regress`, `tag` or `choose` for the examples, the
+            best `FoundAnswer` to each question, or the cosine of each pair of texts.
         errors: The 20 most confident errors, in descending order of confidence; for scores, the
             20 largest errors.
         confusion: The confusion matrix of classes or tags. `None` for other tasks, or if a text can
@@ -294,12 +296,14 @@ def _evaluate_choices(
 
 
 def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
-    cosines, gold = pair_cosines(model, examples, batch_size), as_cosines(examples.labels or ())
-    correlations = scores.regression_scores(gold.tolist(), cosines.tolist())
+    cosines, gold = pair_cosines(model, examples, batch_size), examples.labels or ()
+    correlations = scores.regression_scores(cast("tuple[float, ...]", gold), cosines.tolist())
     mistakes = [
-        Mistake(name, text, f"{right:.4g}", f"{cosine:.4g}", abs(float(cosine - right)))
-        for name, text, right, cosine in zip(
-            examples.ids, shown_texts(examples), gold, cosines, strict=True
+        Mistake(name, text, f"{score:g}", f"{cosine:.4g}", error)
+        for name, text, score, cosine, error in zip(
+            *(examples.ids, shown_texts(examples), gold, cosines),
+            np.abs(cosines - as_cosines(gold)).tolist(),
+            strict=True,
         )
     ]
     metrics = {name: correlations[name] for name in ("spearman", "pearson")}
@@ -384,12 +388,14 @@ def _answers(
     # With this threshold, the first result is "no answer" and the second is the best answer.
     options = {**options, "top_k": 2, "null_threshold": -np.inf}
     pairs = answer(model, asked, contexts, **options)
-    margins = [best.null_margin for _, best in pairs]
+    # A context without tokens has only "no answer".
+    margins = [results[-1].null_margin for results in pairs]
     if null_threshold is None:
-        null_threshold = scores.best_null_threshold(gold, [best.text for _, best in pairs], margins)
+        best = [results[-1].text for results in pairs]
+        null_threshold = scores.best_null_threshold(gold, best, margins)
     found = [
-        nothing if margin > null_threshold else best
-        for (nothing, best), margin in zip(pairs, margins, strict=True)
+        results[0] if margin > null_threshold else results[-1]
+        for results, margin in zip(pairs, margins, strict=True)
     ]
     return found, null_threshold
 

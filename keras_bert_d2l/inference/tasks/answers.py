@@ -156,6 +156,10 @@ def answer(
     check_integer("top_k", top_k, 1)
     check_integer("max_answer_len", max_answer_len, 1)
     check_integer("batch_size", batch_size, 1)
+    if null_threshold is not None and not isinstance(null_threshold, int | float | np.number):
+        raise ValueError(
+            f"`null_threshold` must be a number or None. Received: {shown(null_threshold)}."
+        )
     asked, texts = text_list("questions", questions), text_list("contexts", contexts)
     if isinstance(contexts, str):
         texts *= len(asked)
@@ -245,7 +249,10 @@ def _window_sizes(
     if max_len is None:
         max_len = model.window_sizes[0]
     max_len = checked_max_len(max_len, 6, model.max_row_len)
-    return max_len, max_len // 3 if overlap is None else overlap
+    if overlap is None:
+        return max_len, max_len // 3
+    check_integer("overlap", overlap, 0)
+    return max_len, overlap
 
 
 def _num_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Unpack, overload
 
 import numpy as np
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.inference.results import Result, ResultList
@@ -215,6 +216,7 @@ def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:
     """
     if max_len is None:
         return most
+    check_integer("max_len", max_len, 1)
     if not at_least <= max_len <= most:
         raise ValueError(
             f"`max_len` must be from {at_least} to {most}, the model's maximum. "

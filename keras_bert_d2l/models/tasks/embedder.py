@@ -12,7 +12,8 @@ import numpy as np
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.contrastive import ContrastiveLoss
+from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
+from keras_bert_d2l.models.keras_options import FitOptions
 from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
@@ -22,6 +23,8 @@ from keras_bert_d2l.models.tasks.task_model import (
     precise_policy,
 )
 from keras_bert_d2l.types import Tensor
+
+_PAIR_LOSSES = (RankingLoss, CosineLoss)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -33,7 +36,10 @@ class TextEmbedder(TaskModel):
 
     Training moves texts of the same group close together. The labels are the groups: ids, or
     names in a list. For pairs of texts with the same meaning, use the index of the pair as the
-    label of both texts, put one directly after the other, and compile with `RankingLoss()`.
+    label of both texts, put one directly after the other, and compile with `RankingLoss()`. For
+    pairs with scores, the labels are the scores, and the loss is `CosineLoss()`. These losses find
+    pairs by their order, so `fit` then does not shuffle texts and arrays, and `batch_size` must not
+    split a pair. Pass the pairs in random order, or fine-tune with `finetune`, which shuffles them.
 
     Source: Reimers and Gurevych 2019 (Sentence-BERT).
 
@@ -91,6 +97,56 @@ class TextEmbedder(TaskModel):
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(ContrastiveLoss(), None)
+
+    def fit(
+        self,
+        x: object = None,
+        y: object = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        *,
+        validation_data: object = None,
+        sample_weight: Tensor | None = None,
+        shuffle: bool | None = None,
+        **options: Unpack[FitOptions],
+    ) -> keras.callbacks.History:
+        """Train as `TaskModel.fit` does. By default, a loss of pairs turns shuffling off."""
+        return super().fit(
+            *(x, y, batch_size, epochs),
+            validation_data=validation_data,
+            sample_weight=sample_weight,
+            shuffle=not isinstance(self.loss, _PAIR_LOSSES) if shuffle is None else shuffle,
+            **options,
+        )
+
+    def _data(
+        self,
+        x: object,
+        y: object = None,
+        sample_weight: Tensor | None = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+    ) -> dict[str, Tensor]:
+        if y is not None and isinstance(self.loss, _PAIR_LOSSES):
+            y = self.label_ids(y)
+            self._check_order(np.asarray(y), batch_size or 32, shuffle)
+        return super()._data(x, y, sample_weight, batch_size, shuffle)
+
+    def _check_order(self, y: np.ndarray, batch_size: int, shuffle: bool) -> None:
+        """Raise `ValueError` unless the texts of each pair stay together."""
+        loss = type(self.loss).__name__
+        if shuffle:
+            raise ValueError(
+                f"`shuffle` must be False for {loss}, which finds pairs by their order. Received: "
+                "shuffle=True. Omit it, and pass the pairs in random order."
+            )
+        in_a_pair = y >= 0 if isinstance(self.loss, RankingLoss) else np.ones(len(y), bool)
+        if (np.cumsum(in_a_pair)[batch_size - 1 :: batch_size] % 2).any():
+            raise ValueError(
+                f"`batch_size` must not split a pair for {loss}. Received: "
+                f"batch_size={batch_size}. Use a multiple of 2 for pairs, or of 3 for triplets, "
+                "and put the texts of each pair next to each other."
+            )
 
     def label_ids(self, y: object) -> Tensor:
         if not isinstance(y, list | tuple | np.ndarray):

@@ -24,7 +24,9 @@ class TokenClassifier(LabeledTask):
 
     `fit`, `evaluate` and `predict` also take words: `x` contains the words of each text and `y`
     their labels (names or ids), as lists of lists or ragged tensors. The first token of a word
-    gets the label of the word; its other tokens are ignored.
+    gets the label of the word; its other tokens are ignored. Texts that are too long for the model
+    are truncated: the words beyond `max_len` are neither learned nor scored, and have no
+    predictions. `finetune`, `evaluate` of this package and `tag` read all words.
 
     Source: Devlin et al. 2019, figure 4 (d); transformers, `BertForTokenClassification`.
 

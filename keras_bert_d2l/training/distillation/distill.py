@@ -123,6 +123,8 @@ def distill(
         ("seed", seed, 0),
     ):
         check_integer(name, number, least)
+    if max_len is not None:
+        check_integer("max_len", max_len, 3)
     check_positive("learning_rate", learning_rate)
     check_positive("temperature", temperature)
     check_bool("hidden_states", hidden_states)
@@ -327,7 +329,7 @@ def _batches(
 
 def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
     """Read the examples of a task model, with their labels if they are needed."""
-    [task] = [task for task, kind in TASK_MODELS.items() if type(model) is kind]
+    task = next(task for task, kind in TASK_MODELS.items() if isinstance(model, kind))
     is_list = isinstance(data, list | tuple)
     if isinstance(data, TaskExamples):
         examples = data

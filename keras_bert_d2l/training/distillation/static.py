@@ -19,7 +19,7 @@ from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 
 _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
 _SMOOTHING = 1e-4  # of the frequencies, as in model2vec
@@ -94,9 +94,16 @@ def distill_static(
         table = table @ _principal_axes(table, num_hiddens)
     else:
         found = text_list("texts", texts)
+        if not found:
+            raise ValueError(
+                "`texts` must contain at least one text. Received: an empty list. Pass None to "
+                "use only the vocabulary."
+            )
         targets = embed(model, found, batch_size=batch_size, truncate=True)
         axes = _principal_axes(targets, num_hiddens)
-        table = _fitted(table @ axes, targets @ axes, found, model.tokenizer)
+        # The teacher truncates long texts, and adds `[CLS]` and `[SEP]`.
+        tokens = model.tokenizer.tokenize(tf.constant(found))[:, : model.max_row_len - ADDED_TO_ONE]
+        table = _fitted(table @ axes, targets @ axes, tokens)
     return _static_embedder(table, model)
 
 
@@ -124,15 +131,18 @@ def _principal_axes(vectors: np.ndarray, number: int) -> np.ndarray:
     return np.linalg.eigh(vectors.T @ vectors)[1][:, ::-1][:, :number]
 
 
-def _fitted(
-    table: np.ndarray, targets: np.ndarray, texts: Sequence[str], tokenizer: Tokenizer
-) -> np.ndarray:
-    """Change token vectors `(V, D)` so that their means over texts approach `targets` `(N, D)`."""
-    tokens = tokenizer.tokenize(tf.constant(texts))
+def _fitted(table: np.ndarray, targets: np.ndarray, tokens: tf.RaggedTensor) -> np.ndarray:
+    """Change token vectors `(V, D)` so that their means over texts approach `targets` `(N, D)`.
+
+    Args:
+        table: The token vectors.
+        targets: The vectors of the texts.
+        tokens: Token ids of the texts, ragged `(N, None)`.
+    """
     shares = tf.gather(1 / tokens.row_lengths(), tokens.value_rowids())
     indices = tf.stack([tokens.value_rowids(), tf.cast(tokens.values, tf.int64)], axis=1)
     means = tf.sparse.reorder(
-        tf.SparseTensor(indices, tf.cast(shares, tf.float32), (len(texts), len(table)))
+        tf.SparseTensor(indices, tf.cast(shares, tf.float32), (len(targets), len(table)))
     )
 
     def of_texts(vectors: tf.Tensor) -> tf.Tensor:
@@ -174,7 +184,7 @@ def _static_embedder(table: np.ndarray, teacher: TextEmbedder) -> TextEmbedder:
         num_heads=1,
         num_blks=0,
         dropout=0.0,
-        max_len=teacher.bert_config.max_len,
+        max_len=teacher.max_row_len,
         num_segments=1,
         positions="none",
         pooler=False,

@@ -196,6 +196,11 @@ def prepare(
             "`temperature` requires PairExamples, of the task 'embed'. Received: temperature="
             f"{options.temperature} with {type(train).__name__}."
         )
+    if options.temperature is not None and are_scored(cast(PairExamples, train)):
+        raise ValueError(
+            "`temperature` is for text pairs without scores. Received: temperature="
+            f"{options.temperature} with scores, whose loss has no temperature; omit it."
+        )
     if isinstance(train, TaskExamples) and isinstance(dev, TaskExamples):
         return _of_examples(model, train, dev, options, say)
     if isinstance(train, TaskExamples) or isinstance(dev, TaskExamples):
@@ -274,11 +279,15 @@ def _of_examples(
     long_texts = "cut" if is_pair else model.long_texts
     max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
     rows, facts = {}, {}
-    for name, examples in (("train", train), ("dev", _for_loss(train, dev))):
+
+    def encoded(examples: TaskExamples) -> TaskRows:
         with stage("Tokenizing the data"):
-            rows[name] = TaskRows.encode(
+            return TaskRows.encode(
                 examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
             )
+
+    for name, examples in (("train", train), ("dev", dev)):
+        rows[name] = encoded(examples)
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
@@ -298,13 +307,13 @@ def _of_examples(
 
         return score
 
-    # Only questions that have rows are scored: `evaluate` rejects one that is too long for a row.
-    scored = dev.subset(np.unique(rows["dev"].examples)) if rows["dev"].dropped else dev
+    for_loss = _for_loss(train, dev)
+    dev_rows = rows["dev"] if for_loss is dev else encoded(for_loss)
     return TaskData(
         train=of_epoch,
-        dev=counted(rows["dev"].batches(size)),
-        score=score_of(scored),
-        sample=score_of(_sample(scored, size)),
+        dev=counted(dev_rows.batches(size)),
+        score=score_of(dev),
+        sample=score_of(_sample(dev.subset(np.unique(rows["dev"].examples)), size)),
         monitors=_MONITORS[train.task],
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[train.fingerprint(), dev.fingerprint()],
@@ -323,12 +332,25 @@ def _loss(train: TaskExamples, options: FinetuningOptions) -> Loss | None:
 def _for_loss(train: TaskExamples, dev: TaskExamples) -> TaskExamples:
     """Return the development data for the loss.
 
-    A loss for pairs without scores needs pairs of similar texts: those whose scores are in the
-    upper half.
+    Scores are compared with cosines on the scale of the training scores. A loss for pairs without
+    scores needs pairs of similar texts: those whose scores are in the upper half.
+
+    Raises:
+        ValueError: No pair is similar.
     """
-    if not isinstance(dev, PairExamples) or not are_scored(dev) or are_scored(train):
+    if not isinstance(dev, PairExamples) or dev.labels is None:
         return dev
-    return dev.subset(np.flatnonzero(as_cosines(dev.labels or ()) >= 0.5)).without_labels()
+    if isinstance(train, PairExamples) and train.labels is not None:
+        return dataclasses.replace(dev, labels=as_cosines(dev.labels, train.labels).tolist())
+    similar = np.flatnonzero(as_cosines(dev.labels) >= 0.5)
+    if not len(similar):
+        raise ValueError(
+            f"{dev.source or 'The development data'} must contain similar pairs, from which the "
+            "loss is computed if the training pairs have no scores: pairs with scores of at least "
+            "0.5 or, outside [-1, 1], in the upper half. Received: scores from "
+            f"{min(dev.labels)} to {max(dev.labels)}."
+        )
+    return dev.subset(similar).without_labels()
 
 
 def _sample(examples: TaskExamples, size: int) -> TaskExamples:

@@ -67,7 +67,8 @@ class FinetuningOptions(StepOptions):
         temperature: Divisor of the cosines in the loss of text pairs without scores. Smaller values
             emphasize the most similar texts of a batch. Defaults to 0.05.
         monitor: Metric that selects the best epoch, such as val_matthews. Defaults to accuracy, the
-            F1 of spans and answers, Pearson's r, or for embed Spearman's rho or recall@1.
+            micro F1 of multiple labels, the F1 of spans and answers, Pearson's r, or for embed
+            Spearman's rho or recall@1.
         patience: Stop after this many epochs without improvement. Defaults to never.
         jit: Compile the training step with XLA, once per batch length.
         **options: The fields of `StepOptions`.

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -58,8 +59,8 @@ def test_labels_must_be_strings_or_numbers():
             TextExamples(texts=texts, labels=labels)
     with pytest.raises(ValueError, match=r"must be a tuple of strings.*\(1, 2\) in example '1'"):
         TextExamples(texts=texts, labels=[("x",), (1, 2)])
-    for labels in (("0.5", "1"), (0.5, None), (True, False)):
-        with pytest.raises(ValueError, match="'regress' must be a number"):
+    for labels in (("0.5", "1"), (0.5, None), (True, False), (0.5, math.nan), (math.inf, 1)):
+        with pytest.raises(ValueError, match="'regress' must be a finite number"):
             TextExamples(task="regress", texts=texts, labels=labels)
     with pytest.raises(ValueError, match=r"one label name per word.*\[0, 3\] in example '0'"):
         WordExamples(words=[["a", "b"]], labels=[[0, 3]])
@@ -74,5 +75,5 @@ def test_pairs_are_complete_without_scores_and_have_scores_or_negatives():
         PairExamples(texts=["a"])
     with pytest.raises(ValueError, match="None for examples with `negatives`"):
         PairExamples(texts=["a"], texts_b=["b"], negatives=["c"], labels=[1.0])
-    with pytest.raises(ValueError, match="must be a number. Received: 'yes'"):
+    with pytest.raises(ValueError, match="must be a finite number. Received: 'yes'"):
         PairExamples(texts=["a"], texts_b=["b"], labels=["yes"])

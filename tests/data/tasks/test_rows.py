@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.data.tasks.encoding import as_cosines
 from keras_bert_d2l.data.tasks.examples import (
     Answer,
     ChoiceExamples,
@@ -352,6 +353,14 @@ def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):
     assert labels.numpy().tolist() == [0, 0, -1, 2, 2, -1, 0, 0, -1, 1, 1, -1]
 
 
+def test_pairs_that_share_a_text_are_in_the_same_group(tokenizer):
+    pairs = PairExamples(texts=["a", "b", "b", "c", "d"], texts_b=["x", "x", "y", "z", "a"])
+    labels = TaskRows.encode(pairs, tokenizer, max_len=4).labels.reshape(-1, 2)
+    np.testing.assert_array_equal(labels[:, 0], labels[:, 1])
+    assert len(set(labels[:3, 0])) == 1
+    assert len(set(labels[2:, 0])) == 3
+
+
 def test_scores_of_pairs_become_cosines(tokenizer):
     def labels(scores):
         pairs = PairExamples(texts=["a"] * 3, texts_b=["it"] * 3, labels=scores)
@@ -359,3 +368,4 @@ def test_scores_of_pairs_become_cosines(tokenizer):
 
     assert labels([0, 5, 2.5]) == [0, 0, 1, 1, 0.5, 0.5]
     assert labels([-1, 0.25, 0]) == [-1, -1, 0.25, 0.25, 0, 0]  # are cosines already
+    assert as_cosines([0, 1, 6], like=[0, 5]).tolist() == [0, pytest.approx(0.2), 1]

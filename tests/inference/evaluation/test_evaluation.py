@@ -175,6 +175,12 @@ def test_the_null_threshold_is_tuned_unless_it_is_passed(reader):
         assert (one.text, one.score) == (same.text, pytest.approx(same.score, abs=1e-5))
 
 
+def test_a_context_without_tokens_has_no_answer(reader):
+    found = evaluate(reader, questions(("cat dog", "\u200b"), [["cat dog"], []]))
+    assert found.predictions[1].text == ""
+    assert found.metrics["no_answer_accuracy"] == 1
+
+
 def test_questions_that_are_too_long_count_as_unanswered(reader):
     examples = questions(("cat dog", "cat on dog"), [["cat dog"], ["cat on dog"]])
     long = dataclasses.replace(examples, questions=("the rug " * 9, "on the mat"))
@@ -193,7 +199,7 @@ def test_questions_that_are_too_long_count_as_unanswered(reader):
         (TextExamples(texts=(), labels=()), "The examples: there are no examples"),
         (
             TextExamples(texts=("a", "b"), labels=("fair", "good")),
-            r"has the labels .*'fair' \(1 time\)",
+            r"model's labels are .*'fair' as well \(1 time\)",
         ),
         (
             TextExamples(texts=("a",), labels=(("good",),)),

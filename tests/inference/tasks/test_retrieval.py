@@ -60,6 +60,7 @@ def test_pairs_with_scores_are_evaluated_by_rank_correlation(embedder):
     assert found.metrics["spearman"] == pytest.approx(1)
     assert 0 < found.metrics["pearson"] < 1
     assert found.errors[0].score == max(one.score for one in found.errors)
+    assert {one.gold for one in found.errors} == {f"{score:g}" for score in scored.labels}
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTModel, TextEmbedder
+from keras_bert_d2l import BERTModel, CosineLoss, RankingLoss, TextEmbedder
 
 VOCAB_SIZE, SIZE, LENGTH = 13, 6, 8
 
@@ -55,3 +55,25 @@ def test_without_valid_lens_all_tokens_count(bert, batch, pooling):
     del batch["valid_lens"]
     np.testing.assert_array_equal(model(batch), expected)
     np.testing.assert_array_equal(model(batch["tokens"], batch["segments"]), expected)
+
+
+@pytest.mark.slow
+def test_a_loss_of_pairs_trains_on_the_pairs_in_their_order(bert, batch):
+    def trained(loss, y, **options):
+        model = TextEmbedder(BERTModel.from_bert_config(bert.bert_config))
+        model.encoder.set_weights(bert.encoder.get_weights())
+        model.compile("sgd", loss, run_eagerly=True)
+        model.fit(batch, np.array(y), verbose=0, **options)
+        return model(batch)
+
+    for loss, y in (
+        (RankingLoss(), [0, 0, 1, 1, 2, 2]),
+        (CosineLoss(), [0.1, 0.1, 1, 1, 0.5, 0.5]),
+    ):
+        in_order = trained(loss, y, batch_size=2, shuffle=False)
+        np.testing.assert_array_equal(trained(loss, y, batch_size=2), in_order)
+        with pytest.raises(ValueError, match="`shuffle` must be False for .*Loss.*Omit it"):
+            trained(loss, y, shuffle=True)
+        with pytest.raises(ValueError, match="`batch_size` must not split a pair.*batch_size=3"):
+            trained(loss, y, batch_size=3)
+    trained(RankingLoss(), [0, 0, -1, 1, 1, -1], batch_size=3)  # triplets

@@ -18,6 +18,7 @@ from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,
     _batches,
+    _examples,
     _Lesson,
     hidden_loss,
 )
@@ -219,6 +220,13 @@ def test_batches_of_a_dataset_are_checked():
         kb.distill(teacher, dataset, [1], epochs=1, verbose=0)
 
 
+def test_a_subclass_of_a_task_model_is_of_the_same_task():
+    class Own(kb.SequenceClassifier):
+        pass
+
+    assert _examples(Own(make_bert(), ["bad", "good"]), TEXTS, False).task == "classify"
+
+
 @pytest.mark.parametrize(
     ("task", "arguments", "message"),
     [
@@ -230,6 +238,8 @@ def test_batches_of_a_dataset_are_checked():
         ("embed", {"label_share": 0.5}, "`label_share` must be 0 for a TextEmbedder"),
         ("classify", {"epochs": 0}, "`epochs` must be an integer of at least 1"),
         ("classify", {"max_len": 99}, "`max_len` must be at most 24"),
+        ("classify", {"max_len": "12"}, "`max_len` must be an integer of at least 3"),
+        ("pretrain", {"max_len": 0}, "`max_len` must be an integer of at least 3"),
     ],
 )
 def test_wrong_arguments_are_rejected(task, arguments, message):

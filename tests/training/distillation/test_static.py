@@ -84,6 +84,18 @@ def test_texts_change_the_table_as_ridge_regression_does(teacher, student):
     np.testing.assert_allclose(after @ after.T, expected @ expected.T, atol=1e-4)
 
 
+def test_the_student_reads_texts_as_far_as_the_teacher(teacher):
+    bert = kb.BERTModel.from_bert_config(teacher.bert_config)
+    long = "the cat sat on the mat " * 30
+    for long_texts in ("cut", "mean"):
+        model = kb.TextEmbedder(bert, long_texts=long_texts, tokenizer=teacher.tokenizer)
+        texts = long, long + " rug bad" * 9  # differ beyond the longest row of 8 windows
+        students = [kb.distill_static(model, [*TEXTS, text]) for text in texts]
+        tables = [one.encoder.token_embedding.embeddings.numpy() for one in students]
+        np.testing.assert_array_equal(*tables)
+        assert students[0].max_row_len == model.max_row_len
+
+
 def test_the_solver_stops_where_float32_ends():
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -116,6 +128,8 @@ def test_a_static_embedder_is_saved_exported_and_trained_like_any_other(student,
 def test_wrong_arguments_are_rejected(teacher):
     with pytest.raises(ValueError, match="at most 8, the width of the teacher"):
         kb.distill_static(teacher, num_hiddens=9)
+    with pytest.raises(ValueError, match="`texts` must contain at least one text"):
+        kb.distill_static(teacher, [])
     with pytest.raises(ValueError, match="must be a TextEmbedder"):
         kb.distill_static(kb.BERTModel(9, 8, 8, 2, 1, 0.0, 8))
     with pytest.raises(ValueError, match="need a tokenizer"):

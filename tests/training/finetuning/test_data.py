@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
@@ -56,8 +57,13 @@ def test_rows_are_as_long_as_the_windows_of_a_text_and_pairs_as_one_window(
     ("kind", "options", "examples", "message"),
     [
         (SequenceRegressor, {}, TEXTS, "must be a SequenceClassifier. Received: a SequenceRegr"),
-        (SequenceClassifier, {"labels": ["x", "z"]}, TEXTS, r"labels x, z. Received: 'y' \(1 t"),
-        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case, so use the same"),
+        (
+            SequenceClassifier,
+            {"labels": ["x", "z"]},
+            TEXTS,
+            r"labels are 'x', 'z'. Received: 'f.tsv' has 'y' as well \(1 t",
+        ),
+        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case: use the same"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.without_labels(), "have no labels"),
         (SequenceClassifier, {"labels": ["x", "y"]}, TEXTS.subset([]), "no examples"),
         (
@@ -88,7 +94,7 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
         prepare(model, TEXTS, TEXTS, options, print)
     model.tokenizer = tokenizer
     other = TextExamples(texts=["a"], labels=["z"], source="dev.tsv")
-    with pytest.raises(ValueError, match=r"dev\.tsv: the model has the labels"):
+    with pytest.raises(ValueError, match=r"labels are 'x', 'y'. Received: 'dev\.tsv' has 'z'"):
         prepare(model, TEXTS, other, options, print)
     pairs = TextExamples(texts=["a"], texts_b=["b"], labels=["x"], source="dev.tsv")
     with pytest.raises(ValueError, match=r"dev\.tsv must contain single texts.*ived: pairs of"):
@@ -173,7 +179,9 @@ def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):
     data = prepare(model, questions, questions, FinetuningOptions(), said.append)
     (reason,) = data.facts["data"]["dev"]["dropped"]
     assert said[1] == f"  1 skipped: {reason}"
-    assert set(data.score(model).metrics) >= {"f1", "exact_match"}
+    assert data.score(model).metrics == evaluate(model, questions, max_len=8).metrics
+    assert data.score(model).metrics["unread_questions"] == 1
+    assert set(data.sample(model).metrics) >= {"f1", "exact_match"}
 
 
 @pytest.mark.slow
@@ -201,7 +209,16 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     assert data.score(model).metrics.keys() == {"spearman", "pearson"}
     [(features, groups)] = data.dev  # the development loss needs similar texts
     assert (len(features["tokens"]), groups.numpy().tolist()) == (4, [0, 0, 1, 1])
-    assert isinstance(prepare(model, scored, scored, FinetuningOptions(), silent).loss, CosineLoss)
+    assert data.facts["data"]["dev"]["examples"] == 3
+    low = dataclasses.replace(pairs, labels=(0.1, 0.2, 0.3), source="dev.tsv")
+    with pytest.raises(ValueError, match=r"dev\.tsv must contain similar.* scores from 0.1 to 0.3"):
+        prepare(model, pairs, low, FinetuningOptions(), silent)
+    data = prepare(model, scored, low, FinetuningOptions(), silent)
+    assert isinstance(data.loss, CosineLoss)
+    [(_, cosines)] = data.dev  # on the scale of the training data, of which the highest is 5
+    np.testing.assert_allclose(cosines[::2], [0.02, 0.04, 0.06], rtol=1e-6)
+    with pytest.raises(ValueError, match="`temperature` is for text pairs without scores"):
+        prepare(model, scored, scored, FinetuningOptions(temperature=0.1), silent)
     with pytest.raises(ValueError, match="must have a score for each pair"):
         prepare(model, scored, pairs, FinetuningOptions(), silent)
     long = make_model(TextEmbedder, tokenizer, long_texts="mean")

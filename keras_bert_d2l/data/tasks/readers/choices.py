@@ -2,6 +2,8 @@
 
 The choices are in a column of lists, or in several columns. The right one is given by its number,
 counted from 0 or 1, by its letter, or by its text.
+
+Numbers count from 1 if more of them equal the number of choices than 0, and otherwise from 0.
 """
 
 import os
@@ -28,16 +30,15 @@ def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
     """Read the texts and the choices of a table.
 
     Raises:
-        ValueError: The file has a different format, or a column does not exist.
+        ValueError: The file has a different format, a column does not exist, or the labels do not
+            show whether they count from 0 or from 1.
     """
     table = read_table(file, options.is_header)
     columns = find_columns(file, table, options)
     of_rows = [_choices(row.cells, columns) for row in table.rows]
     labels = [cell_string(row.cells, columns.label).strip() for row in table.rows]
     is_labeled = any(labels)
-    numbers = [int(number) for number in map(without_point, labels) if number.isdecimal()]
-    most = max((len(choices.texts) for choices in of_rows), default=0)
-    first = 1 if numbers and min(numbers) > 0 and max(numbers) >= most else 0
+    first = _first_number(labels, of_rows, os.fspath(file.path))
 
     def example(found: tuple[Row, _Choices, str]) -> dict[str, object]:
         row, choices, label = found
@@ -80,6 +81,27 @@ def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
         items = [item.get("text") if isinstance(item, Mapping) else item for item in items]
     texts = tuple(as_string(item).strip() for item in items)
     return _Choices(texts, tuple(map(as_string, names)))
+
+
+def _first_number(labels: Sequence[str], of_rows: Sequence[_Choices], source: str) -> int:
+    """Return the number of the first choice, 0 or 1.
+
+    The majority decides, so that single wrong labels do not shift all others.
+    """
+    numbers = [
+        (int(number), len(choices.texts))
+        for label, number, choices in zip(labels, map(without_point, labels), of_rows, strict=True)
+        if number.isdecimal() and label not in choices.names
+    ]
+    first = sum(number == 0 for number, _ in numbers)
+    last = sum(number == most for number, most in numbers)
+    if not first + last and any(number < most for number, most in numbers):
+        raise ValueError(
+            "The numbers of the right choices must show whether they count from 0 or from 1. "
+            f"Received: no label 0 and no label of the last choice in {source!r}. Give the letters "
+            "of the right choices, such as A and B, or their texts."
+        )
+    return int(last > first)
 
 
 def _position(label: str, choices: _Choices, first: int) -> int:

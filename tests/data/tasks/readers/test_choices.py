@@ -58,8 +58,8 @@ def test_race_is_read():
             0,
         ),
         ({"question_stem": "q", "choices": [{"text": "x"}, {"text": "y"}], "answer": "y"}, 1),
-        ({"ctx": "q", "endings": ["x", "y"], "label": "1"}, 1),
-        ({"premise": "q", "choice1": "x", "choice2": "y", "label": 1.0}, 1),
+        ({"ctx": "q", "endings": ["x", "y"], "label": "0"}, 0),
+        ({"premise": "q", "choice1": "x", "choice2": "y", "label": 0.0}, 0),
         ({"goal": "q", "sol1": "x", "sol2": "y", "label": 0}, 0),
         ({"context": "q", "answerA": "x", "answerB": "y", "label": "2"}, 1),
         ({"text": "q", "options": '["x", "y"]', "label": "b"}, 1),
@@ -71,11 +71,25 @@ def test_layouts_and_labels(row, label):
     assert (found.texts, found.choices, found.labels) == (("q",), (("x", "y"),), (label,))
 
 
-def test_numbers_count_from_1_if_none_is_0():
+def test_numbers_count_from_1_if_more_are_the_number_of_choices_than_0():
     row = {"text": "q", "options": ["x", "y", "z"]}
     assert read([{**row, "label": n} for n in (1, 3, 2)]).labels == (0, 2, 1)
     assert read([{**row, "label": n} for n in (1, 0, 2)]).labels == (1, 0, 2)
-    assert read([{**row, "label": n} for n in (1, 2)]).labels == (1, 2)
+    assert read([{**row, "label": n} for n in (1, 0, 2, 7)]).labels == (1, 0, 2)
+    found = read([{**row, "label": n} for n in (1, 3, 3, 2, 0)])
+    assert (found.labels, sum(found.dropped.values())) == ((0, 2, 2, 1), 1)
+    fewer = {"text": "q", "options": ["x", "y"], "label": 2}
+    assert read([{**row, "label": 1}, fewer]).labels == (0, 1)
+
+
+def test_numbers_that_may_count_from_0_or_from_1_are_rejected():
+    row = {"text": "q", "options": ["w", "x", "y", "z"]}
+    rows = [{**row, "label": n} for n in (1, 2, 3, 1, 2)]
+    with pytest.raises(ValueError, match="count from 0 or from 1.*in 'the list'.*letters"):
+        read(rows)
+    letters = [{**row, "label": n} for n in "ABCAB"]
+    assert read(letters).labels == (0, 1, 2, 0, 1)
+    assert read(rows, labeled=False).labels is None
 
 
 def test_unusable_rows_are_counted(write):
@@ -111,6 +125,7 @@ def test_unusable_rows_are_counted(write):
         ({"choices": [["x"]]}, "at least two strings"),
         ({"labels": [2]}, "from 0 to 1. Received: 2"),
         ({"labels": ["x"]}, "from 0 to 1. Received: 'x'"),
+        ({"labels": [1.0]}, "from 0 to 1. Received: 1.0"),
         ({"texts": ["a", "b"]}, "equal lengths"),
     ],
 )
