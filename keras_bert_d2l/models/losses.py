@@ -231,7 +231,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
 class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
     """Binary cross entropy of independent labels, averaged as in `WeightedCrossEntropy`.
 
-    Without weights, it equals PyTorch's `BCEWithLogitsLoss`. A negative label is unknown and has
+    Without weights, it equals PyTorch's `BCEWithLogitsLoss`. A label of -100 is unknown and has
     the weight 0.
 
     Args:

@@ -93,7 +93,7 @@ def labels_of(kind, size, length):
     rng, classes = np.random.default_rng(1), [IGNORED, 0, 1, 2]
     return {
         "single": rng.choice(classes, size),
-        "multi": rng.integers(-1, 2, (size, 3)),
+        "multi": rng.choice([IGNORED, 0, 1], (size, 3)),
         "scores": rng.normal(size=size).astype("float32"),
         "tags": rng.choice(classes, (size, length)),
         "spans": {name: rng.choice([IGNORED, *range(length)], size) for name in ("start", "end")},
