@@ -309,7 +309,9 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     given = ("--model", "bert", "--run-dir", "x")
     classify = ("finetune", "classify", "--train")
     assert "at least two labels" in error(*classify, "one.tsv", *given)
-    assert "has 'fine' as well (1 time)" in error(*classify, "few.tsv", "--dev", "other.tsv", *given)
+    assert "has 'fine' as well (1 time)" in error(
+        *classify, "few.tsv", "--dev", "other.tsv", *given
+    )
     (files / "pairs.tsv").write_text("label\ttext\ttext_b\ngood\ta film\tit\nbad\tthe film\tit\n")
     assert "Received: pairs of texts" in error(*classify, "few.tsv", "--dev", "pairs.tsv", *given)
     error_of_dropout = error(*classify, "few.tsv", *given, "--dropout", 1)
