@@ -28,7 +28,7 @@ BLOCK = re.compile(
     r"^```sh\n(?P<lines>(?:.*\n)*?)```\n(?:\n```\n(?P<output>(?:.*\n)*?)```$)?", re.MULTILINE
 )
 NOT_RUN = {  # pattern in a line -> reason
-    r"^(pip|git clone|\S+/pip) ": "downloads packages",
+    r"^(pip|git clone|hf download|\S+/pip) ": "downloads packages or models",
     r"^make ": "runs itself; test_readme.py compares it with the Makefile",
     r"^(docker|cd examples/serving)": "needs Docker",
     r"prometheus": "needs TensorFlow Serving",
