@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.reading import read_small_text, sha256_of
 from keras_bert_d2l.types import PathLike
 
@@ -48,8 +47,7 @@ def url(path: PathLike) -> str | None:
 
 
 def check_local(name: str, path: PathLike) -> None:
-    """Raise a `ValueError` unless `path` is a path outside of object stores."""
-    check_path(name, path)
+    """Raise a `ValueError` if a path is the URL of an object store."""
     if url(path) is not None:
         raise ValueError(
             f"`{name}` must be a local path. Received: {url(path)!r}. Write to a local path, then "

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
-from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.checks import check_choice, check_integer, check_path
 from keras_bert_d2l.files import check_local, replacing_folder
 from keras_bert_d2l.layers.kernels.int8 import check_int8_products
 from keras_bert_d2l.models.bert import BERTModel
@@ -128,6 +128,7 @@ def export_saved_model(
     ```
     """
     _check_model(model)
+    check_path("path", path)
     check_local("path", path)
     _check_quantize(model, quantize)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer

@@ -21,6 +21,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, r
 from keras_bert_d2l.checkpoints.formats.huggingface.pooling import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
+from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer, TextEmbedder, TokenClassifier
@@ -143,6 +144,7 @@ def export_onnx(
             f"long_texts={model.long_texts!r}. Use `export_saved_model`, or truncate long texts "
             'with `model.long_texts = "cut"`.'
         )
+    check_path("path", path)
     check_local("path", path)
     _check_installed(int8, calibration is not None)
     folder = pathlib.Path(path)
