@@ -5,7 +5,12 @@ from typing import Any
 
 import keras
 
+from keras_bert_d2l.layers.attention import MultiHeadAttention
+from keras_bert_d2l.layers.transformer import AddNorm, PositionWiseFFN, TransformerEncoderBlock
 from keras_bert_d2l.types import Shape
+
+# Layers whose output has the shape of their first input. Keras cannot infer it.
+_SAME_SHAPE = (AddNorm, MultiHeadAttention, PositionWiseFFN, TransformerEncoderBlock)
 
 
 class SummaryRow:
@@ -45,10 +50,9 @@ class SummaryRow:
         return sum(math.prod(weight.shape) for weight in self.weights)
 
     def compute_output_shape(self, **shapes: Shape) -> Shape:
-        try:
-            return self._layer.compute_output_shape(**shapes)
-        except NotImplementedError:  # Keras cannot infer the shape for blocks, which keep it
+        if isinstance(self._layer, _SAME_SHAPE):
             return next(iter(shapes.values()))
+        return self._layer.compute_output_shape(**shapes)
 
 
 class Weight:
