@@ -187,7 +187,7 @@ def _save(
 
 
 def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
-    """Raise a `ValueError` if a tokenizer has options that a format without them would lose."""
+    """Raise a `ValueError` if a tokenizer has options that the format cannot store."""
     lowercase = options.get("lowercase", True)
     defaults: TokenizerOptions = {
         "split_special_tokens": False,

@@ -13,7 +13,6 @@ from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
-from keras_bert_d2l.models.keras_options import FitOptions
 from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
@@ -98,26 +97,9 @@ class TextEmbedder(TaskModel):
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(ContrastiveLoss(), None)
 
-    def fit(
-        self,
-        x: object = None,
-        y: object = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        *,
-        validation_data: object = None,
-        sample_weight: Tensor | None = None,
-        shuffle: bool | None = None,
-        **options: Unpack[FitOptions],
-    ) -> keras.callbacks.History:
-        """Train as `TaskModel.fit` does. By default, a loss of pairs turns shuffling off."""
-        return super().fit(
-            *(x, y, batch_size, epochs),
-            validation_data=validation_data,
-            sample_weight=sample_weight,
-            shuffle=not isinstance(self.loss, _PAIR_LOSSES) if shuffle is None else shuffle,
-            **options,
-        )
+    @property
+    def is_order_free(self) -> bool:
+        return not isinstance(self.loss, _PAIR_LOSSES)
 
     def _data(
         self,
@@ -127,7 +109,7 @@ class TextEmbedder(TaskModel):
         batch_size: int | None = None,
         shuffle: bool = False,
     ) -> dict[str, Tensor]:
-        if y is not None and isinstance(self.loss, _PAIR_LOSSES):
+        if y is not None and not self.is_order_free:
             y = self.label_ids(y)
             self._check_order(np.asarray(y), batch_size or 32, shuffle)
         return super()._data(x, y, sample_weight, batch_size, shuffle)

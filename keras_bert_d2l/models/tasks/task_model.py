@@ -230,6 +230,11 @@ class TaskModel(BatchModel, abc.ABC):
         max_len = self.bert_config.max_len
         return over_windows(run, tokens, segments, valid_lens, max_len, self.long_texts)
 
+    @property
+    def is_order_free(self) -> bool:
+        """Whether the loss does not depend on the order of the examples."""
+        return True
+
     @abc.abstractmethod
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         """Return the losses and metrics that `compile` uses by default."""
@@ -282,10 +287,14 @@ class TaskModel(BatchModel, abc.ABC):
         *,
         validation_data: object = None,
         sample_weight: Tensor | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         **options: Unpack[FitOptions],
     ) -> keras.callbacks.History:
-        """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names."""
+        """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names.
+
+        Texts and arrays are shuffled by default, unless the loss depends on their order.
+        """
+        shuffle = self.is_order_free if shuffle is None else shuffle
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
         if validation_data is not None:
             size = options.get("validation_batch_size") or batch_size

@@ -286,8 +286,13 @@ def _of_examples(
                 examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
             )
 
-    for name, examples in (("train", train), ("dev", dev)):
-        rows[name] = encoded(examples)
+    for_loss = _for_loss(train, dev)
+    has_all = len(for_loss) == len(dev)  # then only the labels may differ, which the facts omit
+    for name, examples, to_encode in (
+        ("train", train, train),
+        ("dev", dev, for_loss if has_all else dev),
+    ):
+        rows[name] = encoded(to_encode)
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
@@ -307,8 +312,7 @@ def _of_examples(
 
         return score
 
-    for_loss = _for_loss(train, dev)
-    dev_rows = rows["dev"] if for_loss is dev else encoded(for_loss)
+    dev_rows = rows["dev"] if has_all else encoded(for_loss)
     return TaskData(
         train=of_epoch,
         dev=counted(dev_rows.batches(size)),

@@ -171,10 +171,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
-        final_mask_rate: Share of the tokens to predict at the end of the run, which is reached
-            from `mask_rate` in four stages of equal length. Many predictions per row help
-            at the start, few at the end (Wettig et al. 2022; Yang et al. 2023). Defaults to
-            `mask_rate`.
+        final_mask_rate: Share of the tokens to predict in the last of four stages of equal length;
+            the first predicts `mask_rate`. Many predictions per row help at the start, few at the
+            end (Wettig et al. 2022; Yang et al. 2023). Defaults to `mask_rate`.
         mask_replace_prob: Share of the predicted tokens that [MASK] replaces. Random tokens replace
             half of the others, and half are kept. 1 suits models that only predict tokens at
             [MASK], as fill-mask and grammar do (Wettig et al. 2022; Huebner et al. 2021,

@@ -215,7 +215,7 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
         prepare(model, pairs, low, FinetuningOptions(), silent)
     data = prepare(model, scored, low, FinetuningOptions(), silent)
     assert isinstance(data.loss, CosineLoss)
-    [(_, cosines)] = data.dev  # on the scale of the training data, of which the highest is 5
+    [(_, cosines)] = data.dev  # divided by 5, the highest training score
     np.testing.assert_allclose(cosines[::2], [0.02, 0.04, 0.06], rtol=1e-6)
     with pytest.raises(ValueError, match="`temperature` is for text pairs without scores"):
         prepare(model, scored, scored, FinetuningOptions(temperature=0.1), silent)
