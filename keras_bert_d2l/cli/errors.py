@@ -16,6 +16,7 @@ _RENAMED = {
     "size": "vocab_size",
     "corpus": "texts",
     "name": "preset",
+    "path": "out",
     "class_weights": "class_weight",
 }
 

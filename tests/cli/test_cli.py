@@ -200,6 +200,7 @@ def test_bad_input_gives_a_one_line_error(error, trained, folder):
     assert "nowhere" in error("fill-mask", "a [MASK]", "--model", "nowhere")
     assert "[MASK]" in error("fill-mask", "no mask", "--model", trained)
     assert "nowhere" in error("export", "--model", "nowhere", "--out", "x")
+    assert "--out must be a local path" in error("export", "--model", trained, "--out", "s3://x/y")
 
 
 def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
