@@ -8,12 +8,30 @@ training. The held-out metrics are in the `metrics.jsonl` of the runs.
 """
 
 import argparse
+import dataclasses
 from pathlib import Path
 
-import keras_bert_d2l as kb
+import keras
+import numpy as np
+from keras import ops
 
-MAX_LEN = 128
-RUNS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.weights.transfer import with_config
+from keras_bert_d2l.types import Tensor
+
+MAX_LEN, SHORT_LEN = 128, 32
+RUNS = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "tenth",
+    "last",
+)
 ALL_STAGES = {
     "recipe": "modern",
     "max_len": MAX_LEN,
@@ -31,7 +49,7 @@ FIRST = {
     "objective": "none",
     "steps": 8500,
     "short_steps": 8500,
-    "short_len": 32,
+    "short_len": SHORT_LEN,
     "mask_rate": 0.25,
     "final_mask_rate": 0.25,
     "schedule": "constant",
@@ -51,7 +69,7 @@ SECOND = {
 # Twice as many blocks, copied from the first ones: next tokens, then masked tokens of short rows.
 THIRD = {
     "objective": "none",
-    "max_len": 32,
+    "max_len": SHORT_LEN,
     "batch_size": 512,
     "steps": 2940,
     "causal_steps": 1090,
@@ -80,9 +98,63 @@ FIFTH = {
     "evaluate_every": 281,
 }
 SIXTH = {**FOURTH, "held_out": 0.022, "steps": 800, "decay_steps": 780, "evaluate_every": 200}
-# The same once more, with another order and other masks.
+# The same twice more, with another order and other masks.
 SEVENTH = {**FIFTH, "steps": 3814, "causal_steps": 813, "warmup_steps": 57, "decay_steps": 1716}
-EIGHTH = {**SIXTH, "steps": 600, "decay_steps": 580}
+EIGHTH = {**FIFTH, "steps": 3353, "causal_steps": 675, "warmup_steps": 50, "decay_steps": 1509}
+# Rows of 128 tokens again: first without a change to short texts, then at low learning rates.
+NINTH_STEPS, NINTH_LEARNING_RATE = 250, 3e-3
+TENTH = {**SIXTH, "steps": 200, "learning_rate": 2e-4, "warmup_steps": 10, "decay_steps": 190}
+LAST = {**SIXTH, "steps": 400, "learning_rate": 5e-4, "decay_steps": 380}
+
+
+class KeepFirst(keras.constraints.Constraint):
+    """Keep the first rows of an embedding.
+
+    Args:
+        rows: The rows to keep, `(rows, D)` or `(1, rows, D)`.
+    """
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+
+    def __call__(self, embedding: Tensor) -> Tensor:
+        rest = ops.split(embedding, [self.rows.shape[-2]], axis=-2)[1]
+        return ops.concatenate([ops.cast(self.rows, rest.dtype), rest], axis=-2)
+
+
+def fit_long_rows(model: kb.BERTModel, store: kb.TokenStore, seed: int) -> kb.BERTModel:
+    """Train only what a single text of at most 32 tokens does not use.
+
+    This is the position embedding from position 32 on, the segment embedding of the second text,
+    the pooler and the next-sentence head. The answers for short texts stay the same.
+    """
+    keras.utils.set_random_seed(seed)  # for the weights of the new heads
+    keras.config.set_dtype_policy(ALL_STAGES["precision"])
+    config = dataclasses.replace(model.bert_config, pooler=True, next_sentence=True)
+    model = with_config(model, config)
+    encoder = model.encoder
+    for layer in (encoder.token_embedding, encoder.embedding_ln, *encoder.blks, model.mlm):
+        layer.trainable = False
+    positions, segments = encoder.pos_embedding, encoder.segment_embedding.embeddings
+    positions.constraint = KeepFirst(positions.numpy()[:, :SHORT_LEN])
+    segments.constraint = KeepFirst(segments.numpy()[:1])
+    batches = kb.pretraining_dataset(
+        store,
+        model.tokenizer,
+        batch_size=ALL_STAGES["batch_size"],
+        max_len=MAX_LEN,
+        short_seq_prob=ALL_STAGES["short_seq_prob"],
+        masking=kb.Masking(replace=(1.0, 0.0, 0.0)),
+        rows="packed",
+        seed=seed,
+        epochs=None,
+        split="train",
+        held_out=FIFTH["held_out"],
+    )
+    schedule = keras.optimizers.schedules.PolynomialDecay(NINTH_LEARNING_RATE, NINTH_STEPS, 0.0)
+    model.compile(optimizer=keras.optimizers.Adam(schedule, clipnorm=1.0))
+    model.fit(batches.take(NINTH_STEPS))
+    return model
 
 
 def main() -> None:
@@ -95,7 +167,7 @@ def main() -> None:
     options = parser.parse_args()
     novels = kb.Corpus.open(options.novels)
     both = kb.Corpus.open([options.novels, options.wikitext])
-    first, second, third, fourth, fifth, sixth, seventh, eighth = (
+    first, second, third, fourth, fifth, sixth, seventh, eighth, tenth, last = (
         options.out / name for name in RUNS
     )
     options.out.mkdir(parents=True, exist_ok=True)
@@ -124,7 +196,12 @@ def main() -> None:
     kb.pretrain(store, sixth, init=fifth / "last", **{**common, **SIXTH})
     common["seed"] += 1
     kb.pretrain(store, seventh, init=sixth / "last", **{**common, **SEVENTH})
+    common["seed"] += 1
     model = kb.pretrain(store, eighth, init=seventh / "last", **{**common, **EIGHTH}).model
+    kb.save_pretrained(fit_long_rows(model, store, common["seed"]), options.out / "longer")
+    kb.pretrain(store, tenth, init=options.out / "longer", **{**common, **TENTH})
+    common["seed"] += 1
+    model = kb.pretrain(store, last, init=tenth / "last", **{**common, **LAST}).model
     kb.save_pretrained(model, options.out / "model", dtype="bfloat16")
 
 
