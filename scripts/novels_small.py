@@ -198,8 +198,10 @@ def main() -> None:
     kb.pretrain(store, seventh, init=sixth / "last", **{**common, **SEVENTH})
     common["seed"] += 1
     model = kb.pretrain(store, eighth, init=seventh / "last", **{**common, **EIGHTH}).model
-    kb.save_pretrained(fit_long_rows(model, store, common["seed"]), options.out / "longer")
-    kb.pretrain(store, tenth, init=options.out / "longer", **{**common, **TENTH})
+    longer = options.out / "longer"
+    if not longer.exists():
+        kb.save_pretrained(fit_long_rows(model, store, common["seed"]), longer)
+    kb.pretrain(store, tenth, init=longer, **{**common, **TENTH})
     common["seed"] += 1
     model = kb.pretrain(store, last, init=tenth / "last", **{**common, **LAST}).model
     kb.save_pretrained(model, options.out / "model", dtype="bfloat16")
