@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.training.schedules import SCHEDULES, PacedSchedule
+from keras_bert_d2l.training import schedules
 from keras_bert_d2l.types import Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
@@ -372,7 +372,7 @@ def make_optimizer(
     `compute_dtype` is that of the model.
     """
     decay = {} if decay_steps is None else {"decay_steps": decay_steps}
-    make_schedule = SCHEDULES[options.schedule]
+    make_schedule = schedules.SCHEDULES[options.schedule]
     schedule = make_schedule(options.learning_rate, warmup_steps, total_steps, **decay)
     kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
     if kind is BERTMuon and compute_dtype == "bfloat16":
@@ -391,7 +391,7 @@ def add_pace(optimizer: keras.optimizers.Optimizer) -> None:
     """Let the schedule of a built optimizer follow a `PacedSchedule.pace`, saved with its state."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     pace = inner.add_variable((3,), initializer="zeros", name="pace")
-    inner._learning_rate = PacedSchedule(inner._learning_rate, pace)
+    inner._learning_rate = schedules.PacedSchedule(inner._learning_rate, pace)
 
 
 def set_pace(
