@@ -186,7 +186,9 @@ class PacedSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: Tensor) -> Tensor:
         first_step, first_part, parts_per_step = ops.unstack(ops.convert_to_tensor(self.pace), 3)
-        return self.schedule(first_part + (ops.cast(step, "float32") - first_step) * parts_per_step)
+        # Optimizers do not count steps whose gradients overflow in float16.
+        steps = ops.maximum(ops.cast(step, "float32") - first_step, 0.0)
+        return self.schedule(first_part + steps * parts_per_step)
 
     def get_config(self) -> dict[str, object]:
         pace = [float(number) for number in ops.convert_to_numpy(self.pace)]

@@ -283,5 +283,6 @@ def test_a_paced_schedule_follows_the_used_parts_and_can_be_restored():
     assert float(paced(50)) == 0.5
     pace.assign([50, 600, 2.5])  # from step 50 on, when 600 parts are used
     assert [float(paced(step)) for step in (50, 150)] == [0.5, 0.25]
+    assert float(paced(47)) == 0.5  # three steps were skipped because of an overflow
     restored = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(paced))
     assert float(restored(150)) == 0.25

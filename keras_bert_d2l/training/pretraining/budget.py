@@ -41,6 +41,7 @@ class Budget:
         first_second: Time used when it begins.
         phase_end: Part at which the phase of the interval ends.
         traces: Whether it is the first interval of its phase, in which the steps are traced.
+        resumed: Whether the run was resumed in the interval, whose speed then changed.
     """
 
     minutes: float
@@ -57,6 +58,7 @@ class Budget:
     first_second: float = 0.0
     phase_end: int = 0
     traces: bool = False
+    resumed: bool = False
 
     def used(self, step: int) -> int:
         """Return the number of parts used when the interval began or, after it, when it ended."""
@@ -87,6 +89,7 @@ class Budget:
         self.every, self.seconds_per_token = math.ceil(PARTS / evaluations), seconds_per_token
         self.evaluation, self.tracing = evaluation, tracing
         self.first_step, self.first_part = self.last_step, self.last_part
+        evaluations = max(evaluations, later_phases + 1)  # also at the end of each phase
         in_steps = left - evaluations * evaluation - later_phases * tracing
         return max(0.0, in_steps / seconds_per_token)
 
@@ -110,12 +113,12 @@ class Budget:
             num_tokens = (self.last_step - self.first_step) * self.tokens_per_step
             others = self.seconds - self.first_second - num_tokens * seconds_per_token
             others = max(0.0, others)
-            if self.traces:
+            if self.traces and not self.resumed:
                 self.tracing = max(0.0, others - self.evaluation)
-            else:
+            elif not self.resumed:
                 self.evaluation += (others - self.evaluation) / 2
             self.seconds_per_token = seconds_per_token
-        self.tokens_per_step = tokens_per_step
+        self.resumed, self.tokens_per_step = False, tokens_per_step
         step = self.seconds_per_token * tokens_per_step
         # The steps of the first phase are traced when they are timed.
         self.traces = self.phase_end not in (0, phase_end)
@@ -132,7 +135,7 @@ class Budget:
             end = phase_end
         is_last = left < step  # without time, one step is the last
         self.last_part = PARTS if is_last else end
-        evaluations = math.ceil((PARTS - self.first_part) / self.every)
+        evaluations = max(math.ceil((PARTS - self.first_part) / self.every), later_phases + 1)
         fixed = evaluations * self.evaluation + (later_phases + self.traces) * self.tracing
         share = (self.last_part - self.first_part) / (PARTS - self.first_part)
         self.last_step += max(1, round(share * (left - fixed) / step))

@@ -54,6 +54,15 @@ RECIPES: Mapping[object, Mapping[str, object]] = {
     }
 }
 """The options that a recipe sets."""
+# Options of which at most one may be set.
+EXCLUSIVE = (
+    *(("init", name) for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config")),
+    ("vocab", "vocab_size"),
+    ("minutes", "steps"),
+    ("minutes", "evaluate_every"),
+    ("bert_config", "preset"),
+    ("strategy", "devices"),
+)
 DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
@@ -206,7 +215,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         held_out: Fraction of the documents held out for evaluation.
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500. With `minutes`, up to ten evaluations take at most a
-            tenth of the time.
+            tenth of the time, in addition to those before the first step and at the end of each
+            phase: a length of the rows, mask rate, batch size or objective.
         cache_dir: Folder for the tokenized text. Defaults to the user's cache folder.
         **options: The fields of `StepOptions` and `LoraOptions`. `lora` requires `init`.
 
@@ -266,13 +276,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("vocab", "vocab_size", "lowercase", "preset", "bert_config"):
-            self._check_exclusive("init", name)
-        self._check_exclusive("vocab", "vocab_size")
-        self._check_exclusive("minutes", "steps")
-        self._check_exclusive("minutes", "evaluate_every")
-        self._check_exclusive("bert_config", "preset")
-        self._check_exclusive("strategy", "devices")
+        for names in EXCLUSIVE:
+            self._check_exclusive(*names)
         if self.lora is not None and self.init is None:
             raise ValueError(
                 "`lora` freezes the weights that the run starts from, so it requires `init`. "

@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import keras
@@ -114,6 +116,8 @@ class Trainer:
                 batches cannot be divided over the devices.
         """
         self.progress, settings = restore_progress(self.run, PretrainingProgress)
+        if self.progress.budget is not None:
+            self.progress.budget.resumed = True
         if settings != self._settings():
             raise ValueError(
                 f"The text of the run {self.run.name!r} has changed since it started, or its "
@@ -189,6 +193,8 @@ class Trainer:
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
         self.progress.max_len = phase.max_len
+        while len(self.progress.phase_steps) <= self._phases.index(phase):
+            self.progress.phase_steps.append(self.progress.step)
         if self._used() <= phase.start == self.options.num_steps("causal_steps") > 0:
             self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
@@ -218,7 +224,7 @@ class Trainer:
     ) -> dict[str, list[float]]:
         averages = [] if self._averages is None else [self._averages]
         history = self.model.fit(
-            self._batches.training(phase, self.progress.step),
+            self._batches.training(phase, self._first_batch(phase)),
             steps_per_epoch=num_steps,
             shuffle=False,  # the dataset is already shuffled
             callbacks=[*averages, *callbacks],
@@ -226,6 +232,23 @@ class Trainer:
             **options,
         )
         return history.history
+
+    def _first_batch(self, phase: Phase) -> int:
+        """Return how many batches of the size of this phase the completed steps have read.
+
+        Rows of another length read as much text per step, unless the batch has a different size.
+        """
+        number, starts = self._phases.index(phase), self.progress.phase_steps
+        padded = self.options.phases()
+        batches = Fraction(self.progress.step - starts[number])
+        for other, (start, end) in enumerate(itertools.pairwise(starts[: number + 1])):
+            earlier = self._phases[other]
+            if earlier.max_len == phase.max_len:
+                share = Fraction(earlier.batch_size, phase.batch_size)
+            else:
+                share = Fraction(padded[other].batch_tokens, padded[number].batch_tokens)
+            batches += (end - start) * share
+        return math.floor(batches)
 
     def _intervals(self, phase: Phase) -> Iterator[tuple[int, int]]:
         budget = self.progress.budget
@@ -280,9 +303,9 @@ class Trainer:
         self._tick()
         speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
         token_seconds = 1 / (speed * phase.batch_tokens)
-        # Held-out batches are as large as those of the last phase.
         batches = int(self._batches.held_out(phase).cardinality())
-        held_out = batches * self._phases[-1].batch_tokens / self.options.micro_batches
+        options = self.options
+        held_out = batches * options.batch_size * options.max_len / options.micro_batches
         evaluation = _EVALUATION_COST * held_out * token_seconds
         tracing = budget.seconds - before - _TIMED_STEPS / speed
         num_tokens = budget.plan(token_seconds, evaluation, tracing, len(self._phases) - 1)

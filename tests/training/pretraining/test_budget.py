@@ -58,6 +58,25 @@ def test_evaluating_tracing_and_larger_batches_hardly_change_the_pace(tracing, t
     assert max(paces) / min(paces) < 1.1
 
 
+@pytest.mark.parametrize("minutes", [1, 2])
+def test_evaluations_at_the_ends_of_phases_are_planned(minutes):
+    budget, planned, _, paces, counts, _ = simulated(minutes, evaluation=6.0)
+    assert max(paces) / min(paces) < 1.05
+    assert sum(counts) == pytest.approx(planned, rel=0.05)
+    assert budget.seconds == pytest.approx(60 * minutes, rel=0.05)
+
+
+def test_an_interval_that_was_resumed_on_another_machine_is_no_measure_of_evaluations():
+    budget = Budget(60.0, seconds=20.0)
+    budget.time_steps(10)
+    budget.plan(0.001, 3.0, 0.0, later_phases=0)
+    budget.begin_interval(PARTS, 0, 100)
+    budget.seconds += 300.0
+    budget.resumed = True
+    budget.begin_interval(PARTS, 0, 100, seconds_per_token=0.0001)  # of a machine ten times as fast
+    assert (budget.evaluation, budget.seconds_per_token, budget.resumed) == (3.0, 0.0001, False)
+
+
 @pytest.mark.parametrize("minutes", [1, 3, 10])
 def test_a_ramp_and_slow_evaluations_keep_to_the_time_without_tiny_intervals(minutes):
     budget, _, ends, _, counts, _ = simulated(
