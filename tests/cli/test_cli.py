@@ -125,6 +125,21 @@ def test_the_command_line_takes_precedence_over_the_config_file(run, folder):
     assert options["corpus"] == str(folder / "text.txt")
 
 
+def test_an_option_replaces_those_in_the_config_file_that_it_excludes(run, folder, monkeypatch):
+    given = {}
+    monkeypatch.setattr(keras_bert_d2l, "pretrain", lambda **options: given.update(options))
+    recorded = "corpus: text.txt\nsteps: 9\nvocab_size: 40\npreset: tiny\nlowercase: true\n"
+    (folder / "recorded.yaml").write_text(recorded)
+    config = ("pretrain", "--config", "recorded.yaml", "--run-dir", "run")
+    run(*config, "--minutes", 2, "--vocab", "vocab.txt")
+    assert given.keys().isdisjoint({"steps", "vocab_size"})
+    assert (given["minutes"], given["preset"], given["lowercase"]) == (2, "tiny", True)
+    given.clear()
+    run(*config, "--init", "novels-small")
+    assert given.keys().isdisjoint({"vocab_size", "preset", "lowercase"})
+    assert (given["init"], given["steps"]) == ("novels-small", 9)
+
+
 @pytest.mark.long
 def test_run_yaml_reproduces_a_run(run, trained):
     run("pretrain", "--config", trained / "run.yaml", "--run-dir", "same")

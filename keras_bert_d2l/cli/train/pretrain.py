@@ -10,6 +10,7 @@ from keras_bert_d2l.cli.arguments import Config, Resume, RunDir, one_or_many, ru
 from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.pretraining.options import (
+    EXCLUSIVE,
     RECIPES,
     PretrainingArguments,
     PretrainingOptions,
@@ -62,8 +63,12 @@ def pretrain(
     given: dict[str, Any] = {"corpus": None}
     if config is not None:
         given |= PretrainingOptions.read_yaml(config)
-    if config is not None:  # a recipe takes precedence over the file
+        # A recipe takes precedence over the file, and so does an option over those it excludes.
         given |= RECIPES.get(options.get("recipe"), {})
+        for names in EXCLUSIVE:
+            if not options.keys().isdisjoint(names):
+                for name in set(names) - options.keys() - {"init"}:
+                    given.pop(name, None)
     if texts:
         given["corpus"] = one_or_many(list(texts))
     if lr_find is not None:
