@@ -73,8 +73,9 @@ def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
         return _Choices(tuple(as_string(cell).strip() for cell in found))
     cell = found[0]
     if isinstance(cell, Mapping):  # ARC: {"text": [...], "label": ["A", "B", ...]}
-        items: list[object] = list(cell.get("text") or ())
-        names = cell.get("label") or ()
+        items, names = (
+            found if isinstance(found, list) else [] for found in map(cell.get, ("text", "label"))
+        )
     else:
         items = listed(cell) or []
         names = [item.get("label") for item in items if isinstance(item, Mapping)]

@@ -59,7 +59,7 @@ _PAIRS = tuple(
     ).split()
 )
 # The names of columns that contain one choice each, such as "ending0" and "answerA".
-_CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]|[a-j])")
+_CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]+|[a-j])")
 _LONGEST_NAME = 40  # maximum number of characters in a column name
 _NAME = re.compile(r"[\w#.-]*")
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
@@ -246,7 +246,8 @@ class _Finder:
         stem, number = max(stems.items(), key=lambda item: item[1], default=("", 0))
         if number < 2:
             return (self._needed("choices"),)
-        return tuple(n for n, match in enumerate(found) if match and match[1] == stem)
+        numbers = {n: match[2] for n, match in enumerate(found) if match and match[1] == stem}
+        return tuple(sorted(numbers, key=lambda n: (len(numbers[n]), numbers[n])))
 
     def _flags(self) -> tuple[int, ...]:
         """Return the label columns if several are given, separated by commas."""

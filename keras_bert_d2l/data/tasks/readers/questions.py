@@ -88,9 +88,9 @@ def _squad_questions(
 ) -> Iterator[tuple[str, _Question]]:
     number = 0
     for article in articles:
-        for paragraph in _key(file, article, "paragraphs", "article"):
+        for paragraph in _list(file, article, "paragraphs", "article"):
             context = as_string(_key(file, paragraph, "context", "paragraph"))
-            for record in _key(file, paragraph, "qas", "paragraph"):
+            for record in _list(file, paragraph, "qas", "paragraph"):
                 number += 1
                 question = as_string(_key(file, record, "question", "question"))
                 name = as_string(record.get("id", record.get("qid", number)))
@@ -132,9 +132,10 @@ def _from_cell(cell: object, start: str) -> _Json:
 def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
     """Parse answers given as a list, as in SQuAD, or as an object of lists, as in tables."""
     if isinstance(found, Mapping):
-        texts, starts = found.get("text") or (), found.get("answer_start") or ()
-        if isinstance(texts, str):
-            texts, starts = [texts], [found.get("answer_start")]
+        texts, starts = (
+            x if isinstance(x, list) else [] if x is None else [x]
+            for x in map(found.get, ("text", "answer_start"))
+        )
         found = [
             {"text": text, "answer_start": start}
             for text, start in itertools.zip_longest(texts, starts)
@@ -149,12 +150,22 @@ def _answer(item: Mapping[str, _Json], context: str) -> Answer:
     """Return an answer with its given position, that of its only occurrence, or -1."""
     text = as_string(item.get("text"))
     start = without_point(as_string(item.get("answer_start", item.get("start"))).strip())
-    if item.get("char_spans"):  # MRQA; the end is inclusive
-        first, last = item["char_spans"][0]
-        return Answer(context[first : last + 1], first)
+    match item.get("char_spans"):
+        case [[int(first), int(last)], *_]:  # MRQA; the end is inclusive
+            return Answer(context[first : last + 1], first)
     if start.removeprefix("-").isdecimal():
         return Answer(text, int(start))
     return Answer(text, context.find(text) if context.count(text) == 1 else -1)
+
+
+def _list(file: TextFile, record: _Json, key: str, kind: str) -> list[_Json]:
+    found = _key(file, record, key, kind)
+    if isinstance(found, list):
+        return found
+    raise ValueError(
+        f"{os.fspath(file.path)!r}: {key!r} of every {kind} in SQuAD format must be a list. "
+        f"Received: {json.dumps(found)[:60]}."
+    )
 
 
 def _key(file: TextFile, record: _Json, key: str, kind: str) -> _Json:

@@ -220,8 +220,8 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
 
 def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, pathlib.Path]]:
     """Yield each file with its folder name: the `.txt` files, or all files if there are none."""
-    folders = sorted(path for path in folder.iterdir() if path.is_dir())
-    inner = [sorted(path.name for path in one.iterdir() if path.is_dir()) for one in folders]
+    folders = _visible_folders(folder)
+    inner = [[path.name for path in _visible_folders(one)] for one in folders]
     if folders and all(inner):  # such as the IMDB reviews, with folders "train" and "test"
         raise ValueError(
             f"{os.fspath(folder)!r} must contain one folder of text files per label. Received: "
@@ -231,7 +231,17 @@ def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, p
     if not folders and not labeled:
         folders = [folder]
     for label in folders:
-        files = sorted(path for path in label.rglob("*") if path.is_file())
-        texts = [path for path in files if path.suffix == ".txt"]
-        for path in texts or [path for path in files if not path.name.startswith(".")]:
+        files = [
+            path
+            for path in sorted(label.rglob("*"))
+            if path.is_file()
+            and not any(part.startswith(".") for part in path.relative_to(label).parts)
+        ]
+        for path in [path for path in files if path.suffix == ".txt"] or files:
             yield label.name, path
+
+
+def _visible_folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )

@@ -30,6 +30,32 @@ def test_swag_is_read(write):
     assert alone.choices[0] == ("a end.", "a door shuts.")
 
 
+def test_columns_of_choices_are_ordered_by_their_letters_or_numbers(write):
+    rows = [{"question": "2+2?", "option_b": "5", "option_a": "4", "answer": "A"}]
+    rows += [{"question": "1+1?", "option_b": "2", "option_a": "3", "answer": "B"}]
+    found = read(rows)
+    assert [x[label] for x, label in zip(found.choices, found.labels, strict=True)] == ["4", "2"]
+    names = [f"option{number}" for number in (10, *range(1, 10))]
+    table = [",".join(["question", *names, "answer"])]
+    table += [",".join(["q", *(name[6:] for name in names), answer]) for answer in ("1", "10")]
+    found = read(write("ten.csv", "\n".join(table)))
+    assert found.choices[0] == tuple(str(number) for number in range(1, 11))
+    assert (found.labels, found.dropped) == ((0, 9), {})
+
+
+@pytest.mark.parametrize(
+    "choices", [{"text": "abc", "label": "ABC"}, {"text": 3}, {"text": ["x", "y"], "label": 3}]
+)
+def test_choices_that_are_no_lists_are_not_read_as_lists(choices):
+    found = read(
+        [
+            {"question": "q", "choices": choices, "answer": "A"},
+            {"question": "q", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answer": "B"},
+        ]
+    )
+    assert set(found.choices) == {("x", "y")}
+
+
 def test_race_is_read():
     row = {"example_id": "h1", "article": "Ada wrote it.", "question": "Who wrote it?"}
     found = read([{**row, "options": ["Bob", "Ada"], "answer": "B"}])

@@ -91,6 +91,28 @@ def test_a_squad_file_without_a_required_key_is_rejected(write):
     broken = {"data": [{"paragraphs": [{"qas": []}]}]}
     with pytest.raises(ValueError, match="every paragraph.*'context'.*the keys qas"):
         read_examples("answer", write("a.json", json.dumps(broken)))
+    for paragraphs in (None, [{"context": "a", "qas": None}]):
+        broken = {"data": [{"paragraphs": paragraphs}]}
+        with pytest.raises(ValueError, match="must be a list. Received: null"):
+            read_examples("answer", write("a.json", json.dumps(broken)))
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"text": ["crane"], "answer_start": 2}, (Answer("crane", 2),)),
+        ({"text": "crane", "answer_start": [2]}, (Answer("crane", 2),)),
+        ({"text": "crane"}, (Answer("crane", 2),)),
+        ([{"text": "crane", "char_spans": [3]}], (Answer("crane", 2),)),
+        ({"text": 5}, None),
+    ],
+)
+def test_answers_may_have_other_forms(answers, expected, write):
+    others = {"question": "Who?", "answers": {"text": ["crane"], "answer_start": [2]}}
+    records = lines({"question": "What?", "answers": answers}, others)
+    examples = read_examples("answer", write("a.jsonl", records))
+    assert examples.answers[0] == (expected or (Answer("crane", 2),))
+    assert len(examples) == (1 if expected is None else 2)
 
 
 def test_an_answer_and_its_position_may_be_in_separate_columns(write):

@@ -57,6 +57,8 @@ def test_subfolders_are_read_as_labels(write, tmp_path):
     write("reviews/neg/empty.txt", " \n")
     write("reviews/neg/counts.feat", "0")
     write("reviews/urls.txt", "nothing")
+    for name in (".ipynb_checkpoints", "pos/.ipynb_checkpoints", "neg/._0.txt"):
+        write(f"reviews/{name}{'' if name.endswith('txt') else '/0.txt'}", "hidden")
     examples = read_examples("classify", tmp_path / "reviews")
     assert examples.ids == ("neg/0.txt", "neg/1.txt", "pos/0.txt")
     assert examples.labels == ("neg", "neg", "pos")
