@@ -137,7 +137,7 @@ def _read_pairs(pairs: PathLike | InMemory) -> tuple[list[str], list[str]]:
     if isinstance(pairs, str | os.PathLike):
         file = read_file(pathlib.Path(pairs))
     else:
-        file = memory_file(pairs)
+        file = memory_file(pairs, "pairs")
     if not file.text.strip():
         name = os.fspath(file.path)
         raise ValueError(f"`pairs` must have at least one pair. Received: {name!r} is empty.")

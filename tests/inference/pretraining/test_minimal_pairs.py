@@ -104,6 +104,8 @@ def test_wrong_pairs_and_options_are_rejected(words_bert, tmp_path):
         ([PAIRS[0], {"sentence_good": " ", "sentence_bad": "a"}], "line 2: .*sentence_good=' '"),
         (["the cat"], "sentence_good=None"),
         ([], "is empty"),
+        (3, "`pairs` must be a path.*Received: 3"),
+        ({"sentence_good": ["a"], "sentence_bad": []}, "columns of `pairs` must have equal"),
         ([PAIRS[0] | {"sentence_bad": "good " * 15}], "at most 16 tokens"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -37,8 +37,12 @@ InMemory: TypeAlias = (
 _MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
 
 
-def memory_file(data: InMemory) -> TextFile:
+def memory_file(data: InMemory, argument: str = "data") -> TextFile:
     """Return the rows of a data set in memory as a file with one JSON object per line.
+
+    Args:
+        data: The data set.
+        argument: The argument that it was passed as, for messages.
 
     Raises:
         ValueError: `data` is not a data set, or its columns have different lengths.
@@ -50,21 +54,23 @@ def memory_file(data: InMemory) -> TextFile:
             {str(column): _named(value, names.get(column)) for column, value in row.items()},
             default=_plain,
         )
-        for row in _rows(data)
+        for row in _rows(data, argument)
     ]
     text = "".join(f"{line}\n" for line in lines)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return TextFile(pathlib.Path(f"the {type(data).__name__}"), text, sha256)
 
 
-def _rows(data: InMemory) -> Iterable[Mapping[str, object]]:
+def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
         return data.to_dict("records")
     if isinstance(data, Mapping):
-        columns = {name: _column(name, values) for name, values in data.items()}
+        columns = {name: _column(name, values, argument) for name, values in data.items()}
         if len({len(values) for values in columns.values()}) > 1:
             lengths = ", ".join(f"{len(values):,} in {n!r}" for n, values in columns.items())
-            raise ValueError(f"The columns of `data` must have equal lengths. Received: {lengths}.")
+            raise ValueError(
+                f"The columns of `{argument}` must have equal lengths. Received: {lengths}."
+            )
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if isinstance(data, list | tuple) or hasattr(data, "features"):
         rows = list(cast(Iterable[object], data))
@@ -73,18 +79,22 @@ def _rows(data: InMemory) -> Iterable[Mapping[str, object]]:
         if len(rows) in (len(texts), len(objects)):
             return objects or [{"text": text} for text in texts]
     raise ValueError(
-        "`data` must be a path, a DataFrame, a Dataset, a list of dictionaries or of texts, or a "
-        f"dictionary of lists, one per column. Received: {shown(data)} ({type(data).__name__})."
+        f"`{argument}` must be a path, a DataFrame, a Dataset, a list of dictionaries or of texts, "
+        "or a dictionary of lists, one per column. Received: "
+        f"{shown(data)} ({type(data).__name__})."
     )
 
 
-def _column(name: str, values: object) -> list[object]:
+def _column(name: str, values: object, argument: str) -> list[object]:
     if hasattr(values, "features"):  # a DatasetDict
         raise ValueError(
-            f"`data` must be one data set. Received: several splits. Choose one: data[{name!r}]."
+            f"`{argument}` must be one data set. Received: several splits. Choose one: "
+            f"{argument}[{name!r}]."
         )
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-        raise ValueError(f"Each column of `data` must be a list. Received: {name}={shown(values)}.")
+        raise ValueError(
+            f"Each column of `{argument}` must be a list. Received: {name}={shown(values)}."
+        )
     return list(values)
 
 
