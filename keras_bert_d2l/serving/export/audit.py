@@ -148,11 +148,12 @@ def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
     for meta_graph in saved_model.meta_graphs:
         graph, of_saver = meta_graph.graph_def, checkpoint_nodes(meta_graph)
         functions = {function.signature.name for function in graph.library.function}
-        for place, node in _nodes(graph):
+        for function, node in _nodes(graph):
+            place = f"{function}/{node.name}" if function else node.name
             origin = origins.get(node.op, "no known release")
             if node.op not in functions and not origin.startswith(_KNOWN):
                 places[node.op, origin].append(place)
-            if accesses_files(node) and place not in of_saver:
+            if accesses_files(node) and (function, node.name) not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)
             if node.op in _ONEDNN_OPS:
                 places[node.op, NEEDS_ONEDNN].append(place)
@@ -160,12 +161,12 @@ def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
 
 
 def _nodes(graph: graph_pb2.GraphDef) -> Iterator[tuple[str, node_def_pb2.NodeDef]]:
-    """Yield each node with its path."""
+    """Yield each node with the name of its function, which is empty in the main graph."""
     for node in graph.node:
-        yield node.name, node
+        yield "", node
     for function in graph.library.function:
         for node in function.node_def:
-            yield f"{function.signature.name}/{node.name}", node
+            yield function.signature.name, node
 
 
 @functools.cache

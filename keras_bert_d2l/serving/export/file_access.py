@@ -5,10 +5,15 @@ can read and write files with the rights of the server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
+# The name of a function, or "" for the main graph, and that of one of its nodes.
+Place: TypeAlias = tuple[str, str]
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _FILE_OPS = frozenset(
     """
     CSVDataset CSVDatasetV2 CacheDataset CacheDatasetV2 CalibrationStatisticsSaver
@@ -38,31 +43,33 @@ def accesses_files(node: node_def_pb2.NodeDef) -> bool:
     `DatasetFromGraph` and `DeserializeIterator` run a graph that is hidden in a string.
     """
     if node.op == "PrintV2":
-        return node.attr["output_stream"].s.startswith(b"file:")
+        stream = node.attr["output_stream"]
+        return stream.WhichOneof("value") not in (None, "s") or stream.s.startswith(b"file:")
     if node.op in ("DecodeProtoV2", "EncodeProto"):
         return not node.attr["descriptor_source"].s.startswith((b"local://", b"bytes://"))
     return node.op in _FILE_OPS
 
 
-def checkpoint_nodes(meta_graph: meta_graph_pb2.MetaGraphDef) -> set[str]:
+def checkpoint_nodes(meta_graph: meta_graph_pb2.MetaGraphDef) -> set[Place]:
     """Return the operations that only SavedModel's own saver uses, to save or restore variables.
 
     They are harmless: a loader restores the variables of the same folder, and no request runs them.
-    An operation that a signature, an initializer or another function also uses is not included.
-
-    Returns: `"node"` in the main graph, or `"function/node"`.
+    An operation that a signature, an initializer or another function also uses is not included, and
+    neither is one that restores another file than the one whose name the loader passes.
     """
     saver = meta_graph.saver_def
     saving = _used_only_for(meta_graph, saver.save_tensor_name, saver.restore_op_name)
     restoring = _used_only_for(meta_graph, saver.restore_op_name, saver.save_tensor_name)
     return {place for place, op in saving.items() if op in ("SaveV2", "MergeV2Checkpoints")} | {
-        place for place, op in restoring.items() if op == "RestoreV2"
+        place
+        for place, op in restoring.items()
+        if op == "RestoreV2" and _reads_passed_file(meta_graph, place)
     }
 
 
 def _used_only_for(
     meta_graph: meta_graph_pb2.MetaGraphDef, target: str, other_target: str
-) -> dict[str, str]:
+) -> dict[Place, str]:
     """Return the operations that one target of the saver needs and nothing else does, by place."""
     graph = meta_graph.graph_def
     nodes = {node.name: node for node in graph.node}
@@ -79,10 +86,48 @@ def _used_only_for(
     for name in bodies.keys() - _called(bodies, nodes.values()):
         functions -= _called(bodies, bodies[name])
     functions -= set(meta_graph.object_graph_def.concrete_functions)
-    found = {name: nodes[name].op for name in needed - of_others}
+    found = {("", name): nodes[name].op for name in needed - of_others}
     for name in functions:
-        found |= {f"{name}/{node.name}": node.op for node in bodies[name]}
+        found |= {(name, node.name): node.op for node in bodies[name]}
     return found
+
+
+def _reads_passed_file(meta_graph: meta_graph_pb2.MetaGraphDef, place: Place) -> bool:
+    """Return whether a `RestoreV2` reads the file whose name the loader passes to the saver."""
+    graph = meta_graph.graph_def
+    bodies = {one.signature.name: one.node_def for one in graph.library.function}
+    nodes = {
+        (function, node.name): node
+        for function, body in {"": graph.node, **bodies}.items()
+        for node in body
+    }
+    arguments = {
+        one.signature.name: [argument.name for argument in one.signature.input_arg]
+        for one in graph.library.function
+    }
+    left, seen = [(place[0], nodes[place].input[0])], set[Place]()
+    while left:
+        function, name = left.pop()
+        name = name.partition(":")[0]
+        if (function, name) in seen:
+            continue
+        seen.add((function, name))
+        if (function, name) == ("", meta_graph.saver_def.filename_tensor_name.partition(":")[0]):
+            continue
+        if (function, name) in nodes:
+            if nodes[function, name].op != "Identity":
+                return False
+            left.append((function, nodes[function, name].input[0]))
+        elif name in arguments.get(function, ()):
+            number = arguments[function].index(name)
+            for (caller, _), node in nodes.items():
+                if function in {node.op, *_names(node.attr.values())}:
+                    if node.op not in _CALLS | {function} or number >= len(node.input):
+                        return False
+                    left.append((caller, node.input[number]))
+        else:
+            return False
+    return True
 
 
 def _needed(nodes: Mapping[str, node_def_pb2.NodeDef], targets: Iterable[str]) -> set[str]:

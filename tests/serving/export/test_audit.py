@@ -190,6 +190,52 @@ def test_printing_is_reported_only_if_it_writes_to_a_file(tmp_path):
         assert [finding.op for finding in audit_saved_model(tmp_path)] == expected
 
 
+def test_a_stream_for_printing_that_a_caller_chooses_is_reported(tmp_path):
+    saved_model = saved_model_pb2.SavedModel()
+    function = saved_model.meta_graphs.add().graph_def.library.function.add()
+    function.signature.name = "f"
+    node = function.node_def.add(name="print", op="PrintV2")
+    node.attr["output_stream"].placeholder = "stream"
+    (tmp_path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    assert [finding.op for finding in audit_saved_model(tmp_path)] == ["PrintV2"]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("file", []), ("secret", ["RestoreV2"])])
+def test_a_saver_may_restore_only_the_file_that_the_loader_passes(name, expected, tmp_path):
+    saved_model = saved_model_pb2.SavedModel()
+    meta_graph = saved_model.meta_graphs.add()
+    graph = meta_graph.graph_def
+    for node, op in (("file", "Placeholder"), ("secret", "Const")):
+        graph.node.add(name=node, op=op)
+    function = graph.library.function.add()
+    function.signature.name = "restore"
+    function.signature.input_arg.add(name="prefix")
+    function.node_def.add(name="copy", op="Identity", input=["prefix"])
+    function.node_def.add(name="restore", op="RestoreV2", input=["copy:output:0"])
+    call = graph.node.add(name="call", op="StatefulPartitionedCall", input=[f"{name}:0"])
+    call.attr["f"].func.name = "restore"
+    meta_graph.saver_def.filename_tensor_name = "file:0"
+    meta_graph.saver_def.restore_op_name = "call"
+    (tmp_path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    assert [finding.op for finding in audit_saved_model(tmp_path)] == expected
+
+
+def test_a_function_does_not_hide_behind_the_name_of_a_node_of_the_saver(tmp_path):
+    saved_model = saved_model_pb2.SavedModel()
+    meta_graph = saved_model.meta_graphs.add()
+    graph = meta_graph.graph_def
+    graph.node.add(name="file", op="Placeholder")
+    graph.node.add(name="save/restore", op="RestoreV2", input=["file"])
+    function = graph.library.function.add()
+    function.signature.name = "save"
+    function.node_def.add(name="restore", op="RestoreV2", input=["x"])
+    meta_graph.saver_def.filename_tensor_name = "file:0"
+    meta_graph.saver_def.restore_op_name = "save/restore"
+    (tmp_path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    (finding,) = audit_saved_model(tmp_path)
+    assert finding.places == ("save/restore",)
+
+
 def printer(output):
     def show(text):
         tf.print(text, output_stream=output)
