@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.remote import url
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
@@ -111,7 +112,8 @@ def open_checkpoint(
         ValueError: A file is damaged, or two files contradict each other or `num_heads`.
     """
     given, path = path, find_checkpoint(path)
-    name = given if isinstance(given, str) and is_remote(given) else os.fspath(path)
+    is_elsewhere = url(given) is not None or (isinstance(given, str) and is_remote(given))
+    name = os.fspath(given if is_elsewhere else path)
     # The path may also be a file in a folder that is replaced as a whole, or a prefix of files.
     checkpoint = read_folder(
         path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify))

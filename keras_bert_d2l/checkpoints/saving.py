@@ -6,11 +6,16 @@ from typing import Literal, get_args
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
-from keras_bert_d2l.checkpoints.formats.huggingface.pooling import MODULES_FILE, POOLING_FILE
+from keras_bert_d2l.checkpoints.formats.huggingface.pooling import (
+    MODULES_FILE,
+    POOLING_FILE,
+    POOLINGS,
+)
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     TOKENIZER_FILES,
     write_tokenizer,
 )
+from keras_bert_d2l.checkpoints.formats.task_fields import TaskArguments
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checks import check_choice, check_type, shown
 from keras_bert_d2l.files import CHECKSUMS
@@ -25,7 +30,7 @@ from keras_bert_d2l.types import PathLike
 Format = Literal["native", "huggingface", "google", "book"]
 Dtype = Literal["float32", "bfloat16"]
 
-_WRITERS = {"huggingface": huggingface, "google": google, "book": book}
+_WRITERS = {"google": google, "book": book}
 _FOR_TASKS = ("native", "huggingface")
 _CONFIG_FILE = "config.json"
 # The files that `save_pretrained` writes and may therefore replace in a folder. It also replaces
@@ -129,6 +134,9 @@ def convert_checkpoint(
 ) -> None:
     """Convert a checkpoint to a different format and print a one-line summary of it.
 
+    The pooling that a folder of sentence-transformers defines is kept in the formats `"native"` and
+    `"huggingface"`.
+
     Args:
         source: The checkpoint to read, as for `load_pretrained`.
         target: The folder to write, as for `save_pretrained`.
@@ -153,10 +161,14 @@ def convert_checkpoint(
     _check_format(format)
     check_replaceable(target, "checkpoint", _REPLACEABLE)
     checkpoint = open_checkpoint(source, num_heads)
-    model = load_model(checkpoint)
+    model, embedding = load_model(checkpoint), checkpoint.embedding
     print(summary(checkpoint))
+    if embedding and (format not in _FOR_TASKS or embedding["pooling"] not in POOLINGS):
+        print(f"The format {format!r} cannot store how texts are embedded: {embedding}.")
+        embedding = None
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
-    _save(model, target, checkpoint.vocab, checkpoint.tokenizer_options, format)
+    options = checkpoint.tokenizer_options
+    _save(model, target, checkpoint.vocab, options, format, embedding=embedding)
 
 
 def _save(
@@ -166,6 +178,7 @@ def _save(
     tokenizer_options: TokenizerOptions,
     format: str,
     dtype: Dtype = "float32",
+    embedding: TaskArguments | None = None,
 ) -> None:
     _check_format(format)
     check_replaceable(path, "checkpoint", _REPLACEABLE)
@@ -181,7 +194,9 @@ def _save(
         _check_tokenizer(tokenizer_options, format)
     with writing_folder(path) as temporary:
         if format == "native":
-            native.write(model, temporary, vocab, tokenizer_options, dtype)
+            native.write(model, temporary, vocab, tokenizer_options, dtype, embedding)
+        elif format == "huggingface":
+            huggingface.write(model, temporary, vocab, tokenizer_options, embedding)
         else:
             _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
 

@@ -155,6 +155,22 @@ def test_a_task_is_converted_between_formats(tmp_path):
             convert_checkpoint(tmp_path / "native", tmp_path / "other", format)
 
 
+def test_conversion_keeps_how_a_folder_of_sentence_transformers_pools(tmp_path, capsys):
+    model = make("vectors")  # max, not normalized, long texts
+    save_pretrained(model, tmp_path / "hf", format="huggingface")
+    convert_checkpoint(tmp_path / "hf", tmp_path / "native")
+    convert_checkpoint(tmp_path / "native", tmp_path / "again", "huggingface")
+    assert "cannot store" not in capsys.readouterr().out
+    for folder in ("native", "again"):
+        found = load_task(TextEmbedder, tmp_path / folder).model
+        assert found.task_config() == model.task_config()
+        np.testing.assert_array_equal(outputs(found), outputs(model))
+    capsys.readouterr()
+    with pytest.raises(ValueError, match="cannot express this model"):
+        convert_checkpoint(tmp_path / "hf", tmp_path / "google", "google")
+    assert "'google' cannot store how texts are embedded" in capsys.readouterr().out
+
+
 def test_lora_is_merged_into_the_kernels_when_saved(tmp_path):
     model = make("one label")
     model.enable_lora(2)

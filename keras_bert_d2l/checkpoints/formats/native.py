@@ -5,7 +5,8 @@ The folder contains
 - `config.json`: the fields of `BERTConfig`; `format` and `format_version`; the options of the
   tokenizer (`lowercase` and the other arguments of `Tokenizer`); and for a task model `task`, an
   object with its `kind` (for example `SequenceClassifier`) and its arguments (`labels`, `dropout`
-  and so on);
+  and so on), or for a BERT that was converted from sentence-transformers `embedding`, the arguments
+  of its `TextEmbedder`;
 - `vocab.txt`: one token per line, if there is a tokenizer;
 - `model.safetensors`: the weights in float32 or bfloat16 under their Keras paths without the
   model's name, for example `encoder/blk_0/attention/W_q/kernel`.
@@ -22,6 +23,7 @@ from typing import Any
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import (
+    TaskArguments,
     TaskFields,
     check_task_fields,
     parts_of,
@@ -32,7 +34,7 @@ from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import Row, weight_names
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.bert import BERTModel
@@ -70,7 +72,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
             f"{WEIGHTS_FILE!r}."
         )
     arrays = open_safetensors([file])
-    config, options, task = _read_config(path / CONFIG_FILE)
+    config, options, task, embedding = _read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
     vocab_file = path / VOCAB_FILE
     if vocab_file.exists() and not options:
@@ -86,6 +88,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         vocab=Vocab.from_file(vocab_file) if vocab_file.exists() else None,
         tokenizer_options=options,
         task=task,
+        embedding=embedding,
     )
 
 
@@ -95,8 +98,12 @@ def write(
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
     dtype: str = "float32",
+    embedding: TaskArguments | None = None,
 ) -> None:
-    """Write the files of a checkpoint to an empty folder, with the weights in a dtype."""
+    """Write the files of a checkpoint to an empty folder, with the weights in a dtype.
+
+    `embedding` is `Checkpoint.embedding`.
+    """
     config, task = model.bert_config, task_fields(model)
     options = Normalization((), **tokenizer_options).options()
     fields = {
@@ -104,6 +111,7 @@ def write(
         "format_version": FORMAT_VERSION,
         **({} if vocab is None else options),
         **({} if task is None else {"task": task}),
+        **({} if embedding is None else {"embedding": embedding}),
         **config.to_dict(),
     }
     write_text(folder / CONFIG_FILE, json.dumps(fields, indent=2) + "\n")
@@ -119,7 +127,9 @@ def table(config: BERTConfig, task: TaskFields | None = None) -> list[Row]:
     return [Row(name, name) for name in weight_names(config, parts_of(task))]
 
 
-def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, TaskFields | None]:
+def _read_config(
+    file: pathlib.Path,
+) -> tuple[BERTConfig, TokenizerOptions, TaskFields | None, TaskArguments | None]:
     fields = read_json_object(file)
     try:
         del fields["format"]
@@ -132,6 +142,10 @@ def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, Task
         task = fields.pop("task", None)
         if task is not None:
             task = check_task_fields(task)
+        embedding = fields.pop("embedding", None)
+        if embedding is not None:
+            check_type("embedding", embedding, dict)
+            check_task_fields({**embedding, "kind": "TextEmbedder"})
         names = TokenizerOptions.__annotations__
         options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {field.name for field in dataclasses.fields(BERTConfig)} - fields.keys()
@@ -140,6 +154,6 @@ def _read_config(file: pathlib.Path) -> tuple[BERTConfig, TokenizerOptions, Task
         if missing:
             raise ValueError(f"the field {min(missing)!r} is missing.")
         Normalization((), **options)  # checks the options
-        return BERTConfig.from_dict(fields), options, task
+        return BERTConfig.from_dict(fields), options, task, embedding
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)!r} is not a valid configuration: {error}") from error

@@ -35,7 +35,12 @@ from keras_bert_d2l.checkpoints.formats.huggingface.weights import (
     open_weights,
     table,
 )
-from keras_bert_d2l.checkpoints.formats.task_fields import TaskFields, parts_of, task_fields
+from keras_bert_d2l.checkpoints.formats.task_fields import (
+    TaskArguments,
+    TaskFields,
+    parts_of,
+    task_fields,
+)
 from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import write_safetensors
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
@@ -118,6 +123,7 @@ def write(
     folder: pathlib.Path,
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
+    embedding: TaskArguments | None = None,
 ) -> None:
     """Write a folder that transformers loads without missing or unexpected weights.
 
@@ -136,6 +142,7 @@ def write(
         folder: A new folder, not yet visible to readers.
         vocab: The vocabulary, or `None`.
         tokenizer_options: The options of the tokenizer.
+        embedding: For a `BERTModel`, `Checkpoint.embedding`.
 
     Raises:
         ValueError: Hugging Face's BERT cannot express the model. The message names the field.
@@ -158,7 +165,11 @@ def write(
         fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
     if task is not None and task["kind"] == "TextEmbedder":
-        write_pooling(folder, config.num_hiddens, task)
+        embedding = task
+    if embedding is not None:
+        write_pooling(folder, config.num_hiddens, embedding)
+        if embedding.get("long_texts", "cut") != "cut":
+            fields["long_texts"] = embedding["long_texts"]
     write_card(folder, fields)
     (folder / CONFIG_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})

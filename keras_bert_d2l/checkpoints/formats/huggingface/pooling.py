@@ -13,7 +13,7 @@ from keras_bert_d2l.reading import read_json, read_json_object
 
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
 
-_POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
+POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
 
 _PREFIX = "pooling_mode_"
 _MODULES = "sentence_transformers.models"
@@ -44,7 +44,7 @@ def read_pooling(path: pathlib.Path) -> TaskArguments | None:
             f"{shown(modules)}. Copy it again."
         )
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    ours = {theirs: name for name, theirs in _POOLINGS.items()}
+    ours = {theirs: name for name, theirs in POOLINGS.items()}
     modes = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
     steps = [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes]
     if "pooling_mode" in fields:  # another form of the same field
@@ -61,7 +61,7 @@ def write_pooling(folder: pathlib.Path, width: int, arguments: TaskArguments) ->
         width: The width of the model, D.
         arguments: `pooling` and `normalize` of the `TextEmbedder`.
     """
-    modes = {_PREFIX + name: key == arguments["pooling"] for key, name in _POOLINGS.items()}
+    modes = {_PREFIX + name: key == arguments["pooling"] for key, name in POOLINGS.items()}
     (folder / POOLING_FILE).parent.mkdir()
     _write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
     steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
