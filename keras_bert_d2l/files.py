@@ -265,7 +265,8 @@ def read_folder(path: PathLike, read: Callable[[], Result]) -> Result:
 def _version(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether `path` still leads to the same folder or file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # an open folder keeps its inode number
+        # An open folder keeps its inode number. Opening a named pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except PermissionError:  # Windows cannot open folders
         yield lambda: True
         return

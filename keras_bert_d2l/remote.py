@@ -3,7 +3,7 @@
 A folder in an object store is read by copying it into the local cache, and written by copying a
 local folder. Object stores cannot rename folders, so `publish` keeps to an order: `SHA256SUMS` is
 deleted first and written last, and a version that replaces another is first written completely next
-to it, below `FOLDER.new`. At every moment, one of the two is complete, and `mirrored` reads that
+to it, below `.FOLDER.new`. At every moment, one of the two is complete, and `mirrored` reads that
 one. There are no locks in object stores: two programs must not write the same folder.
 """
 
@@ -152,7 +152,17 @@ def listing(path: PathLike) -> dict[str, dict[str, Any]]:
 def is_complete(path: PathLike) -> bool:
     """Return whether a remote folder that this package wrote is complete."""
     fs, root = file_system(cast(str, url(path)))
-    return bool(fs.exists(f"{root}/{CHECKSUMS}") or fs.exists(f"{root}.new/{CHECKSUMS}"))
+    new = hidden_beside(root, "new")
+    return bool(fs.exists(f"{root}/{CHECKSUMS}") or fs.exists(f"{new}/{CHECKSUMS}"))
+
+
+def hidden_beside(address: str, ending: str) -> str:
+    """Return the folder beside a remote one that is used while that one is written.
+
+    It is hidden, so that it is not the folder of somebody else: it is deleted afterwards.
+    """
+    parent, slash, name = address.rstrip("/").rpartition("/")
+    return f"{parent}{slash}.{name}.{ending}"
 
 
 def mirror_of(path: PathLike, kind: str = "remote") -> pathlib.Path:
@@ -213,7 +223,7 @@ def publish(folder: pathlib.Path, path: PathLike) -> None:
     fs, root = file_system(address)
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     names.sort(key=lambda name: (_KEYS.index(name) if name in _KEYS else -1, name))
-    new = f"{root}.new"
+    new = hidden_beside(root, "new")
     replaces = fs.exists(f"{root}/{CHECKSUMS}")
     for target in (new, root) if replaces else (root,):
         sums = f"{target}/{CHECKSUMS}"
@@ -227,7 +237,7 @@ def publish(folder: pathlib.Path, path: PathLike) -> None:
                 fs.put_file(os.fspath(folder / name), f"{target}/{name}")
             else:
                 fs.cp_file(f"{new}/{name}", f"{root}/{name}")
-    delete(f"{address.rstrip('/')}.new")
+    delete(hidden_beside(address, "new"))
     if folder == mirror_of(path):
         write_text(_record(folder), _current(address)[1])
 
@@ -306,7 +316,7 @@ def _record(mirror: pathlib.Path) -> pathlib.Path:
 
 def _current(address: str) -> tuple[str, str]:
     """Return the URL of the complete version of a remote folder, and its files as JSON."""
-    for source in (address.rstrip("/"), f"{address.rstrip('/')}.new"):
+    for source in (address.rstrip("/"), hidden_beside(address, "new")):
         files = listing(source)
         if CHECKSUMS in files:
             break

@@ -86,6 +86,11 @@ def test_a_pipe_gets_the_content_and_is_not_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert read_folder(tmp_path / "pipe", lambda: "read") == "read"
+
+
 @pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
 def test_urls_and_the_working_directory_are_rejected(replacing, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

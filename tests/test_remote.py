@@ -154,6 +154,27 @@ def test_a_damaged_copy_is_rejected(bucket, tmp_path):
 
 
 @pytest.mark.parametrize("bucket", ["memory"], indirect=True)
+def test_a_folder_with_a_similar_name_is_neither_read_nor_deleted(bucket, model):
+    kb.save_pretrained(model, f"{bucket}/model.new")
+    with pytest.raises(FileNotFoundError):
+        kb.load_pretrained(f"{bucket}/model")
+    for _ in range(2):
+        kb.save_pretrained(model, f"{bucket}/model")
+    assert remote_names(f"{bucket}/model.new") == remote_names(f"{bucket}/model")
+
+
+@pytest.mark.parametrize("bucket", ["memory"], indirect=True)
+def test_the_error_for_a_store_of_another_text_names_its_url(bucket, tokenizer):
+    address = f"{bucket}/store"
+    kb.build_store([["the cat sat .", "the dog ran ."]] * 2, tokenizer, address)
+    others = [["the dog sat .", "the cat ran ."]] * 3
+    with pytest.raises(ValueError, match=f"The folder {address} contains.*Delete the folder"):
+        kb.build_store(others, tokenizer, address)
+    remote.delete(address)
+    assert kb.build_store(others, tokenizer, address).num_documents == 3
+
+
+@pytest.mark.parametrize("bucket", ["memory"], indirect=True)
 def test_a_complete_version_exists_after_every_operation_of_a_write(bucket, tmp_path):
     """The program is stopped after each operation in turn."""
 
@@ -182,7 +203,7 @@ def test_a_complete_version_exists_after_every_operation_of_a_write(bucket, tmp_
     assert most > 10
     assert contents(remote.mirrored(f"{bucket}/folder"))["config.json"] == b"2"
     assert remote_names(f"{bucket}/folder") == sorted(contents(tmp_path / "version2"))
-    assert not remote.listing(f"{bucket}/folder.new")
+    assert not remote.listing(f"{bucket}/.folder.new")
 
 
 def test_a_checkpoint_is_saved_loaded_and_replaced(bucket, model):

@@ -94,7 +94,7 @@ def build_store_with_beam(
     make = functools.partial(
         _make_shards,
         pipeline_options=tuple(pipeline_options),
-        exchange=None if address is None else f"{address.rstrip('/')}.building",
+        exchange=None if address is None else remote.hidden_beside(address, "building"),
     )
     _apache_beam()
     corpus = as_corpus(corpus)

@@ -31,7 +31,7 @@ from keras_bert_d2l.files import (
     write_text,
 )
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.remote import check_replaceable, mirror_of, mirrored, publish
+from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
 from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.selection.selection import Selection, Selector
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -179,12 +179,18 @@ def build_with(
     """
     if url(directory) is not None:
         if TokenStore.is_at(directory):
-            mirrored(directory)
-        else:
-            check_replaceable(directory, "token store", {CHECKSUMS, MANIFEST, VOCAB, *FILES})
-        store = build_with(make, corpus, tokenizer, mirror_of(directory), origin, progress)
-        if not TokenStore.is_at(directory):
-            publish(store.directory, directory)
+            store = TokenStore.open(directory)
+            store.check_origin(origin, tokenizer, corpus.description)
+            return store
+        check_replaceable(directory, "token store", {CHECKSUMS, MANIFEST, VOCAB, *FILES})
+        mirror = mirror_of(directory)
+        if TokenStore.is_at(mirror):  # built here and not uploaded, or deleted in the object store
+            try:
+                TokenStore.open(mirror).check_origin(origin, tokenizer, corpus.description)
+            except ValueError:
+                shutil.rmtree(mirror)
+        store = build_with(make, corpus, tokenizer, mirror, origin, progress)
+        publish(store.directory, directory)
         return store
     directory = pathlib.Path(directory)
     building = directory.with_name(f"{directory.name}.building")

@@ -75,6 +75,7 @@ class TokenStore:
 
     def __init__(self, directory: pathlib.Path, content: Manifest) -> None:
         self.directory = directory
+        self._name = os.fspath(directory)  # in messages
         self.num_documents = content.num_documents
         self.num_sentences = content.num_sentences
         self.num_tokens = content.num_tokens
@@ -114,7 +115,7 @@ class TokenStore:
             ValueError: A file is missing or damaged, or the store has the wrong version.
         """
         check_path("directory", directory)
-        directory = mirrored(directory)
+        given, directory = directory, mirrored(directory)
         if not (directory / manifest.MANIFEST).exists():
             raise FileNotFoundError(
                 f"There is no token store in {directory}: it has no {manifest.MANIFEST}. Build "
@@ -133,6 +134,7 @@ class TokenStore:
             if size != sizes.get(name, size):
                 raise damaged(path, f"it has {size:,} bytes, not {sizes[name]:,}")
         store = cls(directory, content)
+        store._name = os.fspath(given)
         store._check_values()
         return store
 
@@ -202,7 +204,7 @@ class TokenStore:
     @property
     def description(self) -> str:
         """A one-line description of the store for messages."""
-        return f"token store {self.directory}"
+        return f"token store {self._name}"
 
     def sentence(self, index: int) -> np.ndarray:
         """Return the ids of a sentence."""
@@ -230,7 +232,7 @@ class TokenStore:
         check_type("tokenizer", tokenizer, Tokenizer, "Use `store.tokenizer()`.")
         if self.vocab_fingerprint != tokenizer.vocab.fingerprint:
             raise ValueError(
-                f"The token store {self.directory} was built with a different vocabulary: "
+                f"The token store {self._name} was built with a different vocabulary: "
                 f"{self.vocab_size:,} tokens, fingerprint {self.vocab_fingerprint[:12]}. The "
                 f"tokenizer's vocabulary has {len(tokenizer.vocab):,} tokens, fingerprint "
                 f"{tokenizer.vocab.fingerprint[:12]}. Use the tokenizer the store was built with, "
@@ -239,7 +241,7 @@ class TokenStore:
         received = tokenizer.options
         if self.tokenizer_options != received:
             raise ValueError(
-                f"The token store {self.directory} was built with "
+                f"The token store {self._name} was built with "
                 f"{_listed(self.tokenizer_options)}, but the tokenizer has {_listed(received)}. "
                 "Use the tokenizer the store was built with, or build a new store elsewhere."
             )
@@ -249,14 +251,14 @@ class TokenStore:
         self.check_tokenizer(tokenizer)
         if self.corpus_fingerprint != origin.corpus_fingerprint:
             raise ValueError(
-                f"The folder {self.directory} contains the token store of a different corpus, or "
+                f"The folder {self._name} contains the token store of a different corpus, or "
                 f"the text has changed since ({text}). Delete the folder or choose a different one."
             )
         for name in (field.name for field in dataclasses.fields(Selection)):
             built, received = getattr(self._manifest, name), getattr(origin, name)
             if built != received:
                 raise ValueError(
-                    f"The token store {self.directory} was built with {name}={built!r}. Received: "
+                    f"The token store {self._name} was built with {name}={built!r}. Received: "
                     f"{name}={received!r}. Delete the folder or choose a different one."
                 )
 
