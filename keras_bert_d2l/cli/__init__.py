@@ -126,8 +126,8 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit.
 
     An error prints one line on stderr and exits with code 2, or with code 1 if a training run
-    diverges. Ctrl-C exits with code 130, SIGTERM with 143, SIGHUP with 129. The README lists all
-    exit codes.
+    diverges. Ctrl-C exits with code 130, SIGTERM with 143, SIGHUP with 129. docs/troubleshooting.md
+    lists all exit codes.
 
     Args:
         tokens: Command and arguments. Defaults to `sys.argv[1:]`.

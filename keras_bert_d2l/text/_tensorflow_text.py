@@ -23,8 +23,8 @@ def _explained() -> Iterator[None]:
     except Exception as error:  # mismatched minor versions raise NotFoundError
         raise ImportError(
             "Tokenizing strings requires tensorflow-text with the same minor version as "
-            "tensorflow: `pip install --upgrade tensorflow tensorflow-text`. It has wheels for "
-            "Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13. On other "
-            "platforms, including Windows, use token ids instead of strings. "
+            "tensorflow: `pip install 'tensorflow==2.21.*' 'tensorflow-text==2.21.*'`. It has "
+            "wheels for Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13. On "
+            "other platforms, including Windows, use token ids instead of strings. "
             f"The import failed with {type(error).__name__}: {error}"
         ) from error

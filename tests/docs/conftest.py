@@ -142,7 +142,7 @@ def prepared(small_models, tmp_path_factory):
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
     for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
         kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
-    kb.export_onnx(kb.SequenceClassifier(bert, ["bad", "good"]), folder / "onnx/mine")
+    kb.export_onnx(kb.SequenceClassifier(bert, ["bad", "good"]), folder / "onnx/reviews")
     kb.export_onnx(bert, folder / "onnx/pretrained")
     kb.export_saved_model(bert, folder / "saved_models/mine")
     kb.save_pretrained(make_bert("d2l-torch"), folder / "book", format="book")
