@@ -309,13 +309,16 @@ class BERTModel(BatchModel):
             **self.bert_config.to_dict(),
             "missing_heads": sorted(self.missing_heads),
             "quantized": self.quantized_policies,
+            "frozen_weights": self.frozen_weights,
         }
 
     @classmethod
     def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
         config = dict(config)
         missing, quantized = config.pop("missing_heads", ()), config.pop("quantized", {})
+        frozen = config.pop("frozen_weights", ())
         model = cls(**config)
+        model.freeze_weights(frozen)
         model.missing_heads = frozenset(missing)
         model.quantize_layers(quantized)
         return model

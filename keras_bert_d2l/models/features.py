@@ -3,7 +3,7 @@
 B batch, T tokens, P predicted positions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias, Unpack, get_args
 
 import keras
@@ -137,6 +137,18 @@ class BatchModel(CheckedModel):
         """The dtype policies of the quantized layers, by the paths of the layers."""
         layers = self._flatten_layers()  # private, but Keras's quantization uses it the same way
         return {layer.path: layer.dtype_policy.name for layer in layers if layer.quantization_mode}
+
+    @property
+    def frozen_weights(self) -> list[str]:
+        """The paths of the weights that training does not change."""
+        trained = {id(weight) for weight in self.trainable_variables}
+        return [weight.path for weight in self.weights if id(weight) not in trained]
+
+    def freeze_weights(self, paths: Collection[str]) -> None:
+        """Freeze the weights that `frozen_weights` listed when the model was saved."""
+        for weight in self.weights:
+            if weight.path in paths:
+                weight.trainable = False
 
     def quantize_layers(self, policies: Mapping[str, str]) -> None:
         """Quantize the layers that `quantized_policies` listed when the model was saved."""

@@ -3,11 +3,13 @@
 B batch, C classes, K scores.
 """
 
+import math
 from collections.abc import Sequence
 
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import check_list
 from keras_bert_d2l.layers.kernels import cross_entropy as kernels
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
@@ -206,10 +208,24 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         z_loss: float = 0.0,
     ) -> None:
         super().__init__(name=name)
+        if class_weights is not None:
+            check_list("class_weights", class_weights, "one weight per class")
+            for weight in class_weights:
+                if not 0 <= weight < math.inf:
+                    raise ValueError(
+                        "`class_weights` must be finite and not negative. Received: "
+                        f"{list(class_weights)}."
+                    )
         self.class_weights = None if class_weights is None else list(class_weights)
         self.z_loss = z_loss
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        number = None if self.class_weights is None else len(self.class_weights)
+        if number not in (None, y_pred.shape[-1]):
+            raise ValueError(
+                f"`class_weights` must have one weight for each of the {y_pred.shape[-1]} classes. "
+                f"Received: {self.class_weights}."
+            )
         return cross_entropy(y_true, y_pred, self.z_loss)
 
     def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:

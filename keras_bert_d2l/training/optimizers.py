@@ -118,7 +118,10 @@ class BERTAdamW(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self._first_moments, self._second_moments = self._add_moments(variables)
-        self._decayed = [variable.name not in _NOT_DECAYED for variable in variables]
+        self._decayed = [
+            variable.name not in _NOT_DECAYED and self._use_weight_decay(variable)
+            for variable in variables
+        ]
         depths = depths_below_the_head([variable.path for variable in variables])
         self._rate_factors = [self.layer_decay**depth for depth in depths]
 

@@ -124,3 +124,16 @@ def test_the_z_loss_is_weighted_like_the_cross_entropy_and_only_the_mlm_head_has
     assert (model.loss["mlm"].z_loss, model.loss["nsp"].z_loss) == (0.1, 0.0)
     with pytest.raises(ValueError, match="`z_loss` belongs to the default loss"):
         model.compile(loss=loss, z_loss=0.1)
+
+
+@pytest.mark.parametrize(
+    ("class_weights", "message"),
+    [
+        ({0: 5.0, 1: 1.0}, "a list of one weight per class"),
+        ([1.0, -1.0], "finite and not negative"),
+        ([1.0], "one weight for each of the 2 classes"),
+    ],
+)
+def test_invalid_class_weights_are_rejected(class_weights, message):
+    with pytest.raises(ValueError, match=message):
+        WeightedCrossEntropy(class_weights=class_weights)(np.array([0, 1]), np.zeros((2, 2)))

@@ -276,6 +276,14 @@ def test_the_other_optimizers_can_be_restored_from_their_config(optimizer):
     assert serialize(restored) == serialize(optimizer)
 
 
+def test_weights_may_be_excluded_from_weight_decay():
+    kernel, other = (keras.Variable([1.0], name=name) for name in ("kernel", "weight"))
+    optimizer = BERTAdamW(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["kernel"])
+    optimizer.apply([np.zeros(1), np.zeros(1)], [kernel, other])
+    assert (float(kernel[0]), float(other[0])) == (1.0, pytest.approx(0.95))
+
+
 def test_a_paced_schedule_follows_the_used_parts_and_can_be_restored():
     schedule = WarmupLinearDecay(1.0, warmup_steps=100, total_steps=1100)
     pace = keras.Variable([0.0, 0.0, 1.0])

@@ -317,7 +317,8 @@ def _evaluate_retrieval(model: TextEmbedder, examples: PairExamples, batch_size:
         examples.ids, examples.texts, examples.texts_b or (), comparisons, strict=True
     ):
         # Ties count as errors, so that a model whose vectors are all equal finds nothing.
-        ranks.append(1 + int((others >= cosine).sum()))
+        # A model whose vectors are not numbers finds nothing, either.
+        ranks.append(1 + int((~(others < cosine)).sum()))
         cosines.append(cosine)
         if ranks[-1] > 1:
             nearest = int(others.argmax())

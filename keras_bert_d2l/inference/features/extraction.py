@@ -101,7 +101,7 @@ def extract_features(
     """
     model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer)
     check_integer("batch_size", batch_size, 1)
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of texts. Received: {shown(texts)}.")
     extractor = _LayerVectors(model, layers, pooling)
     return _extracted(extractor, iter(texts), tokenizer, batch_size, truncate)
@@ -156,9 +156,10 @@ class _LayerVectors(keras.Model):
 def _layer_numbers(layers: Sequence[int], num_blks: int) -> list[int]:
     """Return the indices of layers among the hidden states, or raise `ValueError`."""
     possible = range(-num_blks - 1, num_blks + 1)
-    if not layers or any(layer not in possible for layer in layers):
+    is_list = isinstance(layers, list | tuple | range)
+    if not is_list or not layers or any(layer not in possible for layer in layers):
         raise ValueError(
             f"`layers` must be a list of numbers from {possible[0]} to {num_blks}: 0 is the output "
             f"of the embeddings, {num_blks} or -1 that of the encoder. Received: {shown(layers)}."
         )
-    return [layer % (num_blks + 1) for layer in layers]
+    return [int(layer) % (num_blks + 1) for layer in layers]

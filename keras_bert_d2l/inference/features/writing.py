@@ -146,8 +146,9 @@ def _jsonl_writer(path: pathlib.Path) -> Iterator[Write]:
 
         def write(features: Features) -> None:
             # The shortest digits that give the same float32 number.
-            vectors = np.vectorize(lambda x: float(str(x)), otypes=[float])(features.vectors)
-            record = {**_fields(features), "vectors": vectors.tolist()}
+            shortest = np.array([float(str(x)) for x in features.vectors.ravel()])
+            vectors = shortest.reshape(features.vectors.shape).tolist()
+            record = {**_fields(features), "vectors": vectors}
             file.write(f"{json.dumps(record, ensure_ascii=False)}\n")
 
         yield write

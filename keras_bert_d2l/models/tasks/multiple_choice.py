@@ -9,6 +9,7 @@ from typing import Unpack
 import keras
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
@@ -156,7 +157,15 @@ class MultipleChoice(TaskModel):
         }
 
     def label_ids(self, y: object) -> Tensor:
-        return np.asarray(y, "int32") if isinstance(y, list | tuple) else y
+        if not isinstance(y, list | tuple):
+            return y
+        labels = np.asarray(y)
+        if labels.dtype.kind not in "iu":
+            raise ValueError(
+                "Labels must be the positions of the right choices, from 0. Received: "
+                f"{shown(list(y))}."
+            )
+        return labels.astype("int32")
 
 
 def _rows(feature: Tensor, name: str) -> Tensor:

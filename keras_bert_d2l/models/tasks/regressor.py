@@ -9,6 +9,7 @@ from typing import Unpack
 import keras
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedSquaredError
 from keras_bert_d2l.models.metrics import score_metrics
@@ -69,4 +70,9 @@ class SequenceRegressor(LabeledTask):
         raise ValueError("`class_weights` needs classes; a SequenceRegressor predicts scores.")
 
     def label_ids(self, y: object) -> Tensor:
-        return np.asarray(y, "float32") if isinstance(y, list | tuple) else y
+        if not isinstance(y, list | tuple):
+            return y
+        labels = np.asarray(y)
+        if labels.dtype.kind not in "iuf":
+            raise ValueError(f"Labels must be numbers. Received: {shown(list(y))}.")
+        return labels.astype("float32")

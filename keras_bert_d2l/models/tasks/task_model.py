@@ -294,6 +294,11 @@ class TaskModel(BatchModel, abc.ABC):
 
         Texts and arrays are shuffled by default, unless the loss depends on their order.
         """
+        if options.get("class_weight") is not None:
+            raise ValueError(
+                "`class_weight` of Keras weights a text by one label. Received: class_weight="
+                f"{options['class_weight']!r}; pass class_weights={{label: weight}} to `compile`."
+            )
         shuffle = self.is_order_free if shuffle is None else shuffle
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
         if validation_data is not None:
@@ -420,8 +425,8 @@ class TaskModel(BatchModel, abc.ABC):
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             "bert_config": self.bert_config.to_dict(),
-            "frozen_blks": self.frozen_blks,
             "quantized": self.quantized_policies,
+            "frozen_weights": self.frozen_weights,
             **self.task_config(),
         }
 
@@ -430,10 +435,9 @@ class TaskModel(BatchModel, abc.ABC):
         config = dict(config)
         architecture = BERTConfig.from_dict(config.pop("bert_config"))
         dtype = keras.saving.deserialize_keras_object(config.pop("dtype"))
-        frozen_blks, quantized = config.pop("frozen_blks"), config.pop("quantized", {})
+        frozen, quantized = config.pop("frozen_weights", ()), config.pop("quantized", {})
         model = cls(BERTModel.from_bert_config(architecture, dtype=dtype), **config)
-        if frozen_blks is not None:
-            model.freeze_encoder(frozen_blks)
+        model.freeze_weights(frozen)
         model.quantize_layers(quantized)
         return model
 

@@ -4,6 +4,7 @@ B batch, C classes, D hidden width, R rows, T tokens.
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -143,7 +144,12 @@ def distill(
         dataset = student.checked_data(batches_of(batches, epoch))
         span = {"initial_epoch": epoch, "epochs": epoch + 1}
         with value_errors():
-            lesson.fit(dataset, **span, shuffle=False, verbose=verbose)
+            history = lesson.fit(dataset, **span, shuffle=False, verbose=verbose).history
+        if not math.isfinite(history["loss"][-1]):
+            raise FloatingPointError(
+                f"The training diverged: the loss of epoch {epoch + 1} is not finite. Lower "
+                f"`learning_rate`. Received: {learning_rate:g}."
+            )
     student.trainable = True
     return student
 

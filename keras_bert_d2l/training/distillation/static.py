@@ -111,7 +111,9 @@ def _token_vectors(model: TextEmbedder) -> np.ndarray:
     """Return the weighted vectors of all tokens, float32 `(V, W)`; 0 for special tokens."""
     vocab = model.tokenizer.vocab
     vectors = np.zeros((len(vocab), model.bert_config.num_hiddens), np.float32)
-    ids = np.flatnonzero([not _SPECIAL.fullmatch(token) for token in vocab.tokens])
+    ids = np.flatnonzero(
+        [not (_SPECIAL.fullmatch(token) or token in vocab.special_tokens) for token in vocab.tokens]
+    )
     for part in parts("Computing the vectors of tokens", len(ids), _ROWS):
         some = ids[part].astype(np.int32)
         ends = np.full_like(some, vocab.cls_id), np.full_like(some, vocab.sep_id)

@@ -11,6 +11,12 @@ from keras_bert_d2l import Features, write_features
 RNG = np.random.default_rng(0)
 
 
+def test_json_has_the_shortest_digits_of_each_number(tmp_path):
+    vectors = np.float32([[[0.1, 1 / 3]]])
+    write_features(tmp_path / "a.jsonl", [Features("a", ("a",), vectors)])
+    assert '"vectors": [[[0.1, 0.33333334]]]' in (tmp_path / "a.jsonl").read_text()
+
+
 def make_features(lengths, pooled=False):
     for length in lengths:
         shape = (2, 4) if pooled else (2, length, 4)

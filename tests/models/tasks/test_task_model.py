@@ -589,3 +589,39 @@ BAD = {
 def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier"])
+def test_class_weight_of_keras_is_refused(kind):
+    model, batch = make_task(kind), make_batch()
+    compile_eagerly(model)
+    with pytest.raises(ValueError, match="pass class_weights=.*to `compile`"):
+        model.fit(batch, make_labels(kind), class_weight={0: 2.0})
+
+
+def test_a_keras_file_keeps_what_is_frozen(tmp_path):
+    model = make_task("SequenceClassifier", make_bert(2))
+    model.hidden.trainable = False
+    model.encoder.blks[1].trainable = False
+    bert = make_bert(2)
+    bert.encoder.trainable = False
+    whole = make_task("TokenClassifier")
+    whole.trainable = False
+    for number, saved in enumerate((model, bert, whole)):
+        saved.save(tmp_path / f"{number}.keras")
+        loaded = keras.models.load_model(tmp_path / f"{number}.keras")
+        assert loaded.frozen_weights == saved.frozen_weights
+        assert len(loaded.trainable_variables) == len(saved.trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "message"),
+    [
+        ("MultipleChoice", [0.9], "positions of the right choices.*0.9"),
+        ("MultipleChoice", ["the cat"], "positions of the right choices.*the cat"),
+        ("SequenceRegressor", ["good"], "must be numbers. Received: .*good"),
+    ],
+)
+def test_labels_of_another_kind_are_rejected(kind, labels, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(kind).label_ids(labels)

@@ -200,6 +200,12 @@ def test_a_student_is_saved_loaded_and_repeated_with_the_same_seed(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_student_that_diverges_is_not_returned():
+    teacher, data = make_teacher("classify")
+    with pytest.raises(FloatingPointError, match="diverged: the loss of epoch"):
+        kb.distill(teacher, data, [1], learning_rate=1e30, epochs=3)
+
+
 def test_heads_that_a_checkpoint_lacked_are_not_taught():
     bert = make_bert()
     bert.missing_heads = frozenset({"nsp"})
