@@ -12,6 +12,11 @@ from keras_bert_d2l.types import Tensor
 IGNORED = -100  # label of tokens and rows that losses and metrics ignore
 
 
+def negative_of(group: Tensor) -> Tensor:
+    """Return the label of a negative whose text is also in a pair of a group, for embeddings."""
+    return -1000 - group
+
+
 def check_range(
     name: str,
     values: Tensor,

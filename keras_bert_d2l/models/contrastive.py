@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_positive
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
+from keras_bert_d2l.ranges import negative_of
 from keras_bert_d2l.types import ConfigDict, Tensor
 
 _EXCLUDED = -1e9  # added to the logit of a vector with itself
@@ -33,7 +34,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: The group of each vector, int `(B,)`. A vector with a negative label has no group
-            and is a negative for all others.
+            and is a negative for all others, with the label -1000 - g for all but those of group g.
         y_pred: Vectors, `(B, D)`.
         sample_weight: `(B,)`. `None`: ones.
 
@@ -79,7 +80,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     def _candidates(self, groups: Tensor) -> Tensor:
         """Return a mask `(B, B)` of the vectors that each vector is compared with."""
-        return ~ops.cast(ops.eye(ops.shape(groups)[0]), "bool")
+        return ~ops.cast(ops.eye(ops.shape(groups)[0]), "bool") & ~_are_of_the_group(groups)
 
     def _partners(self, groups: Tensor) -> Tensor:
         """Return a mask `(B, B)` of the candidates in the group of each vector."""
@@ -109,7 +110,8 @@ class RankingLoss(ContrastiveLoss):
 
     Call arguments:
         y_true: The group of each vector, int `(B,)`: the same for the first and the second text of
-            a pair, which follow each other, and negative for a negative.
+            a pair, which follow each other, and negative for a negative: -1000 - g if its text is
+            also in a pair of group g, whose first texts are then not compared with it.
         y_pred: Vectors, `(B, D)`.
         sample_weight: `(B,)`. `None`: ones.
 
@@ -136,7 +138,12 @@ class RankingLoss(ContrastiveLoss):
     def _candidates(self, groups: Tensor) -> Tensor:
         in_a_pair = groups >= 0
         is_first = in_a_pair & (ops.cumsum(ops.cast(in_a_pair, "int32")) % 2 == 1)
-        return is_first[:, None] & ~is_first[None, :]
+        return is_first[:, None] & ~is_first[None, :] & ~_are_of_the_group(groups)
+
+
+def _are_of_the_group(groups: Tensor) -> Tensor:
+    """Return a mask `(B, B)` of the negatives that are also in the group of each vector."""
+    return (groups >= 0)[:, None] & (groups[None, :] == negative_of(groups)[:, None])
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -4,6 +4,7 @@ import pytest
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
+from keras_bert_d2l.ranges import negative_of
 
 
 def make_vectors(size=8, width=5):
@@ -57,19 +58,34 @@ def slow_ranking(groups, vectors):
     first, candidates = in_pairs[::2], [i for i in range(len(groups)) if i not in in_pairs[::2]]
     losses = []
     for i in first:
-        similar = {j: np.exp(units[i].astype("float64") @ units[j] / 0.05) for j in candidates}
-        right = [j for j in candidates if groups[j] == groups[i]]
+        others = [j for j in candidates if groups[j] != negative_of(groups[i])]
+        similar = {j: np.exp(units[i].astype("float64") @ units[j] / 0.05) for j in others}
+        right = [j for j in others if groups[j] == groups[i]]
         losses.append(-np.mean([np.log(similar[j] / sum(similar.values())) for j in right]))
     return np.mean(losses)
 
 
 @pytest.mark.parametrize(
-    "groups", [[0, 0, 1, 1, 2, 2, 3, 3], [4, 4, -1, 2, 2, -1, 4, 4, -1], [3, 3, 3, 3, 0, 0]]
+    "groups",
+    [
+        [0, 0, 1, 1, 2, 2, 3, 3],
+        [4, 4, -1, 2, 2, -1, 4, 4, -1],
+        [3, 3, 3, 3, 0, 0],
+        [0, 0, negative_of(1), 1, 1, negative_of(0)],  # the negatives are in the other pair
+    ],
 )
 def test_ranking_finds_second_texts_from_first_texts(groups):
     vectors = make_vectors(len(groups))
     loss = RankingLoss()(np.array(groups), vectors)
     assert float(loss) == pytest.approx(slow_ranking(groups, vectors), rel=1e-5)
+
+
+def test_a_negative_that_is_also_in_a_pair_is_no_negative_of_this_pair():
+    vectors, loss = make_vectors(3), ContrastiveLoss()
+    alone = loss(np.array([0, 0]), vectors[:2])
+    own, other = (loss(np.array([0, 0, negative_of(g)]), vectors) for g in (0, 1))
+    assert float(own) == pytest.approx(float(alone), abs=1e-6)
+    assert own < other
 
 
 def test_the_loss_is_zero_if_no_vector_has_a_partner():

@@ -56,7 +56,8 @@ def pretraining_dataset(
 
     A row is `[CLS] A [SEP] B [SEP]` followed by padding. Every epoch has new pairs, a new order and
     new masks, all determined by `seed`: row i of an epoch is the same in every process, for any
-    batch size and any number of shards. With `first_step=k`, the dataset continues after the first
+    batch size and any number of shards, except with bucketed rows, whose order depends on the rows
+    per step. With `first_step=k`, the dataset continues after the first
     k steps. Starting at a later step takes no longer than starting at step 0.
 
     All epochs have the same number of steps as epoch 0; for `epochs=1` this is the `cardinality()`
@@ -164,9 +165,7 @@ def pretraining_dataset(
         store.check_tokenizer(tokenizer)
     else:
         store = cached_store(as_corpus(corpus_or_store, "corpus_or_store"), tokenizer, cache_dir)
-    # The user's special tokens carry no more information about a word than `[CLS]` does.
-    own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
-    masking = dataclasses.replace(masking, exclude=(*masking.exclude, *own))
+    masking = excluding_own_tokens(masking, tokenizer)
     documents = split_documents(store.document_hashes, split, held_out)
     reader = Reader(
         store=store,
@@ -179,6 +178,21 @@ def pretraining_dataset(
         drop_remainder=drop_remainder,
     )
     return _batches(reader, masking, num_predictions, epochs, first_step, causal=causal)
+
+
+def excluding_own_tokens(masking: Masking, tokenizer: Tokenizer) -> Masking:
+    """Return the masking without the user's special tokens.
+
+    They carry no more information about a word than `[CLS]` does.
+    """
+    unknown = [token for token in masking.exclude if token >= len(tokenizer.vocab)]
+    if unknown:
+        raise ValueError(
+            f"`exclude` must contain ids of the vocabulary, which has {len(tokenizer.vocab):,} "
+            f"tokens. Received: {unknown[0]}."
+        )
+    own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
+    return dataclasses.replace(masking, exclude=(*masking.exclude, *own))
 
 
 def _batches(

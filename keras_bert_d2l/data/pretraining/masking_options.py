@@ -5,7 +5,13 @@ import math
 import numbers
 from typing import Literal, TypeAlias, get_args
 
-from keras_bert_d2l.checks import check_choice, check_share, check_type
+from keras_bert_d2l.checks import (
+    check_choice,
+    check_integer,
+    check_list,
+    check_share,
+    check_type,
+)
 
 Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
 Count: TypeAlias = Literal["round", "ceil", "bernoulli"]
@@ -72,6 +78,10 @@ class Masking:
                 "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
                 f"kept tokens. Received: replace={self.replace!r}."
             )
+
+        check_list("exclude", self.exclude, "token ids")
+        for token in self.exclude:
+            check_integer("exclude", token, 0)
 
     @classmethod
     def of(cls, masking: "Strategy | Masking") -> "Masking":

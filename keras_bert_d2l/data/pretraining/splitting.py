@@ -23,13 +23,15 @@ def split_documents(hashes: np.ndarray, split: str | None, held_out: float) -> n
         return np.arange(len(hashes))
     check_choice("split", split, ("train", "held_out"))
     check_share("held_out", held_out)
-    count = min(max(2, round(held_out * len(hashes))), len(hashes) - 2)
-    is_held_out = hashes <= np.sort(hashes)[max(count, 1) - 1]  # identical documents stay together
-    if min(is_held_out.sum(), (~is_held_out).sum()) < 2:
+    different = np.unique(hashes)
+    if len(different) < 4:
         raise ValueError(
             "Holding out documents requires at least two different documents in each part, for "
             "every objective, because a false pair is made of two. Received: "
-            f"{len(hashes):,} in total, {len(np.unique(hashes)):,} of them different. Separate "
+            f"{len(hashes):,} in total, {len(different):,} of them different. Separate "
             "documents with blank lines, put each in its own file, or add text."
         )
+    count = max(2, round(held_out * len(hashes)))
+    largest = np.clip(np.sort(hashes)[count - 1], different[1], different[-3])
+    is_held_out = hashes <= largest  # identical documents stay together
     return np.flatnonzero(is_held_out == (split == "held_out"))

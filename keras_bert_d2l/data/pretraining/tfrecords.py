@@ -234,7 +234,8 @@ def _parse(batch: tf.Tensor, features: _Features, vocab_size: int) -> Batch:
         check_range(name, found[name], 0, limits[name] - 1)
     check_range(f"sum of {_MASK}", valid_lens, 1, num_tokens)
     is_padding_last = tf.sequence_mask(valid_lens, num_tokens, tf.int32) == found[_MASK]
-    tf.debugging.Assert(tf.reduce_all(is_padding_last), [f"`{_MASK}` must be ones, then zeros"])
+    message = f"`{_MASK}` must be ones, then zeros. Received: other values."
+    tf.debugging.Assert(tf.reduce_all(is_padding_last), [message])
     labels = {"mlm": found[_IDS]}
     weights = {"mlm": parsed[features[_WEIGHTS][0]]}
     if _NEXT in found:
@@ -253,6 +254,12 @@ def _examples(
     store: TokenStore, tokenizer: Tokenizer, seed: int, options: ExampleArguments
 ) -> Iterator[tf.train.Example]:
     """Yield the examples of one pass over the text."""
+    others = sorted(options.keys() - ExampleArguments.__annotations__.keys())
+    if others:
+        raise ValueError(
+            f"`{others[0]}` does not define an example. Received: {others[0]}="
+            f"{options[others[0]]!r}; omit it."  # type: ignore[literal-required]
+        )
     if options.get("rows", "padded") != "padded":
         raise ValueError(
             "The TFRecord files of Google's BERT contain one example per row, and all rows have "

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.data.pretraining.dataset import excluding_own_tokens
 from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
@@ -72,7 +73,8 @@ class DataReport:
         repeated_lines: The most repeated sentences and their counts.
         sentence_lengths: Tokens per sentence.
         example_lengths: Tokens per example, with special tokens.
-        num_examples: Number of examples in one pass over the documents.
+        num_examples: Number of examples in one pass over the documents. For a large store, it is
+            estimated from a part of them.
         mean_length: Mean number of tokens per example.
         positive_share: Share of examples with label 1; None for `objective="none"`.
         padding: Share of padding for `"padded"`, `"packed"` and `"bucketed"` rows.
@@ -216,7 +218,7 @@ def data_report(
     check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
     store.check_tokenizer(tokenizer)
     check_integer("num_shown", num_shown, 0)
-    masking = Masking.of(masking)
+    masking = excluding_own_tokens(Masking.of(masking), tokenizer)
     every = -(-store.num_tokens // _SAMPLED_TOKENS)
     options = ExampleOptions(
         max_len=max_len,
@@ -254,7 +256,7 @@ def data_report(
         repeated_lines=_texts(store, tokenizer, lines.most_repeated),
         sentence_lengths=_sentence_lengths(store),
         example_lengths=_histogram([lengths], -(-(max_len + 1) // _NUM_BARS), max_len),
-        num_examples=len(examples),
+        num_examples=len(examples) * every,
         mean_length=float(lengths.mean()),
         positive_share=float(examples.labels.mean()) if examples.are_pairs else None,
         padding=_padding(lengths, max_len, seed),

@@ -91,11 +91,6 @@ def build_store_with_beam(
     address = remote.url(directory)
     if address is None:
         directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
-    make = functools.partial(
-        _make_shards,
-        pipeline_options=tuple(pipeline_options),
-        exchange=None if address is None else remote.hidden_beside(address, "building"),
-    )
     _apache_beam()
     corpus = as_corpus(corpus)
     selection = Selection(
@@ -105,6 +100,12 @@ def build_store_with_beam(
         quality=quality,
     )
     origin = origin_of(corpus, tokenizer, selection)
+    exchange = None
+    if address is not None:  # shards of another text or vocabulary are not used
+        exchange = remote.hidden_beside(address, f"building-{origin.name()}")
+    make = functools.partial(
+        _make_shards, pipeline_options=tuple(pipeline_options), exchange=exchange
+    )
     return build_with(make, corpus, tokenizer, directory, origin, progress)
 
 

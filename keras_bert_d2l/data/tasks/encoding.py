@@ -22,7 +22,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.data.tasks.labels import check_label_names, label_ids
 from keras_bert_d2l.data.tasks.word_windows import windows, word_tokens
-from keras_bert_d2l.ranges import IGNORED
+from keras_bert_d2l.ranges import IGNORED, negative_of
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -121,23 +121,24 @@ def encoded_choices(examples: ChoiceExamples, tokenizer: Tokenizer, max_len: int
 def _cosines_or_groups(examples: PairExamples, number: int) -> np.ndarray:
     """Return the label of each of the N * `number` texts.
 
-    With scores, these are the cosines to learn. Otherwise, they are groups of similar texts:
-    pairs with the same first or the same second text are in the same group, so that no text is a
-    negative of itself, and a negative has the group -1.
+    With scores, these are the cosines to learn. Otherwise, they are groups of similar texts: pairs
+    that share a text are in the same group, so that no text is a negative of itself. The label of a
+    negative is -1, or if its text is in a pair of group g, `negative_of(g)`.
     """
     if examples.labels is not None:
         return np.repeat(as_cosines(examples.labels), number)
-    sides = (examples.texts, examples.texts_b or ())
-    ids = [np.unique(np.array(side, object), return_inverse=True)[1] for side in sides]
-    groups, before = ids[0], None
+    texts = [*examples.texts, *(examples.texts_b or ()), *(examples.negatives or ())]
+    ids = np.unique(np.array(texts, object), return_inverse=True)[1].reshape(number, -1)
+    pairs, groups, before = ids[:2], np.arange(len(examples)), None
     while before is None or (groups != before).any():
-        before = groups
-        for of_side in ids:  # each text passes the smallest group of its pairs on to all of them
-            smallest = np.full(len(examples), len(examples))
-            np.minimum.at(smallest, of_side, groups)
-            groups = smallest[of_side]
+        before = groups  # each text passes the smallest group of its pairs on to all of them
+        of_text = np.full(ids.max() + 1, len(examples))
+        np.minimum.at(of_text, pairs.ravel(), np.tile(groups, 2))
+        groups = of_text[pairs].min(axis=0)
     labels = np.repeat(groups[:, np.newaxis], number, axis=1)
-    labels[:, 2:] = -1
+    of_negatives = of_text[ids[2:].T]
+    is_in_a_pair = of_negatives < len(examples)
+    labels[:, 2:] = np.where(is_in_a_pair, negative_of(of_negatives), -1)
     return labels.ravel().astype(np.int32)
 
 

@@ -30,6 +30,8 @@ def check_label_names(
     if labels is not None and not isinstance(labels, list | tuple):
         raise ValueError(f"`labels` must be a list of label names. Received: {shown(labels)}.")
     names = examples.label_names if labels is None else tuple(labels)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"`labels` must be strings. Received: {shown(list(names))}.")
     source = f"{examples.source!r} has" if examples.source else "the examples have"
     if len(set(names)) < len(names):
         raise ValueError(f"`labels` must not contain duplicates. Received: {shown(list(names))}.")

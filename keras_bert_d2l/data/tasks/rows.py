@@ -124,6 +124,8 @@ class TaskRows:
                 two labels, or `max_len` is too small.
         """
         check_type("tokenizer", tokenizer, Tokenizer)
+        check_integer("max_len", max_len, 1)
+        check_integer("overlap", 0 if overlap is None else overlap, 0)
         if isinstance(examples, TaskExamples) and not len(examples):
             raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
         if isinstance(examples, WordExamples):

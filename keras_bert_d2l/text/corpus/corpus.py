@@ -90,7 +90,10 @@ class _Documents:
 
     def documents(self) -> Iterator[list[str]]:
         for text in self.texts:
-            yield from documents("\n".join(text).split("\n"), self.layout)
+            lines = "\n".join(text).split("\n")
+            if self.layout == "lines":  # an empty line would end the document
+                lines = [line for line in lines if line.strip()]
+            yield from documents(lines, self.layout)
 
 
 class Corpus:

@@ -39,9 +39,10 @@ class Selection:
                 f"`quality` must be a list of {', '.join(map(repr, QUALITY))}. Received: "
                 f"{self.quality!r:.80}."
             )
-        for rules in self.quality:
+        given = tuple(self.quality)
+        for rules in given:
             check_choice("quality", rules, QUALITY)
-        object.__setattr__(self, "quality", tuple(name for name in QUALITY if name in self.quality))
+        object.__setattr__(self, "quality", tuple(name for name in QUALITY if name in given))
 
 
 class Selector:
@@ -56,7 +57,8 @@ class Selector:
 
     def __init__(self, selection: Selection) -> None:
         self._quality = selection.quality
-        self._language = LanguageFilter(selection.language) if selection.language else None
+        language = selection.language
+        self._language = None if language is None else LanguageFilter(language)
         self.discarded: collections.Counter[str] = collections.Counter()
 
     def __call__(self, documents: list[Sequence[str]]) -> list[Sequence[str]]:

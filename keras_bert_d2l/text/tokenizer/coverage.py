@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.text.normalization import CORPUS_UNKNOWN
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.counting import batches, most_common, without_rare
 
@@ -78,14 +79,18 @@ def measure_coverage(corpus: Iterable[Sequence[str]], tokenizer: Tokenizer) -> C
         4 words, 1.250 pieces per word, 25.000% unknown: dog (1)
     """
     vocab = tokenizer.vocab
-    written = set() if tokenizer.options["split_special_tokens"] else set(vocab.special_tokens)
+    own = tokenizer.options.get("special_tokens", ())
+    written = {CORPUS_UNKNOWN, *own}  # how the corpus writes an unknown word, in any vocabulary
+    if not tokenizer.options["split_special_tokens"]:
+        written |= {*vocab.special_tokens}
+    special_ids = [*vocab.special_ids, *vocab[list(own)]]
     is_suffix = np.array([token.startswith("##") for token in vocab.tokens])
     num_words = num_pieces = num_unknown = 0
     unknown: Counter[str] = Counter()
     for sentences in batches(corpus):
         pieces = tokenizer.with_offsets(sentences)
         ids = pieces["tokens"].flat_values.numpy()
-        special = _texts_of(pieces, np.isin(ids, vocab.special_ids), sentences)
+        special = _texts_of(pieces, np.isin(ids, special_ids), sentences)
         words = [word for word in special if word not in written]
         num_written = len(special) - len(words)
         num_pieces += len(ids) - num_written

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_path, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, check_file, check_size
 from keras_bert_d2l.text.corpus.reading import read_lines
@@ -65,10 +65,10 @@ class Vocab:
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
-        if isinstance(tokens, str):
+        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
             raise ValueError(
-                f"`tokens` must be a sequence of strings. Received one string: {shown(tokens)}. "
-                "To read a file, use `Vocab.from_file(path)`."
+                f"`tokens` must be a sequence of strings. Received one {type(tokens).__name__}: "
+                f"{shown(tokens)}. To read a file, use `Vocab.from_file(path)`."
             )
         self.tokens = tuple(tokens)
         self._ids: dict[str, int] = {}
@@ -94,6 +94,7 @@ class Vocab:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file is empty, is not UTF-8, or is not a vocabulary.
         """
+        check_path("path", path)
         name = os.fspath(path)
         check_size(check_file(path), MOST_VOCAB_BYTES)
         tokens = [line.removesuffix("\r") for line in read_lines(pathlib.Path(path))]

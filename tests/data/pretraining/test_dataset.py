@@ -118,6 +118,18 @@ def test_only_predicted_positions_are_corrupted(dataset):
     assert num_masked / num_predicted == pytest.approx(0.8, abs=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [(7, "a list of token ids"), (("the",), "`exclude`"), ((999,), "ids of the vocabulary")],
+)
+def test_excluded_tokens_must_be_ids(exclude, message, documents, words, tmp_path):
+    corpus = documents([["w0 w1", "w2"]] * 6)
+    with pytest.raises(ValueError, match=message):
+        pretraining_dataset(
+            corpus, words(20), **SETTINGS, masking=Masking(exclude=exclude), cache_dir=tmp_path
+        )
+
+
 @pytest.mark.slow
 def test_special_tokens_of_the_user_are_neither_predicted_nor_inserted(documents, words, tmp_path):
     vocab = words(8).vocab
@@ -379,11 +391,12 @@ def test_the_split_does_not_depend_on_the_order_of_documents():
 
 def test_identical_documents_are_in_the_same_part_of_the_split():
     hashes = np.array([9, 1, 3, 1, 1, 7], np.uint64)
-    assert split_documents(hashes, "held_out", 0.01).tolist() == [1, 3, 4]
-    assert split_documents(hashes, "train", 0.01).tolist() == [0, 2, 5]
+    for share in (0.01, 0.99):  # both parts have two different documents
+        assert split_documents(hashes, "held_out", share).tolist() == [1, 2, 3, 4]
+        assert split_documents(hashes, "train", share).tolist() == [0, 5]
 
 
-@pytest.mark.parametrize("hashes", [[1], [1, 2, 3], [1, 1, 1, 1, 2], [1, 1, 1, 1]])
+@pytest.mark.parametrize("hashes", [[1], [1, 2, 3], [1, 1, 1, 1, 2], [1, 1, 5, 6]])
 def test_a_split_with_one_document_in_a_part_is_rejected(hashes):
     with pytest.raises(ValueError, match="at least two different documents in each.*blank lines"):
         split_documents(np.array(hashes, np.uint64), "train", 0.05)

@@ -161,6 +161,9 @@ def test_arguments_out_of_range_are_rejected(make_store, tmp_path):
     text = make_store([[5, 5]] * 4)
     with pytest.raises(ValueError, match="dupe_factor=0"):
         write_tfrecords(text.store, text.tokenizer, tmp_path / "a", dupe_factor=0)
+    for option in ({"causal": True}, {"shard": (1, 2)}, {"epochs": 3}):
+        with pytest.raises(ValueError, match="does not define an example.*omit it"):
+            write_tfrecords(text.store, text.tokenizer, tmp_path / "a", **option)
     for rows in ("packed", "bucketed"):
         with pytest.raises(ValueError, match=f"Received: rows='{rows}'; omit it"):
             write_tfrecords(text.store, text.tokenizer, tmp_path / "a", rows=rows)

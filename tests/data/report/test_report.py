@@ -13,6 +13,7 @@ from keras_bert_d2l.data.report import duplicates, report
 from keras_bert_d2l.data.report.page import report_page
 from keras_bert_d2l.data.report.report import data_report
 from keras_bert_d2l.data.store.building import build_store
+from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -123,6 +124,14 @@ def test_the_report_shows_a_sample_as_text(store, objective, labels):
                for word in words)  # fmt: skip
     assert all(word.seen == "[MASK]" for word in words if word.kind == "masked")
     assert any(word.original == "ing" and not word.starts_word for word in words)
+
+
+def test_special_tokens_of_the_user_are_not_masked(tmp_path):
+    tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]), special_tokens=["play"])
+    documents = [["play the script", "alert play"]] * 4
+    text = build_store(Corpus.open(documents), tokenizer, tmp_path / "store")
+    found = data_report(text, tokenizer, max_len=16, masking=Masking(rate=0.9))
+    assert tokenizer.vocab["play"] in found.masking.exclude
 
 
 def test_without_a_sentence_pair_objective_there_are_no_labels(store):

@@ -16,6 +16,7 @@ from keras_bert_d2l.data.tasks.examples import (
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.tasks.tagging_rows import TaggingRows, split_words
+from keras_bert_d2l.ranges import negative_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -344,21 +345,23 @@ def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):
     features, labels = next(iter(rows.batches(4)))
     together = [text for pair in zip(texts, texts_b, strict=True) for text in pair]
     np.testing.assert_array_equal(features["tokens"], tokenizer(together, max_len=4)["tokens"])
-    assert labels.numpy().tolist() == [0, 0, 2, 2, 0, 0, 1, 1]  # an anchor is a group
+    assert labels.numpy().tolist() == [0, 0, 1, 1, 0, 0, 3, 3]  # an anchor is a group
     for features, labels in rows.batches(2, epoch=0):
         assert len(features["tokens"]) == 4
         np.testing.assert_array_equal(labels[::2], labels[1::2])
     triplets = dataclasses.replace(pairs, negatives=texts_b[::-1])
     _, labels = next(iter(TaskRows.encode(triplets, tokenizer, max_len=4).batches(4)))
-    assert labels.numpy().tolist() == [0, 0, -1, 2, 2, -1, 0, 0, -1, 1, 1, -1]
+    # The second texts of pairs 3, 2, 1 and 0 are the negatives.
+    others = [negative_of(group) for group in (3, 0, 1, 0)]
+    expected = [[0, 0, others[0]], [1, 1, others[1]], [0, 0, others[2]], [3, 3, others[3]]]
+    assert labels.numpy().reshape(-1, 3).tolist() == expected
 
 
 def test_pairs_that_share_a_text_are_in_the_same_group(tokenizer):
     pairs = PairExamples(texts=["a", "b", "b", "c", "d"], texts_b=["x", "x", "y", "z", "a"])
     labels = TaskRows.encode(pairs, tokenizer, max_len=4).labels.reshape(-1, 2)
     np.testing.assert_array_equal(labels[:, 0], labels[:, 1])
-    assert len(set(labels[:3, 0])) == 1
-    assert len(set(labels[2:, 0])) == 3
+    assert labels[:, 0].tolist() == [0, 0, 0, 3, 0]  # the last one has the text "a"
 
 
 def test_scores_of_pairs_become_cosines(tokenizer):

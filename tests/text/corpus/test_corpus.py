@@ -207,6 +207,8 @@ def test_documents_in_memory_are_a_corpus():
     documents = [["The cat sat.", "It slept."], ("A dog ran.",)] * 1500
     corpus = Corpus.open(documents)
     assert list(corpus) == [list(document) for document in documents]
+    with_gaps = Corpus.open([["The cat sat.", "", "It slept."], ["A dog\n\nran."]])
+    assert list(with_gaps) == [["The cat sat.", "It slept."], ["A dog", "ran."]]
     assert [list(document) for piece in corpus.pieces() for document in piece] == list(corpus)
     assert (corpus.source, corpus.layout) == ("documents in memory", "auto")
     assert corpus.description == "3,000 documents in memory"

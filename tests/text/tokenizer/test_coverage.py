@@ -5,7 +5,7 @@ import pytest
 from keras_bert_d2l.text.tokenizer import coverage
 from keras_bert_d2l.text.tokenizer.coverage import Coverage, measure_coverage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
 TOKENIZER = Tokenizer(Vocab([*GOOGLE_SPECIALS, "the", "cat", "##s", ".", "[", "]", "mask"]))
 
@@ -26,6 +26,10 @@ def test_special_tokens_in_the_text_do_not_count_as_words():
     assert measure_coverage(corpus, TOKENIZER) == Coverage(2, 2, 0, ())
     split = Tokenizer(TOKENIZER.vocab, split_special_tokens=True)
     assert measure_coverage(corpus, split) == Coverage(8, 8, 1, (("UNK", 1),))
+    own = Tokenizer(TOKENIZER.vocab, special_tokens=["mask"])
+    assert measure_coverage([["the mask cat dog"]], own) == Coverage(3, 3, 1, (("dog", 1),))
+    book = Tokenizer(Vocab([*BOOK_SPECIALS, "the", "cat"]))
+    assert measure_coverage([["the [UNK] <unk> cat"]], book) == Coverage(2, 2, 0, ())
 
 
 def test_the_rarest_unknown_words_are_dropped_when_there_are_too_many(monkeypatch):

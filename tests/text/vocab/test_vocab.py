@@ -125,7 +125,8 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
         ([*GOOGLE_SPECIALS, "a\0"], "control characters.*as id 5 .line 6"),
         ([*GOOGLE_SPECIALS, "\x85"], "control characters"),
         ([*GOOGLE_SPECIALS, 7], "must be strings. Received: 7"),
-        ("cat", "one string"),
+        ("cat", "one str: 'cat'"),
+        (5, "one int: 5"),
     ],
 )
 def test_invalid_tokens_are_rejected(tokens, message):
