@@ -64,7 +64,9 @@ def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     """
     check_local("path", path)
     path = pathlib.Path(os.path.realpath(path))
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "A file cannot replace the folder", os.fspath(path))
+    if path.exists() and not path.is_file():
         with tempfile.TemporaryDirectory() as folder:
             temporary = pathlib.Path(folder, "content")
             yield temporary

@@ -92,6 +92,11 @@ def save_pretrained(
         _save(model, path, tokenizer.vocab, tokenizer.options, format, dtype)
 
 
+def check_target(path: PathLike) -> None:
+    """Raise the errors of `save_pretrained` for a path at which no checkpoint can be saved."""
+    check_replaceable(path, "checkpoint", _REPLACEABLE)
+
+
 def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
     """Save a tokenizer with all its options to a folder, completely or not at all.
 
@@ -159,7 +164,7 @@ def convert_checkpoint(
     ```
     """
     _check_format(format)
-    check_replaceable(target, "checkpoint", _REPLACEABLE)
+    check_target(target)
     checkpoint = open_checkpoint(source, num_heads)
     model, embedding = load_model(checkpoint), checkpoint.embedding
     print(summary(checkpoint))
@@ -181,7 +186,7 @@ def _save(
     embedding: TaskArguments | None = None,
 ) -> None:
     _check_format(format)
-    check_replaceable(path, "checkpoint", _REPLACEABLE)
+    check_target(path)
     if dtype != "float32" and format != "native":
         raise ValueError(
             f'`dtype` must be "float32" for the format {format!r}. Received: {dtype!r}.'

@@ -7,14 +7,15 @@ usage errors are immediate. The module of each command calls the public Python A
 import contextlib
 import functools
 import importlib
+import inspect
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from traceback import print_exception
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
@@ -27,6 +28,7 @@ from keras_bert_d2l.progress import showing_stages, stage
 _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)
 _NAME = "keras-bert-d2l"
+_READ_FROM_STDIN = ("texts", "source", "data")  # arguments that may be -
 # Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
@@ -56,6 +58,26 @@ GROUPS = {
 }
 
 _OPTIONS = Group("Options", sort_key=100)  # shown last
+
+
+def _refusing_stdin(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that rejects - for arguments that are not read from standard input."""
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> Any:
+        arguments = signature.bind(*args, **options).arguments
+        for name, value in [*arguments.items(), *options.items()]:
+            values = value if isinstance(value, tuple | list) else (value,)
+            if STDIN in map(str, values) and (name not in _READ_FROM_STDIN or len(values) > 1):
+                raise ValueError(
+                    f"`{name}` must not be -, which stands for standard input. Give "
+                    "/dev/stdin or /dev/stdout for a file, and a lone - for the texts."
+                )
+        return command(*args, **options)
+
+    return run
+
 
 app = App(
     name=_NAME,
@@ -92,7 +114,7 @@ for _number, (_group, _commands) in enumerate(GROUPS.items()):
         _function = _command.replace("-", "_")
         _module = importlib.import_module(f"{__name__}.{_group.lower()}.{_function}")
         app.command(
-            getattr(_module, _function),
+            _refusing_stdin(getattr(_module, _function)),
             name=_command,
             group=_panel,
             sort_key=_commands.index(_command),

@@ -21,6 +21,9 @@ _RENAMED = {
 }
 
 
+_COMMANDS = {"pseudo_perplexity": "`keras-bert-d2l perplexity`"}  # by their Python functions
+
+
 def message_of(error: Exception, command: App | None) -> str:
     """Return a one-line message for an error of a command.
 
@@ -34,7 +37,8 @@ def message_of(error: Exception, command: App | None) -> str:
     if isinstance(error, CycloptsError):
         message = _usage(error).strip()
         page = f"{command.name[0]} --help" if command else "--help"
-        return f"{message.rstrip('.')}. See `keras-bert-d2l {page}`."
+        end = "" if message.endswith(("?", "...")) else "."
+        return f"{message.removesuffix('.') if end else message}{end} See `keras-bert-d2l {page}`."
     if command is not None:
         message = _with_options(message, _options(command))
     return " ".join(message.split())
@@ -58,7 +62,7 @@ def _options(command: App) -> dict[str, str]:
     arguments = command.assemble_argument_collection()
     options = {argument.field_info.name: argument.name for argument in arguments}
     renamed = {python: options[name] for python, name in _RENAMED.items() if name in options}
-    return renamed | options
+    return _COMMANDS | renamed | options
 
 
 def _with_options(message: str, options: Mapping[str, str]) -> str:

@@ -140,10 +140,14 @@ def print_answers(
 def as_json_line(record: Any, digits: int = 6) -> str:
     """Return a record as a JSON line, with numbers rounded to `digits` significant digits.
 
-    The record may be or contain dataclasses.
+    The record may be or contain dataclasses. Infinite numbers and NaN become null.
     """
     exact = json_format.dumps(record, default=dataclasses.asdict)
-    rounded = json_format.loads(exact, parse_float=lambda text: float(f"{float(text):.{digits}g}"))
+    rounded = json_format.loads(
+        exact,
+        parse_float=lambda text: float(f"{float(text):.{digits}g}"),
+        parse_constant=lambda text: None,  # JSON has no infinity
+    )
     return json_format.dumps(rounded, ensure_ascii=False)
 
 

@@ -27,7 +27,12 @@ def join() -> None:
         ValueError: The variables and the cluster do not describe the processes.
         RuntimeError: JAX has already computed something, or the processes cannot connect.
     """
-    import jax
+    try:
+        import jax
+    except ImportError as error:
+        raise ImportError(
+            'Several processes need JAX. Install it with: pip install "keras-bert-d2l[jax]".'
+        ) from error
 
     jax.config.update("jax_enable_preemption_service", False)  # a run handles SIGTERM itself
     number, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")

@@ -337,7 +337,10 @@ def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
         return []
     # A killed process may have left the last line incomplete.
     *lines, _ = path.read_text(encoding="utf-8").split("\n")
-    try:
-        return [dict(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is damaged: {error}.") from error
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(dict(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"Line {number} of {os.fspath(path)!r} is damaged.") from error
+    return found

@@ -1,4 +1,6 @@
 import inspect
+import json
+import math
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ import yaml
 import keras_bert_d2l
 from keras_bert_d2l import cli, quickstart
 from keras_bert_d2l.checkpoints.saving import Format
+from keras_bert_d2l.cli.input_output import as_json_line
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 COMMANDS = [command for commands in cli.GROUPS.values() for command in commands]
@@ -335,3 +338,44 @@ def test_lr_find_of_pretrain_writes_a_plot_and_creates_no_run(run, folder):
     assert re.search(r"Proposed: --learning-rate \d\.\de-\d\d\.", out)
     assert (folder / "rates.svg").read_text().startswith("<svg")
     assert not (folder / "run.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("similar", "-", "--file", "text.txt"),
+        ("next-sentence", "he paused", "-"),
+        ("embed", "a", "-"),
+        ("embed", "a", "--out", "-"),
+        ("fill-mask", "a [MASK] .", "--target", "-"),
+        ("convert", "novels-small", "-"),
+    ],
+)
+def test_standard_input_is_refused_where_it_is_not_read(error, arguments):
+    assert "must not be -, which stands for standard input" in error(*arguments)
+
+
+def test_json_lines_have_no_infinite_numbers():
+    line = as_json_line({"low": -math.inf, "number": math.nan, "high": 0.1234567})
+    assert json.loads(line) == {"low": None, "number": None, "high": 0.123457}
+
+
+def test_a_file_does_not_replace_a_folder(error, folder):
+    (folder / "out.npy").mkdir()
+    assert "A file cannot replace the folder" in error("embed", "a film", "--out", "out.npy")
+
+
+def test_an_unknown_choice_is_answered_with_a_question(error):
+    assert 'Did you mean "classify"? See `keras-bert-d2l' in error("finetune", "clasify")
+
+
+def test_a_doctor_names_only_the_arguments_that_it_got(error):
+    assert error("doctor").endswith("--data. Received: neither.\n")
+    assert "Received: RUN and --data." in error("doctor", "run", "--data", "text.txt")
+    assert "--dev requires --task" in error("doctor", "--data", "text.txt", "--dev", "text.txt")
+
+
+def test_lines_of_a_file_do_not_teach_a_bert_without_a_task(error):
+    arguments = ("distill", "--blocks", "1", "--out", "student", "--file", "text.txt")
+    assert "learns from documents; pass them with --train" in error(*arguments)
+    assert "text.txt' is a file" in error(*arguments[:3], "--out", "text.txt", *arguments[5:])

@@ -207,3 +207,10 @@ def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
     (models / "words.txt").write_text("the\ndog\n\nruns\n")
     said = rows(run("predict", "words.txt", "--text", 1, "--model", "tags"))
     assert [row["words"] for row in said] == [["the", "dog"], ["runs"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [("--context", "plain.txt"), ("--null-threshold", 2)])
+def test_options_of_questions_are_refused_for_other_tasks(error, models, option):
+    told = error("predict", "plain.txt", "--model", "reviews", *option)
+    assert f"{option[0]} requires a QuestionAnswerer" in told

@@ -22,6 +22,8 @@ def similar(
 ) -> None:
     """Find the texts most similar to a query. Prints score, line number (from 1) and text.
 
+    The `index` in JSON counts from 0.
+
     For example: `keras-bert-d2l similar "how do i log in?" --file faq.txt --model minilm`
 
     Args:

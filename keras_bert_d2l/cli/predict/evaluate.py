@@ -42,6 +42,11 @@ def evaluate(
         out: Also write metrics and errors to this JSON file.
     """
     trained, task = load_task(model)
+    if task != "answer" and null_threshold is not None:
+        raise ValueError(
+            f"--null-threshold requires a QuestionAnswerer. Received: --null-threshold "
+            f"{null_threshold:g} with {model!r}, a {type(trained).__name__}."
+        )
     several = getattr(trained, "multi_label", False)
     try:
         examples = kb.read_examples(task, data, multi_label=several, labeled=True, **columns)

@@ -69,6 +69,12 @@ def predict(
             f"--aggregate requires a TokenClassifier. Received: --aggregate {aggregate} with "
             f"{model!r}, a {type(trained).__name__}."
         )
+    for name, value in (("--context", context), ("--null-threshold", null_threshold)):
+        if task != "answer" and value is not None:
+            raise ValueError(
+                f"{name} requires a QuestionAnswerer. Received: {name} {value} with {model!r}, a "
+                f"{type(trained).__name__}."
+            )
     from keras_bert_d2l.cli.predict.predict_input import read_input, remarks
     from keras_bert_d2l.cli.predict.predict_output import results
     from keras_bert_d2l.data.tasks.examples import how_many

@@ -65,7 +65,7 @@ def _table(found: "kb.DataReport") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{found.source} as the model sees it", show_header=False)
+    table = Table(title=Text(f"{found.source} as the model sees it"), show_header=False)
     table.add_column(style="bold")
     table.add_column()
     table.add_column(justify="right")

@@ -57,9 +57,18 @@ def distill(
         raise ValueError(
             f"--blocks must be numbers separated by commas, such as 2,4,6. Received: {blocks!r}."
         ) from error
+    from keras_bert_d2l.checkpoints.saving import check_target
+
+    check_target(out)
+    teacher = load(model, as_embedder=None).model
+    if file is not None and isinstance(teacher, kb.BERTModel):
+        raise ValueError(
+            f"--file has single texts, for a model with a task. Received: {model!r}, a BERT "
+            "without a task, which learns from documents; pass them with --train."
+        )
     data: Any = read_texts((), file) if train is None else train
     student = kb.distill(
-        load(model, as_embedder=None).model,
+        teacher,
         data,
         numbers,
         epochs=epochs,

@@ -57,6 +57,8 @@ def doctor(
     if json:
         for finding in found.findings:
             print(as_json_line({**vars(finding), "is_fault": finding.is_fault}))
+        for reason in found.skipped:
+            print(f"Skipped. {reason}", file=sys.stderr)
     else:
         from rich.console import Console
 
@@ -66,13 +68,14 @@ def doctor(
         healthy = ", ".join(one.name for one in found.findings if not one.is_fault)
         console.print(f"Healthy: {healthy or 'nothing'}.")
         if found.tested is not None:
-            console.print(proposal(found.tested))
+            console.print(proposal(found.tested), markup=False)
         for reason in found.skipped:
-            console.print(f"Skipped. {reason}")
+            console.print(f"Skipped. {reason}", markup=False)
     return 0 if found.is_healthy else _FAULTS
 
 
 def _table(found: "kb.Diagnosis") -> "Table":
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_lines=True)
@@ -83,6 +86,6 @@ def _table(found: "kb.Diagnosis") -> "Table":
         table.add_row(
             f"[bold]{fault.name}[/]\n{fault.severity}",
             f"{fault.number:.3g}\n{fault.limits}",
-            f"{fault.meaning} {fault.remedy}\n[dim]Number: {fault.measures}.[/]",
+            f"{escape(f'{fault.meaning} {fault.remedy}')}\n[dim]Number: {fault.measures}.[/]",
         )
     return table

@@ -27,8 +27,8 @@ def report_learning_rate(
     """Print the proposal of `find_learning_rate` and write its plot."""
     with stage("Testing learning rates"):
         found = kb.find_learning_rate(model, batches)
-    found.plot(plot)
     print(proposal(found))
+    found.plot(plot)
     print(f"Plot: {plot}")
 
 

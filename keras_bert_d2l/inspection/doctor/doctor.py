@@ -100,9 +100,15 @@ def doctor(
     if run is not None and is_run:
         evidence = of_run(run)
     elif run is not None or data is None:
+        given = {"run": run, "data": data, "model": model, "task": task, "dev": dev}
+        names = [name for name, value in given.items() if value is not None]
         raise ValueError(
-            "Pass either the folder of a `run`, or `data` with `model`. Received: "
-            f"run={run!r}, data={data!r:.80}, model={model!r:.80}, task={task!r}, dev={dev!r}."
+            "Pass either the folder of a `run`, or `data`. Received: "
+            f"{' and '.join(f'`{name}`' for name in names) or 'neither'}."
+        )
+    elif dev is not None and task is None:
+        raise ValueError(
+            f"`dev` requires `task`, because a part of a text is held out. Received: dev={dev!r}."
         )
     elif isinstance(model, BERTModel | TaskModel):
         evidence = _in_memory(model, data)

@@ -12,7 +12,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.models.tasks import answer_labels
-from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
+from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,
@@ -100,7 +100,7 @@ class QuestionAnswerer(TaskModel):
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> Texts:
         answer_labels.check_keys(x)
-        texts = super().checked_texts(x)
+        texts = as_tensors(x)
         lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
         most = answer_labels.longest_question(*self.window_sizes)
         answer_labels.check_examples(texts, y, lengths, most)

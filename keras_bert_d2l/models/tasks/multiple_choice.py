@@ -15,7 +15,7 @@ from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, trimmed
+from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, as_tensors, trimmed
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,
@@ -141,7 +141,7 @@ class MultipleChoice(TaskModel):
                 'Multiple choice needs {"texts": [...], "choices": [[...], ...]}. Received: '
                 f"{sorted(x) if isinstance(x, Mapping) else type(x).__name__}."
             )
-        texts = super().checked_texts(x)
+        texts = as_tensors(x)
         _dense_choices(texts["choices"])
         return texts
 

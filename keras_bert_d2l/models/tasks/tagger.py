@@ -65,6 +65,9 @@ class TokenClassifier(LabeledTask):
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
 
+    def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
+        return string_inputs.as_tensors(x)
+
     def text_batch(self, texts: string_inputs.Texts) -> Batch:
         return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
 

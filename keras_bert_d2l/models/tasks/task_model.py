@@ -369,7 +369,17 @@ class TaskModel(BatchModel, abc.ABC):
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
         """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
-        return string_inputs.as_tensors(x)
+        texts = string_inputs.as_tensors(x)
+        parts = texts if isinstance(texts, Mapping) else {"texts": texts}
+        are_pairs = parts.keys() == {"texts", "texts_b"}
+        if not (are_pairs or parts.keys() == {"texts"}) or any(
+            part.shape.rank != 1 for part in parts.values()
+        ):
+            raise ValueError(
+                'Texts must be a list of strings, or for pairs {"texts": [...], "texts_b": [...]}. '
+                f"Received: {shown(x)}."
+            )
+        return texts
 
     def text_batch(self, texts: string_inputs.Texts) -> Batch:
         """Tokenize a batch of strings, truncated to the maximum length of the model."""

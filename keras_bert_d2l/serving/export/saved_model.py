@@ -227,6 +227,11 @@ def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> N
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
+    if (path / "saved_model.pb").exists():
+        raise FileExistsError(
+            f"{os.fspath(path)!r} is a version of an exported model. Export to the folder of the "
+            f"model, {os.fspath(path.parent)!r}, which then gets another version."
+        )
     if version is None:
         taken = [int(entry.name) for entry in path.glob("*") if entry.name.isdecimal()]
         return path / str(max(taken, default=0) + 1)

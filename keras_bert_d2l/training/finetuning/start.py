@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.loading import (
     load_task,
 )
 from keras_bert_d2l.checkpoints.weights.transfer import with_config
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
@@ -128,6 +129,11 @@ def load_model(
             )
         options.add_lora(model)  # within `seeded`, because it draws random numbers
         if options.freeze_encoder or options.freeze_blocks is not None:
+            check_choice(
+                "freeze_blocks",
+                options.freeze_blocks,
+                (None, *range(model.bert_config.num_blks + 1)),
+            )
             model.freeze_encoder(options.freeze_blocks)
     return model
 

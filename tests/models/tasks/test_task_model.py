@@ -625,3 +625,11 @@ def test_a_keras_file_keeps_what_is_frozen(tmp_path):
 def test_labels_of_another_kind_are_rejected(kind, labels, message):
     with pytest.raises(ValueError, match=message):
         make_task(kind).label_ids(labels)
+
+
+@pytest.mark.parametrize(
+    "texts", [{"text": ["a"]}, {"texts": ["a"], "text_b": ["b"]}, [["a", "b"], ["c", "d"]]]
+)
+def test_texts_of_another_form_are_rejected(texts):
+    with pytest.raises(ValueError, match="Texts must be a list of strings, or for pairs"):
+        make_task("SequenceClassifier").checked_texts(texts)
