@@ -29,7 +29,8 @@ RUNS = (
     "sixth",
     "seventh",
     "eighth",
-    "tenth",
+    "ninth",
+    "eleventh",
     "last",
 )
 ALL_STAGES = {
@@ -101,9 +102,18 @@ SIXTH = {**FOURTH, "held_out": 0.022, "steps": 800, "decay_steps": 780, "evaluat
 # The same twice more, with another order and other masks.
 SEVENTH = {**FIFTH, "steps": 3814, "causal_steps": 813, "warmup_steps": 57, "decay_steps": 1716}
 EIGHTH = {**FIFTH, "steps": 3353, "causal_steps": 675, "warmup_steps": 50, "decay_steps": 1509}
+# And once at half of the learning rate, which falls for longer.
+NINTH = {
+    **FIFTH,
+    "learning_rate": 1e-3,
+    "steps": 3660,
+    "causal_steps": 555,
+    "warmup_steps": 55,
+    "decay_steps": 2196,
+}
 # Rows of 128 tokens again: first without a change to short texts, then at low learning rates.
-NINTH_STEPS, NINTH_LEARNING_RATE = 250, 3e-3
-TENTH = {**SIXTH, "steps": 200, "learning_rate": 2e-4, "warmup_steps": 10, "decay_steps": 190}
+TENTH_STEPS, TENTH_LEARNING_RATE = 250, 3e-3
+ELEVENTH = {**SIXTH, "steps": 200, "learning_rate": 2e-4, "warmup_steps": 10, "decay_steps": 190}
 LAST = {**SIXTH, "steps": 400, "learning_rate": 5e-4, "decay_steps": 380}
 
 
@@ -151,9 +161,16 @@ def fit_long_rows(model: kb.BERTModel, store: kb.TokenStore, seed: int) -> kb.BE
         split="train",
         held_out=FIFTH["held_out"],
     )
-    schedule = keras.optimizers.schedules.PolynomialDecay(NINTH_LEARNING_RATE, NINTH_STEPS, 0.0)
+    schedule = keras.optimizers.schedules.PolynomialDecay(TENTH_LEARNING_RATE, TENTH_STEPS, 0.0)
     model.compile(optimizer=keras.optimizers.Adam(schedule, clipnorm=1.0))
-    model.fit(batches.take(NINTH_STEPS))
+    model.fit(batches.take(TENTH_STEPS))
+    return model
+
+
+def averaged(model: kb.BERTModel, other: kb.BERTModel) -> kb.BERTModel:
+    """Return the first model with the means of the weights of both."""
+    for weight, of_other in zip(model.weights, other.weights, strict=True):
+        weight.assign((weight + of_other) / 2)
     return model
 
 
@@ -167,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     novels = kb.Corpus.open(options.novels)
     both = kb.Corpus.open([options.novels, options.wikitext])
-    first, second, third, fourth, fifth, sixth, seventh, eighth, tenth, last = (
+    first, second, third, fourth, fifth, sixth, seventh, eighth, ninth, eleventh, last = (
         options.out / name for name in RUNS
     )
     options.out.mkdir(parents=True, exist_ok=True)
@@ -197,13 +214,17 @@ def main() -> None:
     common["seed"] += 1
     kb.pretrain(store, seventh, init=sixth / "last", **{**common, **SEVENTH})
     common["seed"] += 1
-    model = kb.pretrain(store, eighth, init=seventh / "last", **{**common, **EIGHTH}).model
+    kb.pretrain(store, eighth, init=seventh / "last", **{**common, **EIGHTH})
+    common["seed"] += 2
+    model = kb.pretrain(store, ninth, init=eighth / "last", **{**common, **NINTH}).model
     longer = options.out / "longer"
     if not longer.exists():
         kb.save_pretrained(fit_long_rows(model, store, common["seed"]), longer)
-    kb.pretrain(store, tenth, init=longer, **{**common, **TENTH})
     common["seed"] += 1
-    model = kb.pretrain(store, last, init=tenth / "last", **{**common, **LAST}).model
+    kb.pretrain(store, eleventh, init=longer, **{**common, **ELEVENTH})
+    common["seed"] += 1
+    model = kb.pretrain(store, last, init=eleventh / "last", **{**common, **LAST}).model
+    model = averaged(kb.load_pretrained(longer).model, model)
     kb.save_pretrained(model, options.out / "model", dtype="bfloat16")
 
 
