@@ -145,7 +145,8 @@ def test_examples_of_a_large_store_come_from_a_sample_of_documents(store, monkey
     monkeypatch.setattr(report, "_SAMPLED_TOKENS", store.num_tokens // 2)
     half = data_report(store, TOKENIZER, max_len=32)
     assert half.num_tokens == store.num_tokens
-    assert 5 < half.num_examples < make_count(store)
+    assert half.num_examples == pytest.approx(make_count(store), rel=0.2)  # an estimate
+    assert half.num_examples != make_count(store)
 
 
 def make_count(store):
