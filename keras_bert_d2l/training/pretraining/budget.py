@@ -41,7 +41,6 @@ class Budget:
         first_second: Time used when it begins.
         phase_end: Part at which the phase of the interval ends.
         traces: Whether it is the first interval of its phase, in which the steps are traced.
-        resumed: Whether the run was resumed in the interval, whose speed then changed.
     """
 
     minutes: float
@@ -58,7 +57,6 @@ class Budget:
     first_second: float = 0.0
     phase_end: int = 0
     traces: bool = False
-    resumed: bool = False
 
     def used(self, step: int) -> int:
         """Return the number of parts used when the interval began or, after it, when it ended."""
@@ -113,12 +111,12 @@ class Budget:
             num_tokens = (self.last_step - self.first_step) * self.tokens_per_step
             others = self.seconds - self.first_second - num_tokens * seconds_per_token
             others = max(0.0, others)
-            if self.traces and not self.resumed:
+            if self.traces:
                 self.tracing = max(0.0, others - self.evaluation)
-            elif not self.resumed:
+            else:
                 self.evaluation += (others - self.evaluation) / 2
             self.seconds_per_token = seconds_per_token
-        self.resumed, self.tokens_per_step = False, tokens_per_step
+        self.tokens_per_step = tokens_per_step
         step = self.seconds_per_token * tokens_per_step
         # The steps of the first phase are traced when they are timed.
         self.traces = self.phase_end not in (0, phase_end)

@@ -116,8 +116,6 @@ class Trainer:
                 batches cannot be divided over the devices.
         """
         self.progress, settings = restore_progress(self.run, PretrainingProgress)
-        if self.progress.budget is not None:
-            self.progress.budget.resumed = True
         if settings != self._settings():
             raise ValueError(
                 f"The text of the run {self.run.name!r} has changed since it started, or its "

@@ -66,17 +66,6 @@ def test_evaluations_at_the_ends_of_phases_are_planned(minutes):
     assert budget.seconds == pytest.approx(60 * minutes, rel=0.05)
 
 
-def test_an_interval_that_was_resumed_on_another_machine_is_no_measure_of_evaluations():
-    budget = Budget(60.0, seconds=20.0)
-    budget.time_steps(10)
-    budget.plan(0.001, 3.0, 0.0, later_phases=0)
-    budget.begin_interval(PARTS, 0, 100)
-    budget.seconds += 300.0
-    budget.resumed = True
-    budget.begin_interval(PARTS, 0, 100, seconds_per_token=0.0001)  # of a machine ten times as fast
-    assert (budget.evaluation, budget.seconds_per_token, budget.resumed) == (3.0, 0.0001, False)
-
-
 @pytest.mark.parametrize("minutes", [1, 3, 10])
 def test_a_ramp_and_slow_evaluations_keep_to_the_time_without_tiny_intervals(minutes):
     budget, _, ends, _, counts, _ = simulated(
