@@ -78,7 +78,6 @@ class Masking:
                 "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
                 f"kept tokens. Received: replace={self.replace!r}."
             )
-
         check_list("exclude", self.exclude, "token ids")
         for token in self.exclude:
             check_integer("exclude", token, 0)

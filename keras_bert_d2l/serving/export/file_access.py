@@ -105,7 +105,7 @@ def _reads_passed_file(meta_graph: meta_graph_pb2.MetaGraphDef, place: Place) ->
         one.signature.name: [argument.name for argument in one.signature.input_arg]
         for one in graph.library.function
     }
-    left, seen = [(place[0], nodes[place].input[0])], set[Place]()
+    left, seen = [place], set[Place]()
     while left:
         function, name = left.pop()
         name = name.partition(":")[0]
@@ -115,9 +115,10 @@ def _reads_passed_file(meta_graph: meta_graph_pb2.MetaGraphDef, place: Place) ->
         if (function, name) == ("", meta_graph.saver_def.filename_tensor_name.partition(":")[0]):
             continue
         if (function, name) in nodes:
-            if nodes[function, name].op != "Identity":
+            node = nodes[function, name]
+            if not node.input or (node.op != "Identity" and (function, name) != place):
                 return False
-            left.append((function, nodes[function, name].input[0]))
+            left.append((function, node.input[0]))
         elif name in arguments.get(function, ()):
             number = arguments[function].index(name)
             for (caller, _), node in nodes.items():

@@ -200,7 +200,9 @@ def test_a_stream_for_printing_that_a_caller_chooses_is_reported(tmp_path):
     assert [finding.op for finding in audit_saved_model(tmp_path)] == ["PrintV2"]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("file", []), ("secret", ["RestoreV2"])])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("file", []), ("secret", ["RestoreV2"]), ("", ["RestoreV2"])]
+)
 def test_a_saver_may_restore_only_the_file_that_the_loader_passes(name, expected, tmp_path):
     saved_model = saved_model_pb2.SavedModel()
     meta_graph = saved_model.meta_graphs.add()
@@ -212,7 +214,8 @@ def test_a_saver_may_restore_only_the_file_that_the_loader_passes(name, expected
     function.signature.input_arg.add(name="prefix")
     function.node_def.add(name="copy", op="Identity", input=["prefix"])
     function.node_def.add(name="restore", op="RestoreV2", input=["copy:output:0"])
-    call = graph.node.add(name="call", op="StatefulPartitionedCall", input=[f"{name}:0"])
+    inputs = [f"{name}:0"] if name else []  # a damaged call
+    call = graph.node.add(name="call", op="StatefulPartitionedCall", input=inputs)
     call.attr["f"].func.name = "restore"
     meta_graph.saver_def.filename_tensor_name = "file:0"
     meta_graph.saver_def.restore_op_name = "call"

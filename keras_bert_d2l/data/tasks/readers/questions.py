@@ -132,10 +132,7 @@ def _from_cell(cell: object, start: str) -> _Json:
 def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
     """Parse answers given as a list, as in SQuAD, or as an object of lists, as in tables."""
     if isinstance(found, Mapping):
-        texts, starts = (
-            x if isinstance(x, list) else [] if x is None else [x]
-            for x in map(found.get, ("text", "answer_start"))
-        )
+        texts, starts = (_several(found.get(name)) for name in ("text", "answer_start"))
         found = [
             {"text": text, "answer_start": start}
             for text, start in itertools.zip_longest(texts, starts)
@@ -144,6 +141,12 @@ def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
         return None
     items = (item if isinstance(item, Mapping) else {"text": item} for item in found)
     return tuple(_answer(item, context) for item in items)
+
+
+def _several(value: _Json) -> list[_Json]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
