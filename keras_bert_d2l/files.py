@@ -55,6 +55,20 @@ def check_local(name: str, path: PathLike) -> None:
         )
 
 
+def make_folder(path: PathLike) -> None:
+    """Create a folder and its parents, unless it exists.
+
+    Raises:
+        FileExistsError: The path is a file.
+        PermissionError: The folder is not writable.
+    """
+    if os.path.isfile(path):
+        raise FileExistsError(f"{os.fspath(path)!r} is a file. Choose a new or empty folder.")
+    os.makedirs(path, exist_ok=True)
+    if not os.access(path, os.W_OK):
+        raise PermissionError(f"{os.fspath(path)!r} is not writable. Choose a different folder.")
+
+
 @contextlib.contextmanager
 def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     """Yield a temporary path, which replaces the file `path` if the block succeeds.

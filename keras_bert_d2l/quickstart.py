@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.files import url
+from keras_bert_d2l.files import check_local, make_folder
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
@@ -80,13 +80,11 @@ def run(
 
     Raises:
         OSError: A folder cannot be written.
-        ValueError: `run_dir` is a URL.
+        ValueError: `run_dir` or `out` is a URL.
     """
-    if url(run_dir) is not None:
-        raise ValueError(
-            f"`run_dir` must be a local folder. Received: {os.fspath(run_dir)!r}; `pretrain` can "
-            "keep a run in an object store."
-        )
+    for name, path in (("run_dir", run_dir), ("out", out)):
+        check_local(name, path)
+        make_folder(path)  # before the training
     announce, runs = _Steps(4), pathlib.Path(run_dir)
     corpus = kb.Corpus.open(_CORPUS)
     announce.next(f"Learning a vocabulary from the {corpus.description}")

@@ -75,7 +75,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
 
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
     kb.save_pretrained(model, "checkpoints/tiny")
-    model.enable_lora(4, layers=["W_q", "W_v", "dense1"])
+    model.enable_lora(4, lora_layers=["W_q", "W_v", "dense1"])
     model.compile(kb.BERTAdamW(1e-3))  # then train it with `fit`
     kb.save_adapter(model, "adapters/mine")
     ```

@@ -160,7 +160,7 @@ class BatchModel(CheckedModel):
         self,
         rank: int,
         lora_alpha: float | None = None,
-        layers: Sequence[str] = LORA_LAYERS,
+        lora_layers: Sequence[str] = LORA_LAYERS,
     ) -> None:
         """Freeze the model and train LoRA weights for some of its dense layers.
 
@@ -176,9 +176,10 @@ class BatchModel(CheckedModel):
         Args:
             rank: Rank of the LoRA weights.
             lora_alpha: The LoRA term is scaled by `lora_alpha / rank`. `None`: by 1.
-            layers: Names of the layers, or ends of their paths. In every block: `"W_q"`, `"W_k"`,
-                `"W_v"`, `"W_o"`, `"dense1"` and `"dense2"`. A `BERTModel` also has `"hidden"`
-                (the pooler), `"mlm/mlp/dense"`, `"logits"` (unless it is tied) and `"nsp/dense"`.
+            lora_layers: Names of the layers, or ends of their paths. In every block: `"W_q"`,
+                `"W_k"`, `"W_v"`, `"W_o"`, `"dense1"` and `"dense2"`. A `BERTModel` also has
+                `"hidden"` (the pooler), `"mlm/mlp/dense"`, `"logits"` (unless it is tied) and
+                `"nsp/dense"`.
 
         Raises:
             ValueError: `rank` or `lora_alpha` is out of range, a layer does not exist, the model
@@ -188,8 +189,8 @@ class BatchModel(CheckedModel):
         check_integer("rank", rank, 1)
         if lora_alpha is not None:
             check_positive("lora_alpha", lora_alpha)
-        check_list("layers", layers, "layer names")
-        add_lora(self._parts_for_lora(), rank, lora_alpha, layers)
+        check_list("lora_layers", lora_layers, "layer names")
+        add_lora(self._parts_for_lora(), rank, lora_alpha, lora_layers)
         self._discard_graphs()
 
     def merge_lora(self) -> None:

@@ -81,8 +81,8 @@ def add_lora(
         if not any(_ends_in(layer, name) for layer in dense):
             known = sorted({layer.name for layer in dense})
             raise ValueError(
-                f"`layers` must name dense layers: {', '.join(known)}, or a longer end of a path, "
-                f"such as 'blk_0/attention/W_q'. Received: {name!r}."
+                f"`lora_layers` must name dense layers: {', '.join(known)}, or a longer end of a "
+                f"path, such as 'blk_0/attention/W_q'. Received: {name!r}."
             )
     for part in parts:
         part.trainable = True  # so that each weight decides for itself

@@ -34,6 +34,7 @@ from keras_bert_d2l.files import (
     CHECKSUMS,
     changed_files,
     lock_file,
+    make_folder,
     read_folder,
     recover,
     url,
@@ -156,11 +157,7 @@ class RunFolder:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         name = self.name
-        if self.path.is_file():
-            raise FileExistsError(f"{name!r} is a file. Choose a new or empty folder.")
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not os.access(self.path, os.W_OK):
-            raise PermissionError(f"{name!r} is not writable. Choose a different folder.")
+        make_folder(self.path)
         lock = self.path / _LOCK
         busy = f"Another process is using the run {name!r}. Wait until it ends, or stop it."
         with lock_file(lock, busy):

@@ -46,7 +46,7 @@ def make(kind="pretraining", config=CONFIG):
 
 
 def with_update(model, layers=("W_q", "W_v")):
-    model.enable_lora(2, lora_alpha=6, layers=layers)
+    model.enable_lora(2, lora_alpha=6, lora_layers=layers)
     rng = np.random.default_rng(1)
     for weight in model.trainable_variables:
         weight.assign(rng.normal(size=weight.shape, scale=0.3))
@@ -154,10 +154,12 @@ def test_saving_merges_lora_and_quantizing_comes_after_merging(tmp_path):
 
 @pytest.mark.slow
 def test_unknown_layers_are_rejected_with_a_list_of_the_known_ones():
-    with pytest.raises(ValueError, match=r"W_k, W_o, W_q, W_v, dense.*Received: 'query'"):
-        make().enable_lora(2, layers=["W_q", "query"])
-    with pytest.raises(ValueError, match="`layers` must be a list of layer names"):
-        make().enable_lora(2, layers="W_q")
+    with pytest.raises(
+        ValueError, match=r"`lora_layers` .* W_k, W_o, W_q, W_v, dense.*Received: 'query'"
+    ):
+        make().enable_lora(2, lora_layers=["W_q", "query"])
+    with pytest.raises(ValueError, match="`lora_layers` must be a list of layer names"):
+        make().enable_lora(2, lora_layers="W_q")
     assert not make().has_lora
 
 

@@ -1,3 +1,4 @@
+import builtins
 import inspect
 import json
 import math
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 import keras_bert_d2l
-from keras_bert_d2l import cli, quickstart
+from keras_bert_d2l import __main__, cli, quickstart
 from keras_bert_d2l.checkpoints.saving import Format
 from keras_bert_d2l.cli.input_output import as_json_line
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -102,6 +103,17 @@ def test_convert_offers_every_checkpoint_format():
         if argument.name == "--format"
     ]
     assert set(choices) == set(typing.get_args(Format))
+
+
+def test_ctrl_c_during_the_imports_prints_no_traceback(monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "__import__", interrupted)
+        with pytest.raises(SystemExit, match="130"):
+            __main__.main()
+    assert capsys.readouterr().err == "\nInterrupted.\n"
 
 
 def test_version_prints_the_version(run):
@@ -330,6 +342,12 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
         assert ("Reusing the vocabulary" in out) == (version == 2)
         assert ("Budget: 0.1 minutes" in out) == (version == 2)
         assert f"--model {quickstart.RUNS / str(version)}\n" in out
+
+
+@pytest.mark.parametrize("option", ["--run-dir", "--out"])
+def test_quickstart_checks_its_folders_before_it_learns(error, folder, option):
+    message = error("quickstart", option, "text.txt")
+    assert message == "error: 'text.txt' is a file. Choose a new or empty folder.\n"
 
 
 @pytest.mark.long

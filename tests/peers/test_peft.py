@@ -122,7 +122,7 @@ def test_an_adapter_of_peft_has_the_same_outputs_and_gradients_here(models, tmp_
 
 def test_peft_reads_our_adapter(models, tmp_path):
     model, other, layers, _ = models
-    model.enable_lora(2, lora_alpha=6, layers=list(layers))
+    model.enable_lora(2, lora_alpha=6, lora_layers=list(layers))
     for weight in model.trainable_variables:
         weight.assign(RNG.normal(size=weight.shape, scale=0.3))
     save_adapter(model, tmp_path / "adapter")

@@ -177,7 +177,9 @@ def test_a_newer_local_state_is_kept_until_another_machine_has_continued(
 
 
 def test_the_demo_needs_a_local_folder():
-    with pytest.raises(ValueError, match="must be a local folder. Received: 's3://bucket/runs'"):
+    with pytest.raises(
+        ValueError, match="`run_dir` must be a local path. Received: 's3://bucket/runs'"
+    ):
         quickstart.run(run_dir="s3://bucket/runs")
 
 

@@ -52,6 +52,13 @@ def holds_text(x: Texts) -> bool:
     return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
 
 
+def without_pandas(x: Any) -> Any:
+    """Return a pandas column as an array, and anything else unchanged."""
+    if isinstance(x, Mapping):
+        return {name: without_pandas(value) for name, value in x.items()}
+    return x.to_numpy() if hasattr(x, "to_numpy") else x
+
+
 def as_tensors(x: Texts) -> Texts:
     """Convert strings to string tensors: ragged for lists of words, dense otherwise."""
     import tensorflow as tf
@@ -116,6 +123,9 @@ def tokenized(
         features: Names of the features that the model takes.
         text_targets: Computes the labels, and the weights if any, from the strings, the output of
             `text_batch`, and the labels and weights of the strings.
+
+    Raises:
+        ValueError: The labels are strings.
     """
     import tensorflow as tf
 
@@ -125,7 +135,13 @@ def tokenized(
         of_model = {name: batch[name] for name in features}
         return (of_model, *text_targets(texts, batch, *rest)) if rest else of_model
 
-    if isinstance(dataset.element_spec, tuple):
+    spec = dataset.element_spec
+    if isinstance(spec, tuple) and getattr(spec[1], "dtype", None) == tf.string:
+        raise ValueError(
+            "The labels of a dataset must be ids. Received: strings. Map them to ids with "
+            "keras.layers.StringLookup(vocabulary=model.labels, num_oov_indices=0)."
+        )
+    if isinstance(spec, tuple):
         mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
     else:  # a dictionary is a single argument
         mapped = dataset.map(lambda texts: with_tokens(texts), num_parallel_calls=tf.data.AUTOTUNE)

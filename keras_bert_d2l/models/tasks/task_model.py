@@ -261,12 +261,12 @@ class TaskModel(BatchModel, abc.ABC):
             ValueError: `class_weights` names an unknown label, or the loss or the task does not
                 support class weights.
         """
-        if class_weights is not None and loss is not None:
+        weights = None if class_weights is None else self.weights_of_classes(class_weights)
+        if weights is not None and loss is not None:
             raise ValueError("`class_weights` requires the default loss. Received: another `loss`.")
         if keras.backend.backend() == "tensorflow":
             options.setdefault("jit_compile", False)
         if loss is None:
-            weights = None if class_weights is None else self.weights_of_classes(class_weights)
             training = self.default_training(weights)
             loss = training.loss
             if options.get("loss_weights") is None:
@@ -326,6 +326,7 @@ class TaskModel(BatchModel, abc.ABC):
         self, x: object, batch_size: int | None = None, **options: Unpack[PredictOptions]
     ) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict` does; `x` may contain strings."""
+        x = string_inputs.without_pandas(x)
         if self.gives_tokens and string_inputs.holds_text(x):
             check_vocab_size(self.tokenizer, self.bert_config)
             # Keras concatenates the outputs of all batches, so they must have the same length.
@@ -346,6 +347,7 @@ class TaskModel(BatchModel, abc.ABC):
         shuffle: bool = False,
     ) -> dict[str, Tensor]:
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
+        x, y, sample_weight = map(string_inputs.without_pandas, (x, y, sample_weight))
         if y is not None:
             y = self.label_ids(y)
         if not string_inputs.holds_text(x):

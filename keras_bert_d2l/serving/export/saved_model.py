@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_choice, check_integer, check_path
-from keras_bert_d2l.files import check_local, replacing_folder
+from keras_bert_d2l.files import check_local, make_folder, replacing_folder
 from keras_bert_d2l.layers.kernels.int8 import check_int8_products
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer
@@ -227,6 +227,7 @@ def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> N
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
+    make_folder(path)
     if (path / "saved_model.pb").exists():
         raise FileExistsError(
             f"{os.fspath(path)!r} is a version of an exported model. Export to the folder of the "

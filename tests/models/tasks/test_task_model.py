@@ -418,6 +418,20 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     assert log["val_loss"][-1] < 0.5 * metrics[0]["loss"]
 
 
+@pytest.mark.slow
+def test_columns_of_pandas_give_the_same_results_as_lists(tokenizer):
+    pandas = pytest.importorskip("pandas")
+    model = make_task("SequenceClassifier", tokenizer=tokenizer, labels=["bad", "good"])
+    compile_eagerly(model)
+    table = pandas.DataFrame({"text": TEXTS, "label": NAMES, "weight": np.arange(6.0)}, range(1, 7))
+    table["label"] = table["label"].astype("category")
+    x, y, weights = table["text"], table["label"], table["weight"]
+    expected = model.evaluate(TEXTS, NAMES, sample_weight=np.arange(6.0), verbose=0)
+    assert model.evaluate(x, y, sample_weight=weights, verbose=0) == expected
+    model.fit(x, y, validation_data=(x, y), verbose=0)
+    assert model.predict(x, verbose=0).shape == (6, 2)
+
+
 @pytest.mark.long
 def test_pairs_arrays_and_datasets_of_strings_work(tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
@@ -528,6 +542,8 @@ def test_invalid_labels_are_named_in_the_error(tokenizer):
         classifier.fit(TEXTS[:2], [0, 3])
     with pytest.raises(ValueError, match="one label and one weight per text"):
         classifier.fit(TEXTS[:2], ["a"])
+    with pytest.raises(ValueError, match="labels of a dataset must be ids. Received: strings"):
+        classifier.fit(tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1))
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
         tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])
