@@ -39,7 +39,7 @@ Model = Annotated[
     str,
     Parameter(
         alias="-m",
-        help="Checkpoint, run folder, whose best checkpoint is used, or name on the Hugging Face "
+        help="Checkpoint, run folder (its best checkpoint is used), or name on the Hugging Face "
         "Hub. `novels-small` is part of the package.",
     ),
 ]
@@ -47,7 +47,7 @@ TaskModel = Annotated[
     str,
     Parameter(
         alias="-m",
-        help="Checkpoint of a fine-tuned model, run folder, whose best checkpoint is used, or name "
+        help="Checkpoint of a fine-tuned model, run folder (its best checkpoint is used), or name "
         "on the Hugging Face Hub.",
     ),
 ]
@@ -60,9 +60,9 @@ Json = Annotated[Flag, Parameter(help="Print JSON, one object per line.")]
 Aggregate = Annotated[
     Literal["none", "simple", "first", "average", "max"],
     Parameter(
-        help="Join labels such as B-PER and I-PER to entities. The label of a word is that of its "
-        "first token, that with the highest mean over its tokens, or that of the token with the "
-        'highest probability; "simple" joins tokens instead of words.'
+        help="Join labels such as B-PER and I-PER into entities. A word has the label of its first "
+        "token (first), the label with the highest mean probability over its tokens (average), or "
+        "the label of its most certain token (max). simple joins tokens instead of words."
     ),
 ]
 NullThreshold = Annotated[

@@ -65,8 +65,8 @@ class BERTEncoder(keras.layers.Layer):
         `return_hidden_states` or `return_attention`, a dictionary: `"encoded"`, the encoded tokens;
         `"hidden_states"`, a list of L + 1 tensors `(B, T, D)`, the embeddings followed by the
         output of every block; `"attention"`, a list of L tensors `(B, N, T, T)`, the attention
-        weights of every block. With `positions`, the last of them have P in place of T, the
-        attention weights in place of the first T.
+        weights of every block. With `positions`, the last hidden states are `(B, P, D)`, and the
+        last attention weights `(B, N, P, T)`.
 
     Raises:
         ValueError: An option, an id or the sequence length is out of range.

@@ -67,8 +67,8 @@ class BERTModel(BatchModel):
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
         return_hidden_states: Whether to return the output of every block as well.
         only_logits: Whether to compute the last block only for the tokens that the heads read, with
-            `pred_positions` `(B, P)`. The encoded tokens are then those only. So for a
-            dictionary, unless it asks for hidden states.
+            `pred_positions` `(B, P)`. Only these encoded tokens are then returned. With
+            a dictionary, this is always so, unless hidden states are requested.
 
     Returns:
         For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`, or with

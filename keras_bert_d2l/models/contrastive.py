@@ -34,7 +34,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: The group of each vector, int `(B,)`. A vector with a negative label has no group
-            and is a negative for all others, with the label -1000 - g for all but those of group g.
+            and is a negative for all others; with the label -1000 - g, for all outside group g.
         y_pred: Vectors, `(B, D)`.
         sample_weight: `(B,)`. `None`: ones.
 
@@ -109,9 +109,9 @@ class RankingLoss(ContrastiveLoss):
         name: Name of the loss.
 
     Call arguments:
-        y_true: The group of each vector, int `(B,)`: the same for the first and the second text of
-            a pair, which follow each other, and negative for a negative: -1000 - g if its text is
-            also in a pair of group g, whose first texts are then not compared with it.
+        y_true: The group of each vector, int `(B,)`. The two texts of a pair follow each other and
+            have the same group. A negative has a negative number: -1, or -1000 - g if its text also
+            occurs in a pair of group g, so that it is not a negative for that group.
         y_pred: Vectors, `(B, D)`.
         sample_weight: `(B,)`. `None`: ones.
 

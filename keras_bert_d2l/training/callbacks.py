@@ -185,7 +185,7 @@ class StopAtNonFiniteLoss(keras.callbacks.Callback):
         raise FloatingPointError(
             f"The training diverged: the {name} at step {step:,} is {loss}. Last finite loss: "
             f"{before}; learning rate: {rate:.3g}. Start a new run with a lower `learning_rate` or "
-            "a longer warmup. The checkpoints from before this step are unchanged."
+            "a longer warm-up. The checkpoints from before this step are unchanged."
         )
 
 

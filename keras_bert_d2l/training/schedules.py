@@ -121,7 +121,7 @@ class WarmupCosineDecay(WarmupSchedule):
 class WarmupStableDecay(WarmupSchedule):
     """Learning rate that rises linearly, stays at its peak, and falls to zero at the end.
 
-    It falls by the square root of the share of the decay that is done, "1-sqrt".
+    It falls as 1 minus the square root of the completed share of the decay ("1-sqrt").
 
     Source: Haegele et al. 2024, section 3.
 

@@ -58,7 +58,7 @@ def check_weights(model: keras.Model, progress: Progress) -> None:
             raise FloatingPointError(
                 f"The training diverged: the weight {weight.path} is not finite after step "
                 f"{progress.step:,}. Start a new run with a lower `learning_rate` or a longer "
-                "warmup. The checkpoints from before this step are unchanged."
+                "warm-up. The checkpoints from before this step are unchanged."
             )
 
 

@@ -38,7 +38,7 @@ def grammar(
     Args:
         data: JSON lines with `sentence_good`, `sentence_bad` and, optionally, `UID`, the name of
             the phenomenon; also CSV or TSV, and .gz or .xz.
-        word_wise: Mask also the tokens of the same word that follow a masked token.
+        word_wise: With each masked token, also mask the later tokens of its word.
         batch_size: Masked copies of sentences per batch.
         precision: Keras dtype policy. By default (auto), a short measurement decides between
             float32 and mixed_bfloat16, which changes the answer for about one pair in 500.

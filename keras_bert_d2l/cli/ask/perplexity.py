@@ -18,10 +18,10 @@ def perplexity(
 ) -> None:
     """Measure how well a model predicts each token of a text from the other tokens.
 
-    Prints the pseudo-perplexity, the number of tokens and the text; for several texts, also those
-    of all texts together. A pseudo-perplexity of 10
-    means that the model is as uncertain as if it chose among 10 equally likely tokens. Each token
-    is masked once, so a text of n tokens costs as much as n texts.
+    Prints the pseudo-perplexity, the number of tokens and the text. For several texts, the last
+    line has the values of all texts together. A pseudo-perplexity of 10 means that the model is as
+    uncertain as if it chose among 10 equally likely tokens. Each token is masked once, so a text of
+    n tokens costs as much as n texts.
 
     For example: `keras-bert-d2l perplexity --file held_out.txt --model runs/mine`
     """

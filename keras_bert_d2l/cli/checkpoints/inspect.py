@@ -12,8 +12,8 @@ _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 Source = Annotated[
     str,
     Parameter(
-        help="Checkpoint folder, weight file, prefix of a TF1 checkpoint, run folder, whose best "
-        "checkpoint is used, or name on the Hugging Face Hub."
+        help="Checkpoint folder, weight file, prefix of a TF1 checkpoint, run folder (its best "
+        "checkpoint is used), or name on the Hugging Face Hub."
     ),
 ]
 NumHeads = Annotated[

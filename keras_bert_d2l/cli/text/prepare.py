@@ -61,7 +61,7 @@ def prepare(
         deduplicate: Discard copies of documents.
         near_duplicates: Discard documents at least this similar to an earlier one, such as 0.8:
             the Jaccard similarity of their n-grams of five words.
-        language: Discard documents in other languages. An ISO 639-1 code such as en. Requires
+        language: Keep only documents in this language, an ISO 639-1 code such as en. Requires
             `keras-bert-d2l[language]`.
         quality: Discard what the filters of these corpora would remove, for English web pages:
             c4, gopher, or c4,gopher.

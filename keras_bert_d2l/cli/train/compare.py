@@ -15,7 +15,7 @@ def compare(
     ],
     out: Out = Path("comparison.html"),
 ) -> None:
-    """Compare runs in one HTML page: curves over each other, options that differ, final metrics.
+    """Compare runs in one HTML page: overlaid curves, options that differ, metrics.
 
     For a single run, write the report that is also in its folder, `report.html`.
 

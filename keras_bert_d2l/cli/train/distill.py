@@ -28,8 +28,8 @@ def distill(
 ) -> None:
     """Distill a model into one with fewer blocks, which is smaller and faster.
 
-    The student starts with some blocks of the model, and learns its outputs and hidden states. This
-    needs texts like those it is for, but no labels. The result is a checkpoint like any other.
+    The student starts with some blocks of the model, and learns its outputs and hidden states. It
+    needs unlabeled texts like those it will process. The result is a checkpoint like any other.
 
     For example:
 
@@ -43,10 +43,11 @@ def distill(
             the model, as for `finetune`.
         epochs: Passes over the data.
         learning_rate: Peak learning rate.
-        max_len: Maximum number of tokens per row. [default: 128 for text, as `finetune` for a task]
+        max_len: Maximum number of tokens per row. [default: 128 for text; for a task, as in
+            `finetune`]
         temperature: Divisor of the logits. Larger values emphasize unlikely classes.
         label_share: Share of the true labels in the loss of the outputs, from 0 to 1.
-        outputs_only: Do not learn the hidden states.
+        outputs_only: Learn only the outputs of the teacher, not its hidden states.
         seed: Random seed.
     """
     if (train is None) == (file is None):

@@ -19,8 +19,8 @@ def distill_static(
     """Distill a text embedder into a table with one vector per token, which is much faster.
 
     The result is a TextEmbedder without an encoder, for `embed`, `similar`, `finetune embed`,
-    `evaluate` and `export`. It is much better with --file: a few thousand texts, without labels,
-    like those it is for.
+    `evaluate` and `export`. It is much better with --file: a few thousand unlabeled texts like
+    those that it will process.
 
     For example: `keras-bert-d2l distill-static --model minilm --file lines.txt --out static`
 

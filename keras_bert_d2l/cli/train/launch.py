@@ -48,8 +48,8 @@ def launch(
 
     Args:
         command: The command `pretrain` or `finetune`, and its arguments.
-        processes: Number of processes to start on this machine. [default: be one process of a
-            cluster]
+        processes: Number of processes to start on this machine. [default: join the other
+            processes of a cluster]
     """
     if command[:1] not in (("pretrain",), ("finetune",)):
         raise ValueError(

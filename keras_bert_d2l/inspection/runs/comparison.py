@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def compare_runs(run_dirs: Sequence[PathLike], path: PathLike | None = None) -> Page:
-    r"""Write a page that compares runs: curves over each other, options that differ, and metrics.
+    r"""Write a page that compares runs: overlaid curves, options that differ, and metrics.
 
     Args:
         run_dirs: The folders or URLs of two or more runs, either of `pretrain` or of `finetune`.

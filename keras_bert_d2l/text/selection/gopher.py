@@ -64,7 +64,7 @@ def _rule_of(document: Sequence[str], text: str, count: int, num_letters: int) -
     num_ellipses = sum(map(text.count, _ELLIPSES))
     if max(text.count("#"), num_ellipses) > _SYMBOLS * count:
         return "Gopher: symbols"
-    # Of more than nine tenths of the sentences, at least one is in the first tenth.
+    # If over nine tenths of the sentences are bullet points, so is one of the first tenth.
     if any(line.startswith(_BULLETS) for line in document[: len(document) // 10 + 1]) and (
         sum(line.startswith(_BULLETS) for line in document) > _BULLET_SHARE * len(document)
     ):
@@ -83,7 +83,7 @@ def _rule_of(document: Sequence[str], text: str, count: int, num_letters: int) -
 
 def _has_few_letters(text: str, count: int) -> bool:
     words, least = text.split(), _ALPHABETIC * count
-    # Look at the letters of words only if the words of nothing but letters are too few.
+    # Look for letters within words only if too few words consist of letters alone.
     return sum(map(str.isalpha, words)) < least and (
         sum(any(map(str.isalpha, word)) for word in words) < least
     )

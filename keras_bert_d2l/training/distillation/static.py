@@ -39,7 +39,7 @@ def distill_static(
     num_hiddens: int | None = None,
     batch_size: int = 32,
 ) -> TextEmbedder:
-    """Distill a text embedder into a static one, which is hundreds of times faster.
+    """Distill a text embedder into a static one, which is about 100 times as fast in batches.
 
     The vector of a text is the mean of the vectors of its tokens, scaled to length 1, so the order
     of the words does not count. The result is a `TextEmbedder` of a BERT without blocks and
@@ -49,7 +49,7 @@ def distill_static(
     principal components and weighted by the rank of the token in the vocabulary, because frequent
     tokens mean little. With `texts`, they are then changed so that the vectors of these texts are
     as close to those of the teacher as possible (ridge regression). A few thousand texts like
-    those that the student is for make it much better.
+    those that the student will process make it much better.
 
     Source: model2vec (github.com/MinishLab/model2vec); the weights are those of Arora et al. 2017
     (SIF) for frequencies that follow Zipf's law. Fitting to texts is the idea of its Tokenlearn.

@@ -62,7 +62,8 @@ class FinetuningOptions(StepOptions):
             takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
-        seed: Random seed for the order of the examples.
+        seed: Random seed of the order of the examples and, for a run on files, of new weights and
+            dropout.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
         temperature: Divisor of the cosines in the loss of text pairs without scores. Smaller values
             emphasize the most similar texts of a batch. Defaults to 0.05.
