@@ -198,25 +198,11 @@ class OptionRecord:
             FileNotFoundError: The file does not exist.
             ValueError: The file is not YAML, is not a mapping, or has an unknown option.
         """
-        import yaml  # imported here because `--help` does not need it
-
-        name, text = os.fspath(path), read_small_text(path)
-        try:
-            options = yaml.safe_load(text)
-        except (yaml.YAMLError, *_OTHER_YAML_ERRORS) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
-        if options is None:  # the file contains only comments
-            return {}
-        if not isinstance(options, dict):
-            raise ValueError(
-                f"{name!r} must contain options, one `name: value` per line. "
-                f"Received: {shown(options)}."
-            )
+        options = read_options(path)
         try:
             cls.check_known(options)
         except ValueError as error:
-            raise ValueError(f"{name!r}: {error}") from error
+            raise ValueError(f"{os.fspath(path)!r}: {error}") from error
         return options
 
     @classmethod
@@ -296,3 +282,28 @@ def _check(hint: Any) -> tuple[bool, Check]:
 
 
 _UNIONS = (typing.Union, types.UnionType)
+
+
+def read_options(path: PathLike) -> dict[str, Any]:
+    """Read options from a YAML file, without checking their names and values.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: The file is not YAML, or is not a mapping.
+    """
+    import yaml  # imported here because `--help` does not need it
+
+    name, text = os.fspath(path), read_small_text(path)
+    try:
+        options = yaml.safe_load(text)
+    except (yaml.YAMLError, *_OTHER_YAML_ERRORS) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
+    if options is None:  # the file contains only comments
+        return {}
+    if not isinstance(options, dict):
+        raise ValueError(
+            f"{name!r} must contain options, one `name: value` per line. "
+            f"Received: {shown(options)}."
+        )
+    return options

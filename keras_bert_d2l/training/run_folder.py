@@ -220,6 +220,19 @@ class RunFolder:
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise damaged(self.state_file, error) from error
 
+    def read_json(self, path: PathLike) -> dict[str, Any]:
+        """Return the content of a JSON file of the run, which may be replaced meanwhile.
+
+        Returns: an empty dictionary if there is no such file.
+
+        Raises:
+            ValueError: The file is damaged.
+        """
+        try:
+            return read_folder(self.last, lambda: read_json_object(path))
+        except FileNotFoundError:
+            return {}
+
     def check_new(self) -> None:
         """Raise `FileExistsError` unless a new run can be created in the folder.
 

@@ -3,14 +3,12 @@
 import dataclasses
 import functools
 import itertools
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from keras_bert_d2l.checks import check_path
-from keras_bert_d2l.files import read_folder
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.training.option_records import read_options
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
@@ -59,14 +57,15 @@ class Run:
                 f"Received: a path without metrics in {folder.metrics_file.name!r}."
             )
         records = folder.records()
-        summary = _read_json(folder, folder.path / _METRICS_JSON)
+        options = folder.options_file
+        summary = folder.read_json(folder.path / _METRICS_JSON)
         return cls(
             folder,
             "pretrain" if folder.config_file.is_file() else "finetune",
-            _options(folder) or summary.get("options", {}),
+            read_options(options) if options.is_file() else summary.get("options", {}),
             metrics,
             summary,
-            _read_json(folder, folder.state_file),
+            folder.read_json(folder.state_file),
             [record for record in records if "machine" in record],
             {record["step"]: record for record in records if "machine" not in record},
         )
@@ -86,9 +85,9 @@ class Run:
         """The index of the evaluation whose checkpoint is in `best/`, or 0 if there is none."""
         if self.command == "finetune":
             return (self.summary.get("best_epoch") or 1) - 1
-        losses = [_loss(metrics) for metrics in self.metrics[1:]]
-        finite = [loss for loss in losses if math.isfinite(loss)]
-        return 1 + losses.index(min(finite)) if finite else 0
+        steps = [metrics["step"] for metrics in self.metrics]
+        best = self.state.get("best_step")
+        return steps.index(best) if best in steps else 0
 
     @property
     def held_out(self) -> str:
@@ -116,27 +115,3 @@ def spread(values: Sequence[T], number: int) -> list[T]:
     if len(values) <= number:
         return list(values)
     return [values[round(n * (len(values) - 1) / (number - 1))] for n in range(number)]
-
-
-def _loss(metrics: Mapping[str, float]) -> float:
-    """Return the held-out loss by which a pretraining run chooses its best checkpoint."""
-    return metrics.get("val_mlm_cross_entropy", math.nan) + metrics.get("val_nsp_cross_entropy", 0)
-
-
-def _options(folder: RunFolder) -> dict[str, Any]:
-    if not folder.options_file.is_file():
-        return {}
-    import yaml
-
-    try:
-        return dict(yaml.safe_load(folder.options_file.read_text(encoding="utf-8")) or {})
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise ValueError(f"{os.fspath(folder.options_file)!r} is damaged: {error}.") from error
-
-
-def _read_json(folder: RunFolder, path: PathLike) -> dict[str, Any]:
-    """Return the content of a JSON file, which may be replaced meanwhile, or an empty object."""
-    try:
-        return read_folder(folder.last, lambda: read_json_object(path))
-    except FileNotFoundError:
-        return {}

@@ -2,8 +2,6 @@
 
 import importlib.metadata
 import json
-import math
-import operator
 import os
 import pathlib
 from collections.abc import Mapping
@@ -26,7 +24,6 @@ from keras_bert_d2l.types import PathLike
 
 CARD_FILE = "model_card.json"
 _PACKAGES = ("keras-bert-d2l", "keras", "tensorflow", "tensorflow-text")
-_HELD_OUT_LOSS = "val_loss"
 
 
 class TensorDescription(TypedDict):
@@ -141,7 +138,7 @@ def _training(run_dir: PathLike) -> dict[str, object]:
         raise FileNotFoundError(
             f"{os.fspath(run_dir)!r} does not contain a run: it has no {run.options_file.name}."
         )
-    measured = [line for line in run.metrics() if line.get(_HELD_OUT_LOSS, math.nan) < math.inf]
-    best = min(measured, key=operator.itemgetter(_HELD_OUT_LOSS), default=None)
     options = PretrainingOptions.read_yaml(run.options_file)
+    best_step = run.read_json(run.state_file).get("best_step")
+    best = next((line for line in run.metrics() if line["step"] == best_step), None)
     return {"options": options, "best": None if best is None else finite(best)}

@@ -41,9 +41,9 @@ class Checkpoints(keras.callbacks.Callback):
         # A model without a next-sentence head only has the first of the two losses.
         logs = logs or {}
         loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
-        best_loss = self.trainer.progress.best_loss
-        if best_loss is None or loss < best_loss:
-            self.trainer.progress.best_loss = float(loss)
+        progress = self.trainer.progress
+        if progress.best_loss is None or loss < progress.best_loss:
+            progress.best_loss, progress.best_step = float(loss), progress.step
             self.trainer.save_best()
         self.trainer.record()
         self.trainer.save_last()

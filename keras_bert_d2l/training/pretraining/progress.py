@@ -14,6 +14,7 @@ class PretrainingProgress(Progress):
     Attributes:
         step: As for `Progress`.
         best_loss: Lowest held-out loss on rows of this length, or `None` before the first.
+        best_step: The step of the checkpoint in `best/`, or `None` before the first.
         max_len: Tokens per row of the current phase, also of the held-out text.
         budget: The used part of the budget. `None` without `minutes`.
         batch_sizes: Rows per batch in each phase, which do not change with the number of devices.
@@ -21,6 +22,7 @@ class PretrainingProgress(Progress):
     """
 
     best_loss: float | None = None
+    best_step: int | None = None
     max_len: int | None = None
     budget: Budget | None = None
     batch_sizes: list[int] = dataclasses.field(default_factory=list)

@@ -47,7 +47,7 @@ def pretraining_run(tmp_path):
             {"step": step, "time": 1000.0 + step, "samples": [samples]} for step, *_ in losses
         ]
         write_lines(run / "report.jsonl", [start, *records])
-        state = {"step": 1000, "settings": {"text": options["corpus"]}}
+        state = {"step": 1000, "best_step": 500, "settings": {"text": options["corpus"]}}
         (run / "last/training_state.json").write_text(json.dumps(state))
         return run
 

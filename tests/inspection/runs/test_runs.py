@@ -159,5 +159,5 @@ def test_wrong_folders_are_named(pretraining_run, finetuning_run, tmp_path):
     with pytest.raises(ValueError, match=r"same kind.*a': pretrain, .*films': finetune"):
         kb.compare_runs([run, finetuning_run])
     (run / "run.yaml").write_text("a: b: c")
-    with pytest.raises(ValueError, match=r"run\.yaml' is damaged"):
+    with pytest.raises(ValueError, match=r"run\.yaml' is not a YAML file"):
         kb.run_report(run)

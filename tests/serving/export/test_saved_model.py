@@ -246,6 +246,9 @@ def test_the_model_card_describes_the_training(model, tmp_path):
     PretrainingOptions(corpus="docstrings", steps=3).to_yaml(run / "run.yaml")
     figures = [{"step": 1, "val_loss": 3.0}, {"step": 2, "val_loss": 2.0, "other": None}]
     figures.append({"step": 3, "val_loss": None})
+    (run / "last").mkdir()
+    state = {"step": 3, "best_step": 2, "settings": {}}
+    (run / "last/training_state.json").write_text(json.dumps(state))
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in figures))
     folder = export_saved_model(model, tmp_path / "out", run_dir=run)
     training = json.loads((folder / "model_card.json").read_text())["training"]

@@ -40,10 +40,11 @@ class Saves:
 
 def test_the_best_checkpoint_is_saved_at_the_lowest_held_out_loss():
     saves = Saves()
-    for mlm in (3.0, 2.0, 2.5, math.nan, 2.0, 1.0):
+    for step, mlm in enumerate((3.0, 2.0, 2.5, math.nan, 2.0, 1.0)):
+        saves.progress.step = step
         saves.callback.on_epoch_end(0, {**HELD_OUT, "val_mlm_cross_entropy": mlm})
     assert "".join(call[0] for call in saves.calls) == "blbllllbl"
-    assert saves.progress.best_loss == 1.5
+    assert (saves.progress.best_loss, saves.progress.best_step) == (1.5, 5)
 
 
 def test_an_interrupt_saves_and_stops_after_the_step():
