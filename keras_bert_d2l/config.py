@@ -6,7 +6,6 @@ edition.
 """
 
 import dataclasses
-import json
 import os
 import typing
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Literal, Self, TypeAlias, TypeVar, cast
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_positive, shown
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
@@ -415,7 +414,7 @@ class BERTConfig(_BlockFields):
 
     def to_json(self, path: PathLike) -> None:
         """Write the fields to a JSON file. An interrupted write leaves no partial file."""
-        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+        write_json(path, self.to_dict())
 
     @classmethod
     def from_json(cls, path: PathLike) -> Self:

@@ -8,6 +8,7 @@ model card is not listed, because people edit it.
 import contextlib
 import errno
 import glob
+import json
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from keras_bert_d2l.reading import read_small_text, sha256_of
 from keras_bert_d2l.types import PathLike
@@ -101,6 +102,11 @@ def write_text(path: PathLike, text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with replacing_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: PathLike, content: object, *, indent: int | None = 2, **options: Any) -> None:
+    """Write a JSON file atomically, with the options of `json.dumps`."""
+    write_text(path, json.dumps(content, indent=indent, **options) + "\n")
 
 
 def write_checksums(folder: PathLike, names: Sequence[str] | None = None) -> None:

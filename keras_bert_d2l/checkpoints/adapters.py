@@ -28,7 +28,7 @@ from keras_bert_d2l.checkpoints.weights.safetensors_files import (
 from keras_bert_d2l.checkpoints.weights.tables import Row, first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
-from keras_bert_d2l.files import CHECKSUMS, verify_checksums
+from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -107,8 +107,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
         "inference_mode": True,
     }
     with writing_folder(path) as folder:
-        text = json.dumps(fields, indent=2) + "\n"
-        (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+        write_json(folder / CONFIG_FILE, fields)
         stored = {_PREFIX + k: np.ascontiguousarray(x, np.float32) for k, x in arrays.items()}
         metadata = {_METADATA: json.dumps(_origin(model, kernels))}
         write_safetensors(folder / WEIGHTS_FILE, stored, metadata)

@@ -8,7 +8,6 @@ weights.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -20,7 +19,7 @@ import safetensors
 import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.location import STATE_FILE
-from keras_bert_d2l.files import replacing_file, replacing_folder, write_text
+from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
 from keras_bert_d2l.training.optimizers import GRADIENT_NORMS
 from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder, damaged
@@ -103,7 +102,7 @@ def save_state(
                 shutil.copy(file, folder)
         settings = {**settings, _BACKEND: keras.backend.backend()}
         state = {**dataclasses.asdict(progress), "settings": settings}
-        write_text(folder / STATE_FILE, json.dumps(state) + "\n")
+        write_json(folder / STATE_FILE, state, indent=None)
     run.upload(progress.step)
 
 

@@ -8,7 +8,6 @@ single npz or safetensors file of parameters, without a vocabulary, can also be 
 Some options of our model are fixed in the book's model: two segments, ReLU, an epsilon of 1e-5.
 """
 
-import json
 import os
 import pathlib
 
@@ -25,7 +24,7 @@ from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Names, expa
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -123,7 +122,7 @@ def write(
                 "The book's format cannot express lowercase=False, because the book lowercases "
                 "every text. Save the model without its tokenizer, or in another format."
             )
-        write_text(folder / VOCAB_FILE, json.dumps(vocab.tokens, ensure_ascii=False) + "\n")
+        write_json(folder / VOCAB_FILE, vocab.tokens, indent=None, ensure_ascii=False)
     metadata = {name: str(getattr(config, name)) for name in ("num_heads", "dropout")}
     write_safetensors(folder / f"{PARAMETERS}.safetensors", weights, metadata)
 

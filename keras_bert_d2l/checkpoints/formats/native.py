@@ -16,7 +16,6 @@ from the files. The format is the same for every Keras backend and dtype policy.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 from typing import Any
@@ -36,7 +35,7 @@ from keras_bert_d2l.checkpoints.weights.tables import Row, weight_names
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
@@ -114,7 +113,7 @@ def write(
         **({} if embedding is None else {"embedding": embedding}),
         **config.to_dict(),
     }
-    write_text(folder / CONFIG_FILE, json.dumps(fields, indent=2) + "\n")
+    write_json(folder / CONFIG_FILE, fields)
     if vocab is not None:
         vocab.to_file(folder / VOCAB_FILE)
     weights = stored_weights(model, table(config, task))

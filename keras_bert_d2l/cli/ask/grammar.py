@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json as json_format
 import sys
 from pathlib import Path
 
@@ -54,13 +53,13 @@ def grammar(
         found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)
     _print(found)
     if json is not None:
-        from keras_bert_d2l.files import write_text
+        from keras_bert_d2l.files import write_json
 
         facts = {"model": model, "data": str(data), "word_wise": word_wise, "seed": seed}
         facts["precision"] = bert.dtype_policy.name
         fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
         del fields["scores"]
-        write_text(json, json_format.dumps({**facts, **fields}, indent=2) + "\n")
+        write_json(json, {**facts, **fields})
         print(f"Written to {json}")
 
 

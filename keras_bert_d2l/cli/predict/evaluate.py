@@ -78,7 +78,7 @@ def evaluate(
     else:
         kb.print_evaluation(found)
     if out is not None:
-        from keras_bert_d2l.files import write_text
+        from keras_bert_d2l.files import write_json
 
-        write_text(out, json_format.dumps(facts, indent=2) + "\n")
+        write_json(out, facts)
         print(f"Written to {out}", file=sys.stderr if json else sys.stdout)

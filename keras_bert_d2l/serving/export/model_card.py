@@ -1,14 +1,13 @@
 """The model card of an exported version: `model_card.json`, next to the graph."""
 
 import importlib.metadata
-import json
 import os
 import pathlib
 from collections.abc import Mapping
 from typing import TypedDict
 
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
-from keras_bert_d2l.files import verify_checksums, write_text
+from keras_bert_d2l.files import verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
@@ -82,8 +81,8 @@ def write_model_card(
         "signatures": describe_signatures(folder),
         "training": None if run_dir is None else _training(run_dir),
     }
-    text = json.dumps(card, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
-    write_text(folder / CARD_FILE, text + "\n")
+    file = folder / CARD_FILE
+    write_json(file, card, ensure_ascii=False, allow_nan=False, default=os.fspath)
 
 
 def describe_signatures(path: PathLike) -> dict[str, SignatureDescription]:

@@ -8,7 +8,6 @@ github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backe
 """
 
 import importlib.metadata
-import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.pooling import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
 from keras_bert_d2l.checks import check_path
-from keras_bert_d2l.files import check_local, replacing_folder, write_text
+from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer, TextEmbedder, TokenClassifier
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -170,7 +169,7 @@ def export_onnx(
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / MODEL_FILE, int8, batches)
-        _write_json(temporary / CARD_FILE, card)
+        write_json(temporary / CARD_FILE, card, ensure_ascii=False, default=os.fspath)
         _write_huggingface_files(temporary, model, tokenizer)
         _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / MODEL_FILE
@@ -209,15 +208,10 @@ def _write_huggingface_files(
     if tokenizer is not None:
         fields["pad_token_id"] = tokenizer.vocab.pad_id
         write_tokenizer(folder, tokenizer.vocab, tokenizer.options, config.max_len)
-    _write_json(folder / CONFIG_FILE, fields)
+    write_json(folder / CONFIG_FILE, fields, ensure_ascii=False)
     embedding = embedding_fields(model)
     if embedding is not None:
         write_pooling(folder, config.num_hiddens, embedding)
-
-
-def _write_json(file: pathlib.Path, content: object) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False, default=os.fspath)
-    write_text(file, text + "\n")
 
 
 def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:

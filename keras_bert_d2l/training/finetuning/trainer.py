@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.metadata
-import json
 import math
 import shlex
 import textwrap
@@ -18,7 +17,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import write_checksums, write_text
+from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -250,7 +249,7 @@ class Trainer:
         }
         listed = [self.run.options_file.name] if self.run.options_file.is_file() else []
         write_checksums(self.run.path, listed)  # otherwise a kill would leave an outdated checksum
-        write_text(self.run.path / METRICS_JSON, json.dumps(metrics, indent=2) + "\n")
+        write_json(self.run.path / METRICS_JSON, metrics)
         write_checksums(self.run.path, [*listed, METRICS_JSON])
         return metrics
 

@@ -3,14 +3,13 @@
 Source: github.com/google-research/bert, modeling.py, `BertConfig`.
 """
 
-import json
 import pathlib
 import warnings
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "bert_config.json"
@@ -57,7 +56,7 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
         "initializer_range": _INITIALIZER_RANGE,
     }
     foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
-    write_text(path, json.dumps(fields, indent=2, sort_keys=True) + "\n")
+    write_json(path, fields, sort_keys=True)
 
 
 def _from_fields(fields: ConfigDict) -> BERTConfig:

@@ -9,7 +9,6 @@ Source: github.com/huggingface/transformers, `models/bert`.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import warnings
@@ -45,6 +44,7 @@ from keras_bert_d2l.checkpoints.weights.contents import check_extent
 from keras_bert_d2l.checkpoints.weights.safetensors_files import write_safetensors
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
@@ -171,7 +171,7 @@ def write(
         if embedding.get("long_texts", "cut") != "cut":
             fields["long_texts"] = embedding["long_texts"]
     write_card(folder, fields)
-    (folder / CONFIG_FILE).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / CONFIG_FILE, fields)
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 

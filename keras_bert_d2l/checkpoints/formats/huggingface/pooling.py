@@ -3,12 +3,12 @@
 Source: github.com/UKPLab/sentence-transformers, `modules.json` and the configuration of `Pooling`.
 """
 
-import json
 import os
 import pathlib
 
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskArguments
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import read_json, read_json_object
 
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
@@ -62,15 +62,10 @@ def write_pooling(folder: pathlib.Path, width: int, arguments: TaskArguments) ->
         arguments: `pooling` and `normalize` of the `TextEmbedder`.
     """
     modes = {_PREFIX + name: key == arguments["pooling"] for key, name in POOLINGS.items()}
-    (folder / POOLING_FILE).parent.mkdir()
-    _write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
+    write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
     steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
         for index, (path, kind) in enumerate(steps.items())
     ]
-    _write_json(folder / MODULES_FILE, modules if arguments["normalize"] else modules[:-1])
-
-
-def _write_json(file: pathlib.Path, content: object) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / MODULES_FILE, modules if arguments["normalize"] else modules[:-1])

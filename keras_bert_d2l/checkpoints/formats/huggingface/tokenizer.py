@@ -8,13 +8,12 @@ Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`,
 github.com/huggingface/tokenizers.
 """
 
-import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import write_text
+from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
@@ -194,7 +193,7 @@ def write_tokenizer(
         (OPTIONS_FILE, fields),
         (JSON_FILE, _tokenizer_json(vocab, fields)),
     ):
-        write_text(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_json(folder / name, content, ensure_ascii=False)
 
 
 def _tokenizer_json(vocab: Vocab, options: ConfigDict) -> ConfigDict:
