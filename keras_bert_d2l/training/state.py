@@ -18,8 +18,12 @@ import keras
 import safetensors
 import safetensors.numpy
 
+from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.location import STATE_FILE
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.optimizers import GRADIENT_NORMS
 from keras_bert_d2l.training.processes import is_first
 from keras_bert_d2l.training.run_folder import RunFolder, damaged
@@ -104,6 +108,15 @@ def save_state(
         state = {**dataclasses.asdict(progress), "settings": settings}
         write_json(folder / STATE_FILE, state, indent=None)
     run.upload(progress.step)
+
+
+def save_best(run: RunFolder, model: BERTModel | TaskModel) -> None:
+    """Save the best checkpoint, and its adapter if it has LoRA, in the first process."""
+    if not is_first():
+        return
+    save_pretrained(model, run.best)
+    if model.has_lora:
+        save_adapter(model, run.adapter)
 
 
 def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:

@@ -12,9 +12,7 @@ from typing import Any, cast
 
 import keras
 
-from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.formats import native
-from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_checksums, write_json
@@ -35,13 +33,14 @@ from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
 from keras_bert_d2l.training.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.optimizers import add_gradient_norms, make_optimizer
-from keras_bert_d2l.training.processes import gathered, is_first, wait_for_all
+from keras_bert_d2l.training.processes import gathered, wait_for_all
 from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     restore_metrics,
     restore_progress,
     restore_variables,
+    save_best,
     save_state,
 )
 from keras_bert_d2l.training.verbosity import Printer
@@ -181,21 +180,13 @@ class Trainer:
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
             progress.warning = found.warning
-            self._save_best()
+            save_best(self.run, self.model)
         self._write_metrics()
         self._draw_curves()
         self._recorder.add(progress.step, lambda: {"sequences/s": speed, **found.observe()})
         self.save()  # last, so that a run that was killed before repeats the epoch
         self._recorder.write(progress.step)
         self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
-
-    def _save_best(self) -> None:
-        """Save the model as the best checkpoint, and its adapter if it has LoRA."""
-        if not is_first():
-            return
-        save_pretrained(self.model, self.run.best)
-        if self.model.has_lora:
-            save_adapter(self.model, self.run.adapter)
 
     def interrupted(self, where: str) -> str:
         """Return the message for a run that was stopped after saving its state."""

@@ -14,7 +14,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
@@ -37,12 +36,13 @@ from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOption
 from keras_bert_d2l.training.pretraining.progress import PretrainingProgress, intervals
 from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
 from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
-from keras_bert_d2l.training.processes import gathered, is_first
+from keras_bert_d2l.training.processes import gathered
 from keras_bert_d2l.training.reporting import RunRecorder
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.state import (
     restore_progress,
     restore_variables,
+    save_best,
     save_state,
     sync,
 )
@@ -374,11 +374,7 @@ class Trainer:
     def save_best(self) -> None:
         """Save the model as the best checkpoint, and its adapter if it has LoRA."""
         sync(self.model)
-        if not is_first():
-            return
-        save_pretrained(self.model, self.run.best)
-        if self.model.has_lora:
-            save_adapter(self.model, self.run.adapter)
+        save_best(self.run, self.model)
 
     def record(self) -> None:
         """Record predictions of the current model for the report."""
