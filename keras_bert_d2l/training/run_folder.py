@@ -53,6 +53,7 @@ from keras_bert_d2l.types import PathLike
 
 R = TypeVar("R", bound=OptionRecord)
 
+LOWER_IS_BETTER = ("loss", "entropy", "error")  # ends of the names of such metrics
 _LOCK = ".lock"
 
 
@@ -77,6 +78,7 @@ class RunFolder:
         self.config_file = self.path / CONFIG_FILE
         self.vocab_file = self.path / VOCAB_FILE
         self.metrics_file = self.path / "metrics.jsonl"
+        self.summary_file = self.path / "metrics.json"  # of a fine-tuning run
         self.records_file = self.path / "report.jsonl"
         self.report = self.path / "report.html"
         self.tensorboard = self.path / TENSORBOARD

@@ -25,7 +25,6 @@ from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
 from keras_bert_d2l.training.finetuning.finetune_files import load_run, own_options
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from keras_bert_d2l.training.finetuning.trainer import METRICS_JSON
 from keras_bert_d2l.training.finetuning.trainer import Trainer as FinetuningTrainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
@@ -167,8 +166,8 @@ def _of_finetuning_run(run: RunFolder) -> Evidence:
     else:
         evidence.skipped.append("Data, batches and weights: the run was started in Python.")
     evidence.records = run.metrics()
-    if (run.path / METRICS_JSON).is_file():
-        evidence.warning = read_json_object(run.path / METRICS_JSON).get("warning")
+    if run.summary_file.is_file():
+        evidence.warning = read_json_object(run.summary_file).get("warning")
     if evidence.model is not None and run.best.is_dir():
         if not _freezes(options):
             evidence.before = weights_of(evidence.model)

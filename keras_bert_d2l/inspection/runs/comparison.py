@@ -13,9 +13,8 @@ from keras_bert_d2l.inspection.runs.charts import charts, title
 from keras_bert_d2l.inspection.runs.report import SCRIPTS, STYLES
 from keras_bert_d2l.inspection.runs.run import Run
 from keras_bert_d2l.progress import duration
+from keras_bert_d2l.training.run_folder import LOWER_IS_BETTER
 from keras_bert_d2l.types import PathLike
-
-_LOWER_IS_BETTER = ("loss", "entropy", "error")
 
 
 class Row(NamedTuple):
@@ -96,7 +95,7 @@ def _metrics(runs: Sequence[Run]) -> list[Row]:
             values = [metrics.get(name) for metrics in best]
             texts = ["" if value is None else f"{value:.4g}" for value in values]
             found = [value for value in values if value is not None]
-            choose = min if name.endswith(_LOWER_IS_BETTER) else max
+            choose = min if name.endswith(LOWER_IS_BETTER) else max
             rows.append(Row(title(name.removeprefix("val_")), texts, values.index(choose(found))))
     seconds = [run.seconds for run in runs]
     times = ["not recorded" if time is None else duration(time) for time in seconds]

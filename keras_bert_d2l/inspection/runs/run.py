@@ -14,8 +14,6 @@ from keras_bert_d2l.types import PathLike
 
 T = TypeVar("T")
 
-_METRICS_JSON = "metrics.json"  # of a fine-tuning run
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -58,7 +56,7 @@ class Run:
             )
         records = folder.records()
         options = folder.options_file
-        summary = folder.read_json(folder.path / _METRICS_JSON)
+        summary = folder.read_json(folder.summary_file)
         return cls(
             folder,
             "pretrain" if folder.config_file.is_file() else "finetune",

@@ -16,7 +16,6 @@ from keras_bert_d2l.serving.protocol.interface import Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.callbacks import finite
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from keras_bert_d2l.training.finetuning.trainer import METRICS_JSON
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
@@ -126,9 +125,8 @@ def _training(run_dir: PathLike) -> dict[str, object]:
     """Return the options of a run and the metrics of its best evaluation."""
     run = RunFolder.for_reading(run_dir)
     verify_checksums(run.path)
-    metrics_file = run.path / METRICS_JSON
-    if metrics_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
-        metrics = read_json_object(metrics_file)
+    if run.summary_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
+        metrics = read_json_object(run.summary_file)
         options = metrics["options"]
         if run.options_file.is_file():
             options = TaskRunOptions.read_yaml(run.options_file)

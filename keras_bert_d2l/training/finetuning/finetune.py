@@ -20,7 +20,7 @@ from keras_bert_d2l.training.distribution import check_tf_config, num_replicas
 from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
-from keras_bert_d2l.training.finetuning.trainer import METRICS_JSON, Trainer
+from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.processes import process
 from keras_bert_d2l.training.run_folder import RunFolder
 from keras_bert_d2l.training.verbosity import Printer, Verbose
@@ -184,7 +184,7 @@ def tuned_null_threshold(run_dir: PathLike) -> float | None:
         ValueError: `metrics.json` is damaged.
     """
     run = RunFolder.for_reading(run_dir)
-    file = run.path / METRICS_JSON
+    file = run.summary_file
     if not file.is_file():
         return None
     verify_checksums(run)

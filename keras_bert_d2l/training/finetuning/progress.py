@@ -5,9 +5,8 @@ import math
 from typing import cast
 
 from keras_bert_d2l.training.callbacks import Metrics
+from keras_bert_d2l.training.run_folder import LOWER_IS_BETTER
 from keras_bert_d2l.training.state import Progress
-
-_LOWER_IS_BETTER = ("loss", "entropy", "error")
 
 
 @dataclasses.dataclass
@@ -72,6 +71,6 @@ class FinetuningProgress(Progress):
 
     def _rank(self, metrics: Metrics) -> tuple[float, float]:
         """Return a key that is larger for better epochs: the monitored metric, then the loss."""
-        sign = -1 if self.monitor.endswith(_LOWER_IS_BETTER) else 1
+        sign = -1 if self.monitor.endswith(LOWER_IS_BETTER) else 1
         loss = metrics.get("val_loss")
         return sign * cast(float, metrics[self.monitor]), -math.inf if loss is None else -loss

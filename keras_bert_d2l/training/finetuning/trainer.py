@@ -45,7 +45,7 @@ from keras_bert_d2l.training.state import (
 )
 from keras_bert_d2l.training.verbosity import Printer
 
-METRICS_JSON, CURVES = "metrics.json", "curves.png"
+CURVES = "curves.png"
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
@@ -240,8 +240,8 @@ class Trainer:
         }
         listed = [self.run.options_file.name] if self.run.options_file.is_file() else []
         write_checksums(self.run.path, listed)  # otherwise a kill would leave an outdated checksum
-        write_json(self.run.path / METRICS_JSON, metrics)
-        write_checksums(self.run.path, [*listed, METRICS_JSON])
+        write_json(self.run.summary_file, metrics)
+        write_checksums(self.run.path, [*listed, self.run.summary_file.name])
         return metrics
 
     def _say_result(self) -> None:
