@@ -81,12 +81,16 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> Non
         least: Smallest accepted value.
         reason: Explains `least` in the message. It follows the number directly.
     """
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < least:  # type: ignore[operator]
+    if not is_integer(value) or value < least:
         raise ValueError(
             f"`{name}` must be an integer of at least {least}{reason}. "
             f"Received: {name}={shown(value)}."
         )
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return whether a value is a Python or NumPy integer. Booleans are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -163,7 +163,7 @@ def convert_checkpoint(
     kb.convert_checkpoint("checkpoints/mine", "checkpoints/mine-hf", format="huggingface")
     ```
     """
-    _check_format(format)
+    check_choice("format", format, get_args(Format))
     check_target(target)
     checkpoint = open_checkpoint(source, num_heads)
     model, embedding = load_model(checkpoint), checkpoint.embedding
@@ -185,7 +185,7 @@ def _save(
     dtype: Dtype = "float32",
     embedding: TaskArguments | None = None,
 ) -> None:
-    _check_format(format)
+    check_choice("format", format, get_args(Format))
     check_target(path)
     if dtype != "float32" and format != "native":
         raise ValueError(
@@ -221,8 +221,3 @@ def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
                 f"`format` must be one of {_FOR_TASKS} for a tokenizer with {name}="
                 f"{shown(value)}. Received: {format!r}."
             )
-
-
-def _check_format(format: str) -> None:
-    if format not in get_args(Format):
-        raise ValueError(f"`format` must be one of {get_args(Format)}. Received: {format!r}.")

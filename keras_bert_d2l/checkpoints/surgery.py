@@ -19,7 +19,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_bert, check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.checks import check_bool, check_integer, check_list, shown
+from keras_bert_d2l.checks import check_bool, check_integer, check_list, is_integer, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -204,9 +204,8 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
     check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
     check_list("blocks", blocks, "numbers of blocks")
     last = model.bert_config.num_blks
-    are_integers = all(isinstance(n, int | np.integer) and n is not True for n in blocks)
     in_order = [n for n in range(1, last + 1) if n in blocks]
-    if not blocks or not are_integers or list(blocks) != in_order:
+    if not blocks or not all(map(is_integer, blocks)) or list(blocks) != in_order:
         raise ValueError(
             f"`blocks` must be numbers from 1 to {last}, the model's last block, in ascending "
             f"order. Received: blocks={shown(blocks)}."

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, Unpack, get_args
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
@@ -46,8 +47,7 @@ class Pooling(keras.layers.Layer):
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
-        if pooling not in POOLINGS:
-            raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
+        check_choice("pooling", pooling, POOLINGS)
         self.pooling = pooling
         self.normalize = normalize
 

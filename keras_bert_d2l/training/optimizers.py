@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.training import schedules
 from keras_bert_d2l.types import Tensor
 
@@ -296,10 +297,7 @@ class BERTMuon(BERTAdamW):
         compute_dtype: str = "float32",
         **options: Unpack[AdamWOptions],
     ) -> None:
-        if compute_dtype not in ("float32", "bfloat16"):
-            raise ValueError(
-                f'`compute_dtype` must be "float32" or "bfloat16". Received: {compute_dtype!r}.'
-            )
+        check_choice("compute_dtype", compute_dtype, ("float32", "bfloat16"))
         super().__init__(learning_rate, weight_decay, **options)
         self.momentum = momentum
         self.compute_dtype = compute_dtype

@@ -282,7 +282,7 @@ def test_a_task_model_with_stacked_blocks_keeps_its_head(tokenizer):
 
 def test_blocks_must_exist_and_lora_be_merged():
     model = random_model(UNTIED)
-    for blocks in ([], [0], [2, 1], [1, 1], [3], [1.0], [True]):
+    for blocks in ([], [0], [2, 1], [1, 1], [3], [1.0], [True], [False]):
         with pytest.raises(ValueError, match=r"`blocks` must be numbers from 1 to 2"):
             keep_blocks(model, blocks)
     model.enable_lora(2)

@@ -52,7 +52,7 @@ def test_a_saved_embedder_loads_in_sentence_transformers(pooling, normalize, ber
 def test_another_pooling_is_an_error(bert, tmp_path):
     modules = [models.Transformer(str(bert)), models.Pooling(16, "lasttoken")]
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path))
-    with pytest.raises(ValueError, match="`pooling` must be one of .* Received: '.*lasttoken'"):
+    with pytest.raises(ValueError, match="`pooling` must be .* Received: pooling='.*lasttoken'"):
         kb.load_task(kb.TextEmbedder, tmp_path)
 
 

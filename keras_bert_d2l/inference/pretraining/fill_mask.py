@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_integer, is_integer, shown
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, text_list
 from keras_bert_d2l.inference.results import Result, ResultList
@@ -146,8 +146,7 @@ def top_predictions(
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
     """Raise `ValueError` if `top_k` is not between 1 and the vocabulary size."""
-    is_integer = isinstance(top_k, int | np.integer) and not isinstance(top_k, bool)
-    if not (is_integer and 1 <= top_k <= vocab_size):
+    if not (is_integer(top_k) and 1 <= top_k <= vocab_size):
         raise ValueError(
             f"`top_k` must be from 1 to the vocabulary size, {vocab_size}. "
             f"Received: top_k={top_k!r}."

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.models.tasks.string_inputs import Batch
 from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.types import Tensor
@@ -187,8 +187,7 @@ def _plain(number: int, answer: object) -> tuple[str, int]:
         return "", 0
     get = first.get if isinstance(first, Mapping) else functools.partial(getattr, first)
     text, start = get("text", None), get("start", None)
-    is_int = isinstance(start, int | np.integer) and not isinstance(start, bool)
-    if not isinstance(text, str) or not text.strip() or not is_int:
+    if not isinstance(text, str) or not text.strip() or not is_integer(start):
         raise ValueError(
             'An answer must have a "text" and its "start", the index of its first character in the '
             f"context; None means no answer. Received: {shown(first)} as answer {number}."

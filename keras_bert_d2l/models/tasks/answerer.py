@@ -8,6 +8,7 @@ from typing import Unpack
 
 import keras
 
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
@@ -17,7 +18,6 @@ from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,
     Training,
-    check_bert,
     dense_head,
 )
 from keras_bert_d2l.types import Tensor
@@ -71,7 +71,7 @@ class QuestionAnswerer(TaskModel):
     gives_tokens = True
 
     def __init__(self, bert: BERTModel, **options: Unpack[TaskOptions]) -> None:
-        check_bert(bert)
+        check_type("bert", bert, BERTModel)
         super().__init__(bert, head=dense_head(bert, 2), **options)
 
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool
+from keras_bert_d2l.checks import check_bool, check_type
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
@@ -18,7 +18,6 @@ from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,
     Training,
-    check_bert,
     precise_policy,
 )
 from keras_bert_d2l.types import Tensor
@@ -81,7 +80,7 @@ class TextEmbedder(TaskModel):
         normalize: bool = True,
         **options: Unpack[TaskOptions],
     ) -> None:
-        check_bert(bert)
+        check_type("bert", bert, BERTModel)
         head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
         super().__init__(bert, head=head, **options)
         self.pooling = pooling

@@ -9,11 +9,11 @@ from typing import Unpack
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, check_bert, dense_head
+from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, dense_head
 from keras_bert_d2l.ranges import IGNORED, check_range
 from keras_bert_d2l.types import Tensor
 
@@ -51,7 +51,7 @@ class LabeledTask(TaskModel):
         pooling: TextPooling | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        check_bert(bert)
+        check_type("bert", bert, BERTModel)
         self.labels = check_labels(labels, self.min_labels)
         head = dense_head(bert, len(self.labels))
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)

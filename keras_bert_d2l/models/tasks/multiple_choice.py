@@ -9,7 +9,7 @@ from typing import Unpack
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
@@ -20,7 +20,6 @@ from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,
     Training,
-    check_bert,
     dense_head,
 )
 from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph
@@ -84,7 +83,7 @@ class MultipleChoice(TaskModel):
         pooling: TextPooling | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        check_bert(bert)
+        check_type("bert", bert, BERTModel)
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
         super().__init__(bert, head=dense_head(bert, 1), dropout=rate, pooling=pooling, **options)
 

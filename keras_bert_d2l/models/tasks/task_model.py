@@ -470,12 +470,6 @@ def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
     return "float32" if half else bert.dtype_policy
 
 
-def check_bert(bert: object) -> None:
-    """Raise `ValueError` if `bert` is not a `BERTModel`."""
-    if not isinstance(bert, BERTModel):
-        raise ValueError(f"`bert` must be a BERTModel. Received: {shown(bert)}.")
-
-
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:
     """Return what the head reads; raise `ValueError` if `bert` does not have it."""
     if pooling is None:

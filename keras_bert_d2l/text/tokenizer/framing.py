@@ -5,7 +5,7 @@ This module does not need tensorflow-text. B: rows, T: tokens in a row.
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_choice, check_integer, shown
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
@@ -106,11 +106,7 @@ def truncate(
 
 def _check_truncation(truncation: str, *, is_pair: bool) -> None:
     """Raise a `ValueError` if `truncation` is unknown, or truncates a second text without one."""
-    if truncation not in TRUNCATIONS:
-        raise ValueError(
-            f"`truncation` must be one of {', '.join(map(repr, TRUNCATIONS))}. "
-            f"Received: truncation={truncation!r}."
-        )
+    check_choice("truncation", truncation, TRUNCATIONS)
     if truncation == "only_second" and not is_pair:
         raise ValueError(
             "truncation='only_second' truncates the second text of a pair. Received: no second "

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_path, shown
+from keras_bert_d2l.checks import check_path, is_integer, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, check_file, check_size
 from keras_bert_d2l.text.corpus.reading import read_lines
@@ -181,7 +181,7 @@ class Vocab:
         """
         if isinstance(ids, list | tuple):
             return [self.to_tokens(one) for one in ids]
-        if isinstance(ids, int | np.integer) and not isinstance(ids, bool):
+        if is_integer(ids):
             if 0 <= ids < len(self):
                 return self.tokens[ids]
             raise ValueError(

@@ -562,7 +562,7 @@ BAD = {
         lambda: TokenClassifier(make_bert(), ["a", "b"], pooling="mean"),
         "for tasks of whole texts",
     ),
-    "no bert": (lambda: QuestionAnswerer("bert"), "must be a BERTModel"),
+    "no bert": (lambda: QuestionAnswerer("bert"), "must be a `BERTModel`"),
     "one label": (lambda: SequenceClassifier(make_bert(), ["a"]), "at least 2 different"),
     "equal labels": (lambda: TokenClassifier(make_bert(), ["a", "a"]), "at least 2 different"),
     "a string": (lambda: TokenClassifier(make_bert(), "ab"), "at least 2 different"),
