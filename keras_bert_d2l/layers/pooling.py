@@ -55,19 +55,22 @@ class Pooling(keras.layers.Layer):
     def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:
         X = ops.cast(X, self.compute_dtype)
         is_token = ops.ones(ops.shape(X)[:2], "bool") if is_token is None else is_token
-        if self.pooling == "cls":
-            vectors = X[:, 0]
-        elif self.pooling == "mean":
-            weights = ops.cast(is_token, X.dtype)[:, :, None]  # (B, T, 1)
-            # A text without tokens gets the zero vector.
-            vectors = ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
-        else:
-            shown = ops.where(is_token[:, :, None], X, ops.full_like(X, _LOWEST))
-            vectors = ops.max(shown, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
+        vectors = X[:, 0] if self.pooling == "cls" else pooled(X, is_token, self.pooling)
         return unit(vectors) if self.normalize else vectors
 
     def compute_output_shape(self, X_shape: Shape, is_token_shape: Shape | None = None) -> Shape:
         return (X_shape[0], X_shape[-1])
+
+
+def pooled(X: Tensor, is_counted: Tensor, kind: str) -> Tensor:
+    """Return the "mean" or "max" `(B, D)` of the vectors `(B, T, D)` that count: bool `(B, T)`."""
+    counted = is_counted[:, :, None]
+    if kind == "max":
+        X = ops.where(counted, X, ops.full_like(X, _LOWEST))
+        return ops.max(X, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
+    weights = ops.cast(counted, X.dtype)
+    # A text without tokens gets the zero vector.
+    return ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
 
 
 def unit(vectors: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias, get_args
 
 from keras import ops
 
+from keras_bert_d2l.layers.pooling import pooled
 from keras_bert_d2l.types import Tensor
 
 LongTexts: TypeAlias = Literal["cut", "mean", "max"]
 LONG_TEXTS: tuple[LongTexts, ...] = get_args(LongTexts)
 MAX_WINDOWS = 8  # limits the memory that one text can take
-_LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 
 def longest_row(max_len: int, long_texts: LongTexts) -> int:
@@ -76,11 +76,7 @@ def over_windows(
 
     outputs = run(of_windows(tokens), of_windows(segments), ops.reshape(in_window + 2, (-1,)))
     outputs = ops.reshape(outputs, (num_rows, num_windows, outputs.shape[-1]))
-    counted = is_window[:, :, None]
-    if long_texts == "max":
-        return ops.max(ops.where(counted, outputs, _LOWEST), axis=1)
-    weights = ops.cast(counted, outputs.dtype)
-    return ops.sum(outputs * weights, axis=1) / ops.sum(weights, axis=1)
+    return pooled(outputs, is_window, long_texts)
 
 
 def _room_and_step(max_len: int) -> tuple[int, int]:
