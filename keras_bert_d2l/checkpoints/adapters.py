@@ -202,12 +202,13 @@ def _values(model: Model, stored: NamedArrays, rank: int) -> _Values:
             f"{first_few(wrong) or 'it has no LoRA weights'}. Load it onto the model that it was "
             "trained on, with the same task."
         )
+    read = arrays.read_finite
     return _Values(
         {
-            row.ours: (_read(arrays, name + _A).T, row.layout.to_ours(_read(arrays, name + _B)))
+            row.ours: (read(name + _A).T, row.layout.to_ours(read(name + _B)))
             for row, name in adapted.items()
         },
-        {row.ours: row.layout.to_ours(_read(arrays, name)) for row, name in plain.items()},
+        {row.ours: row.layout.to_ours(read(name)) for row, name in plain.items()},
     )
 
 
@@ -219,13 +220,6 @@ def _without_update(model: Model, adapted: Iterable[Row]) -> list[Row]:
 
     names, kinds = {row.ours for row in adapted}, set(map(kind, adapted))
     return [row for row, _ in _rows(model) if row.ours not in names and kind(row) in kinds]
-
-
-def _read(arrays: NamedArrays, name: str) -> np.ndarray:
-    value = arrays.read(name)
-    if not np.isfinite(value).all():
-        raise ValueError(f"{arrays.source!r} contains values that are not finite in {name!r}.")
-    return value
 
 
 def _rows(model: Model) -> list[tuple[Row, keras.Variable]]:

@@ -24,6 +24,16 @@ class NamedArrays:
     read: Callable[[str], np.ndarray]
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    def read_finite(self, name: str) -> np.ndarray:
+        """Return an array, or raise a `ValueError` if one of its values is not finite."""
+        value = self.read(name)
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"{self.source!r} contains values that are not finite in {name!r}: the training "
+                "run diverged, or the file is damaged. Use an earlier checkpoint."
+            )
+        return value
+
     def select(self, names: Mapping[str, str]) -> "NamedArrays":
         """Return a renamed subset of the arrays. `names` maps new names to existing names."""
         return NamedArrays(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.reading import check_file
 
 _DAMAGE = (
     *(ValueError, EOFError, RuntimeError, OSError),
@@ -26,10 +27,9 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is damaged.
+        ValueError: It is not a file, or is damaged.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no file {os.fspath(file)!r}.")
+    check_file(file)
     with _refusing_damage(file):
         archive = zipfile.ZipFile(file)
         entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}

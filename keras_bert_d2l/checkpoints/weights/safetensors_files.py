@@ -19,6 +19,7 @@ import safetensors
 import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.reading import check_file
 
 _LENGTH_BYTES = 8  # size of the integer before the header
 _MAX_HEADER_BYTES = 10_000_000  # BERT large needs 50,000
@@ -78,9 +79,7 @@ class _File:
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        if not path.is_file():
-            raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
-        self.path = path
+        self.path = check_file(path)
         self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._version = self._size_and_time()

@@ -83,13 +83,7 @@ def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: Nam
     # Load the largest weight first: it is in memory twice while it is converted, when the memory of
     # the other weights is not yet in use.
     for row in sorted(present, key=lambda row: -math.prod(shapes[row.ours])):
-        value = arrays.read(row.theirs)
-        if not np.isfinite(value).all():
-            raise ValueError(
-                f"{arrays.source!r} contains values that are not finite in {row.theirs!r}: the "
-                "training run diverged, or the file is damaged. Use an earlier checkpoint."
-            )
-        weights[row.ours].assign(row.layout.to_ours(value))
+        weights[row.ours].assign(row.layout.to_ours(arrays.read_finite(row.theirs)))
     for layer in model.lora_layers:  # stored kernels include the LoRA update
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
