@@ -22,7 +22,6 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 
 WAYS: dict[str, dict[str, Any]] = {
     "labels": {"label_share": 1.0, "hidden_states": False},
@@ -47,11 +46,10 @@ def data_of(teacher: Model, options: argparse.Namespace) -> tuple[Any, tf.data.D
         )
         train = batches(split="train", epochs=None).take(options.steps)
         return train, batches(split="held_out").take(HELD_OUT_BATCHES)
-    [task] = [task for task, kind in TASK_MODELS.items() if type(teacher) is kind]
-    examples = kb.read_examples(task, options.train)
+    examples = kb.read_examples(teacher.task, options.train)
     number = min(len(examples), options.steps * options.batch_size)
     dev = TaskRows.encode(
-        kb.read_examples(task, options.dev),
+        kb.read_examples(teacher.task, options.dev),
         teacher.tokenizer,
         labels=getattr(teacher, "labels", None),
         max_len=options.max_len,

@@ -55,9 +55,8 @@ def load_task(model: PathLike) -> tuple[Any, str]:
     loaded = load(model, heads=False, as_embedder=None).model
     from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 
-    for task, kind in TASK_MODELS.items():
-        if type(loaded) is kind:
-            return loaded, task
+    if getattr(loaded, "task", None) in TASK_MODELS:
+        return loaded, loaded.task
     raise ValueError(
         f"{os.fspath(model)!r} must contain a model for {', '.join(TASK_MODELS)}. Received: a "
         f"{type(loaded).__name__}; fine-tune it with `keras-bert-d2l finetune` first."

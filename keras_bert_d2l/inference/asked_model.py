@@ -6,29 +6,12 @@ from typing import Any, TypedDict, TypeVar
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import (
-    MultipleChoice,
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-    TokenClassifier,
-)
+from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
 Model = TypeVar("Model", bound=BERTModel | TaskModel)
-
-# The functions that ask a task model.
-_FUNCTIONS: dict[type[TaskModel], str] = {
-    SequenceClassifier: "classify",
-    SequenceRegressor: "regress",
-    TokenClassifier: "tag",
-    QuestionAnswerer: "answer",
-    MultipleChoice: "choose",
-    TextEmbedder: "embed",
-}
 
 
 class AskOptions(TypedDict, total=False):
@@ -82,7 +65,6 @@ def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:
     """Return what to do with a model that is of none of the classes."""
     if BERTModel in kinds:
         return "it is for a different task, so use the checkpoint that it was fine-tuned from"
-    function = next((name for of, name in _FUNCTIONS.items() if type(model) is of), None)
-    if function is None:
-        return f"fine-tune a {kinds[0].__name__}(bert, ...)"
-    return f"query it with `{function}`"
+    if isinstance(model, TaskModel):
+        return f"query it with `{model.task}`"  # the function has the name of the task
+    return f"fine-tune a {kinds[0].__name__}(bert, ...)"

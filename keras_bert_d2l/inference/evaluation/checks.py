@@ -17,23 +17,14 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.inference.evaluation.scores import check_libraries
 from keras_bert_d2l.models.tasks import (
-    MultipleChoice,
-    QuestionAnswerer,
+    TASKS,
     SequenceClassifier,
     SequenceRegressor,
-    TextEmbedder,
     TokenClassifier,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
-TASK_MODELS: dict[str, type[TaskModel]] = {
-    "classify": SequenceClassifier,
-    "regress": SequenceRegressor,
-    "tag": TokenClassifier,
-    "answer": QuestionAnswerer,
-    "choose": MultipleChoice,
-    "embed": TextEmbedder,
-}
+TASK_MODELS = {kind.task: kind for kind in TASKS.values()}
 
 
 def as_examples(model: TaskModel, data: object) -> object:
@@ -41,11 +32,11 @@ def as_examples(model: TaskModel, data: object) -> object:
 
     Examples, datasets of batches, functions and the data of unknown models are returned unchanged.
     """
-    task = next((task for task, kind in TASK_MODELS.items() if isinstance(model, kind)), None)
-    if task is None or isinstance(data, TaskExamples | tf.data.Dataset) or callable(data):
+    is_read = isinstance(data, TaskExamples | tf.data.Dataset) or callable(data)
+    if is_read or not getattr(model, "task", ""):
         return data
     several = getattr(model, "multi_label", False)
-    return read_examples(task, cast(InMemory, data), multi_label=several, labeled=True)
+    return read_examples(model.task, cast(InMemory, data), multi_label=several, labeled=True)
 
 
 def check_examples(model: TaskModel, examples: TaskExamples) -> None:

@@ -68,6 +68,7 @@ class QuestionAnswerer(TaskModel):
     ```
     """
 
+    task = "answer"
     gives_tokens = True
 
     def __init__(self, bert: BERTModel, **options: Unpack[TaskOptions]) -> None:

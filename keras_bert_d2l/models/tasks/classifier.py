@@ -73,6 +73,7 @@ class SequenceClassifier(LabeledTask):
     ```
     """
 
+    task = "classify"
     fields = ("labels", "multi_label", "long_texts", "dropout", "pooling")
     pools = True
 

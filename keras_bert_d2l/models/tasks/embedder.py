@@ -69,6 +69,7 @@ class TextEmbedder(TaskModel):
     ```
     """
 
+    task = "embed"
     fields = ("pooling", "normalize", "long_texts")
     has_head = False
 

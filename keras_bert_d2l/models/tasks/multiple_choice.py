@@ -72,6 +72,7 @@ class MultipleChoice(TaskModel):
     ```
     """
 
+    task = "choose"
     fields = ("dropout", "pooling")
     pools = True
 

@@ -51,6 +51,7 @@ class SequenceRegressor(LabeledTask):
     ```
     """
 
+    task = "regress"
     fields = ("labels", "long_texts", "dropout", "pooling")
     pools = True
     min_labels = 1

@@ -57,6 +57,7 @@ class TokenClassifier(LabeledTask):
     ```
     """
 
+    task = "tag"
     gives_tokens = True
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:

@@ -103,6 +103,7 @@ class TaskModel(BatchModel, abc.ABC):
             does not support `long_texts`.
     """
 
+    task = ""  # its name for `read_examples` and `finetune`
     features = FEATURES
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
     gives_tokens = False  # whether there is an output for every token

@@ -22,7 +22,7 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.asked_model import model_at
-from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS, check_examples
+from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
@@ -335,7 +335,7 @@ def _batches(
 
 def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
     """Read the examples of a task model, with their labels if they are needed."""
-    task = next(task for task, kind in TASK_MODELS.items() if isinstance(model, kind))
+    task = model.task
     is_list = isinstance(data, list | tuple)
     if isinstance(data, TaskExamples):
         examples = data
