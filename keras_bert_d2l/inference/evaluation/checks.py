@@ -27,7 +27,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 TASK_MODELS = {kind.task: kind for kind in TASKS.values()}
 
 
-def as_examples(model: TaskModel, data: object) -> object:
+def as_examples(model: TaskModel, data: object, *, labeled: bool = True) -> object:
     """Read data of any form that `read_examples` takes for the task of a model.
 
     Examples, datasets of batches, functions and the data of unknown models are returned unchanged.
@@ -36,7 +36,7 @@ def as_examples(model: TaskModel, data: object) -> object:
     if is_read or not getattr(model, "task", ""):
         return data
     several = getattr(model, "multi_label", False)
-    return read_examples(model.task, cast(InMemory, data), multi_label=several, labeled=True)
+    return read_examples(model.task, cast(InMemory, data), multi_label=several, labeled=labeled)
 
 
 def check_examples(model: TaskModel, examples: TaskExamples) -> None:

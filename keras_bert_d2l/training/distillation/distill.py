@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head, check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.surgery import Model, keep_blocks
-from keras_bert_d2l.checks import check_bool, check_integer, check_positive, check_share
+from keras_bert_d2l.checks import check_bool, check_integer, check_positive, check_share, check_type
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
@@ -22,7 +22,7 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.asked_model import model_at
-from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss
@@ -336,16 +336,11 @@ def _batches(
 def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
     """Read the examples of a task model, with their labels if they are needed."""
     task = model.task
-    is_list = isinstance(data, list | tuple)
-    if isinstance(data, TaskExamples):
-        examples = data
-    elif task == "embed" and is_list:  # single texts
-        examples = read_examples("classify", cast(InMemory, data), labeled=False)
+    if task == "embed" and isinstance(data, list | tuple):  # single texts
+        examples = read_examples("classify", data, labeled=False)
     else:
-        several = getattr(model, "multi_label", False)
-        examples = read_examples(
-            task, cast(InMemory, data), multi_label=several, labeled=is_labeled
-        )
+        examples = cast(TaskExamples, as_examples(model, data, labeled=is_labeled))
+        check_type("data", examples, TaskExamples)
     if is_labeled:
         check_examples(model, examples)
         return examples
