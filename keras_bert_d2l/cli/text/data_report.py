@@ -10,7 +10,6 @@ from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
 
     from keras_bert_d2l.data.report.sample import Word
@@ -45,6 +44,7 @@ def data_report(
     from rich.text import Text
 
     from keras_bert_d2l.data.report.page import report_page
+    from keras_bert_d2l.data.tasks.peek import grouped_table
     from keras_bert_d2l.files import write_text
 
     opened = kb.TokenStore.open(store)
@@ -53,27 +53,13 @@ def data_report(
     if out is not None:
         write_text(out, report_page(found))
     console = Console()
-    console.print(_table(found))
+    groups = [(group.title, group.figures) for group in found.groups()]
+    console.print(grouped_table(found.source, groups))
     console.print(_legend(), "")
     for example in found.examples[:_SHOWN]:
         console.print(Text.assemble(*map(_styled, example.words)), "")
     if out is not None:
         print(f"Full report: {out}")
-
-
-def _table(found: "kb.DataReport") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(f"{found.source} as the model sees it"), show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_column(justify="right")
-    for group in found.groups():
-        table.add_section()
-        for number, (name, value) in enumerate(group.figures):
-            table.add_row("" if number else group.title, Text(name), Text(value))
-    return table
 
 
 def _legend() -> "Text":

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -83,10 +83,6 @@ def peek(
     encoded = measured if is_long else measured.without_labels()  # any labels are accepted
     rows = TaskRows.encode(encoded, tokenizer, max_len=max_len, overlap=overlap)
     source = os.path.basename(examples.source) or "the examples"
-    table = Table(title=Text(f"{source} as the model sees it"), show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    table.add_column(justify="right", no_wrap=True)
     groups: dict[str, _Lines] = {
         "examples": _sizes(examples),
         "columns": [(f"`{role}`", name) for role, name in examples.columns.items()],
@@ -94,15 +90,27 @@ def peek(
         "tokens": _lengths(measured, rows, max_len, batch_size, len(examples)),
         "dropped": _dropped(examples, rows),
     }
-    for title, lines in groups.items():
-        for number, (name, value) in enumerate(lines):
-            name = name if isinstance(name, Text) else Text(name)  # brackets are not read as markup
-            table.add_row("" if number else title, name, Text(value))
-        table.add_section()
+    table = grouped_table(source, groups.items())
     console = Console()
     with console.capture() as captured:
         console.print(Group(table, *_shown_examples(measured, rows, tokenizer, console.width)))
     return captured.get()
+
+
+def grouped_table(
+    source: str, groups: Iterable[tuple[str, Iterable[tuple[str | Text, str]]]]
+) -> Table:
+    """Return a table of groups of measurements: the title of each, and its names and values."""
+    table = Table(title=Text(f"{source} as the model sees it"), show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    table.add_column(justify="right", no_wrap=True)
+    for title, lines in groups:
+        for number, (name, value) in enumerate(lines):
+            name = name if isinstance(name, Text) else Text(name)  # brackets are not read as markup
+            table.add_row("" if number else title, name, Text(value))
+        table.add_section()
+    return table
 
 
 def _sizes(examples: TaskExamples) -> _Lines:
