@@ -12,7 +12,7 @@ from keras_bert_d2l.files import user_cache
 from keras_bert_d2l.layers.kernels.flash import obstacle
 
 
-def choose_jit(*, fits: bool, say: Callable[[str], None] = print) -> bool:
+def choose_jit(*, fits: bool, say: Callable[[str], None]) -> bool:
     """Return whether XLA should compile the training step, which pays off on a GPU.
 
     JAX compiles the step in any case.
@@ -27,7 +27,7 @@ def choose_jit(*, fits: bool, say: Callable[[str], None] = print) -> bool:
     ```python
     from keras_bert_d2l.training.compilation import choose_jit
 
-    jit = choose_jit(fits=True)
+    jit = choose_jit(fits=True, say=print)
     ```
     """
     if keras.backend.backend() != "tensorflow" or device().platform != "gpu":

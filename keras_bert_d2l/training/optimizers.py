@@ -327,7 +327,7 @@ class BERTMuon(BERTAdamW):
         return {**config, "momentum": self.momentum, "compute_dtype": self.compute_dtype}
 
 
-def orthogonalized(x: Tensor, compute_dtype: str = "float32") -> Tensor:
+def orthogonalized(x: Tensor, compute_dtype: str) -> Tensor:
     """Return a matrix with the singular vectors of `x` and singular values close to 1.
 
     Five steps of Newton and Schulz bring all but the smallest into the range from 0.7 to 1.2.

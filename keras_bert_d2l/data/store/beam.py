@@ -167,11 +167,7 @@ class _Worker:
     """Makes shards in one worker process, which creates the tokenizer only once."""
 
     def __init__(
-        self,
-        vocab: Vocab,
-        options: TokenizerOptions,
-        selection: Selection,
-        exchange: str | None = None,
+        self, vocab: Vocab, options: TokenizerOptions, selection: Selection, exchange: str | None
     ) -> None:
         self._vocab = vocab
         self._options = options

@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
     others: np.ndarray
 
 
-def pair_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int = 32) -> np.ndarray:
+def pair_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> np.ndarray:
     """Return the cosine of the two texts of each pair, float32 `(N,)`."""
     first, second = (
         _vectors(model, texts, batch_size) for texts in (examples.texts, examples.texts_b or ())
@@ -40,7 +40,7 @@ def pair_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int = 
 
 
 def compare(
-    model: TextEmbedder, examples: PairExamples, batch_size: int = 32
+    model: TextEmbedder, examples: PairExamples, batch_size: int
 ) -> tuple[list[str], Iterator[Comparison]]:
     """Compare the anchor of each example with all candidates.
 

@@ -3,7 +3,7 @@
 B batch, T tokens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from keras_bert_d2l.types import Tensor
 if TYPE_CHECKING:
     import tensorflow as tf
 
+FEATURES = ("tokens", "segments", "valid_lens")
 Batch: TypeAlias = Mapping[str, Tensor]
 Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these
 
@@ -112,7 +113,6 @@ def traced(text_batch: Callable[[Texts], Batch]) -> Callable[[Texts], Batch]:
 def tokenized(
     dataset: "tf.data.Dataset",
     text_batch: Callable[[Texts], Batch],
-    features: Sequence[str],
     text_targets: Callable[..., tuple[Tensor, ...]],
 ) -> "tf.data.Dataset":
     """Convert a dataset of batches of strings to batches of token ids.
@@ -120,7 +120,6 @@ def tokenized(
     Args:
         dataset: Batches of strings, alone or with labels and weights.
         text_batch: Computes the features of the strings, and other values for `text_targets`.
-        features: Names of the features that the model takes.
         text_targets: Computes the labels, and the weights if any, from the strings, the output of
             `text_batch`, and the labels and weights of the strings.
 
@@ -132,7 +131,7 @@ def tokenized(
     @tf.autograph.experimental.do_not_convert  # conversion would only cost seconds
     def with_tokens(texts: Texts, *rest: Tensor) -> Tensor:
         batch = text_batch(texts)
-        of_model = {name: batch[name] for name in features}
+        of_model = {name: batch[name] for name in FEATURES}
         return (of_model, *text_targets(texts, batch, *rest)) if rest else of_model
 
     spec = dataset.element_spec

@@ -37,10 +37,9 @@ from keras_bert_d2l.models.keras_options import (
 )
 from keras_bert_d2l.models.tasks import string_inputs
 from keras_bert_d2l.models.tasks.long_texts import LONG_TEXTS, LongTexts, longest_row, over_windows
-from keras_bert_d2l.models.tasks.string_inputs import Batch
+from keras_bert_d2l.models.tasks.string_inputs import FEATURES, Batch
 from keras_bert_d2l.types import ConfigDict, Tensor
 
-FEATURES = ("tokens", "segments", "valid_lens")
 _HALF_PRECISION = ("float16", "bfloat16")
 
 
@@ -332,7 +331,7 @@ class TaskModel(BatchModel, abc.ABC):
             check_vocab_size(self.tokenizer, self.bert_config)
             # Keras concatenates the outputs of all batches, so they must have the same length.
             if string_inputs.is_dataset(x):
-                x = string_inputs.tokenized(x, self.text_batch, FEATURES, self.text_targets)
+                x = string_inputs.tokenized(x, self.text_batch, self.text_targets)
             else:
                 batch = string_inputs.trimmed(self.text_batch(self.checked_texts(x)))
                 x = {name: batch[name] for name in FEATURES}
@@ -357,7 +356,7 @@ class TaskModel(BatchModel, abc.ABC):
         if not string_inputs.is_dataset(x):
             texts = self.checked_texts(x, y)
             x = string_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
-        x = string_inputs.tokenized(x, self._traced_text_batch, FEATURES, self.text_targets)
+        x = string_inputs.tokenized(x, self._traced_text_batch, self.text_targets)
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:

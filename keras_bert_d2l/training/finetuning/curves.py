@@ -42,11 +42,11 @@ def draw_curves(
     losses, *others = figure.subplots(1, 1 if is_loss else 2, squeeze=False)[0]
     if points:
         losses.plot(*zip(*points, strict=True), color=_TRAIN, linewidth=1.3, label="training")
-    _plot(losses, history, "val_loss", "development")
+    _plot(losses, history, "val_loss")
     losses.set(title="Loss", ylim=(0, None) if min(losses.get_ylim()) > -1 else None)
     name = monitor.removeprefix("val_")
     for scores in others:
-        _plot(scores, history, monitor, "development")
+        _plot(scores, history, monitor)
         scores.set(title=f"Development data: {name}")
     for axes in (losses, *others):
         _finish(axes, len(history), best_epoch)
@@ -73,13 +73,11 @@ def new_figure() -> "Figure":
     return Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
 
 
-def _plot(
-    axes: "Axes", history: Sequence[Mapping[str, float | None]], name: str, label: str
-) -> None:
+def _plot(axes: "Axes", history: Sequence[Mapping[str, float | None]], name: str) -> None:
     values = [(epoch, metrics.get(name)) for epoch, metrics in enumerate(history, 1)]
     found = [(epoch, value) for epoch, value in values if value is not None]
     if found:
-        axes.plot(*zip(*found, strict=True), "o-", color=_DEV, markersize=4.5, label=label)
+        axes.plot(*zip(*found, strict=True), "o-", color=_DEV, markersize=4.5, label="development")
 
 
 def _finish(axes: "Axes", num_epochs: int, best_epoch: int | None) -> None:
