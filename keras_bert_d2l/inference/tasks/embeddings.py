@@ -153,7 +153,7 @@ def similar(
     embedder, tokenizer = _embedder(model, tokenizer)
     queries = text_list("query", query)
     rows = queries + text_list("texts", texts)
-    both = _unit(_vectors(embedder, tokenizer, rows, batch_size, truncate))
+    both = unit(_vectors(embedder, tokenizer, rows, batch_size, truncate))
     cosines = both[: len(queries)] @ both[len(queries) :].T
     found: list[list[Match]] = ResultList(
         ResultList(
@@ -188,5 +188,6 @@ def _vectors(
     return vectors
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Scale the vectors `(B, D)` to length 1."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

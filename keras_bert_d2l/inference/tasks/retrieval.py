@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_share, check_type, shown
 from keras_bert_d2l.data.tasks.examples import PairExamples
-from keras_bert_d2l.inference.tasks.embeddings import embed
+from keras_bert_d2l.inference.tasks.embeddings import embed, unit
 from keras_bert_d2l.models.tasks import TextEmbedder
 
 _TOGETHER = 256  # anchors that are compared with all candidates at once
@@ -133,6 +133,5 @@ def mine_negatives(
 def _vectors(model: TextEmbedder, texts: Sequence[str], batch_size: int) -> np.ndarray:
     """Return the vectors of texts, of length 1, computing that of each different text once."""
     different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    vectors = embed(model, list(different), batch_size=batch_size, truncate=True)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    vectors = unit(embed(model, list(different), batch_size=batch_size, truncate=True))
     return vectors[[different[text] for text in texts]]
