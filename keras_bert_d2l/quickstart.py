@@ -10,6 +10,7 @@ from typing import Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.files import check_local, make_folder
+from keras_bert_d2l.progress import duration
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
@@ -52,8 +53,7 @@ class _Steps:
         print(f"\n[{self._number}/{self._total}, after {self.elapsed()}] {title}", flush=True)
 
     def elapsed(self) -> str:
-        minutes, seconds = divmod(round(time.perf_counter() - self._start), 60)
-        return f"{minutes} min {seconds:02d} s"
+        return duration(time.perf_counter() - self._start)
 
 
 def run(

@@ -61,10 +61,3 @@ def load_task(model: PathLike) -> tuple[Any, str]:
         f"{os.fspath(model)!r} must contain a model for {', '.join(TASK_MODELS)}. Received: a "
         f"{type(loaded).__name__}; fine-tune it with `keras-bert-d2l finetune` first."
     )
-
-
-def tuned_threshold(model: PathLike) -> float | None:
-    """Return the best no-answer threshold on the development data of a run, if there is one."""
-    from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
-
-    return tuned_null_threshold(model)

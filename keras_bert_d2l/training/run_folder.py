@@ -310,18 +310,15 @@ def opened_run(
         return run.how_to_resume(record.command)
 
     with contextlib.ExitStack() as stack, reporting_lost_processes(advice):
-        if is_first():
-            opened = stack.enter_context(
-                run.opened(record, given, resume=resume, is_complete=is_complete)
-            )
-            wait_for_all()  # locked and recovered
-        else:
-            wait_for_all()
+        if not is_first():
+            wait_for_all()  # the first process has locked and recovered the folder
             temporary = stack.enter_context(tempfile.TemporaryDirectory())
             run = _view(run, pathlib.Path(temporary, run.path.name))
-            opened = stack.enter_context(
-                run.opened(record, given, resume=resume, is_complete=is_complete)
-            )
+        opened = stack.enter_context(
+            run.opened(record, given, resume=resume, is_complete=is_complete)
+        )
+        if is_first():
+            wait_for_all()
         wait_for_all()  # the first process may write now
         yield run, *opened
         run.upload()

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, NullThreshold, TaskModel, TopK
 from keras_bert_d2l.cli.input_output import print_answers, read_file, read_pairs, read_texts
-from keras_bert_d2l.cli.loading import load, tuned_threshold
+from keras_bert_d2l.cli.loading import load
 
 
 def answer(
@@ -41,7 +41,9 @@ def answer(
         contexts = [read_file(context)] * len(asked)
     task = load(model, heads=False).model
     if null_threshold is None:
-        null_threshold = tuned_threshold(model)
+        from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
+
+        null_threshold = tuned_null_threshold(model)
     options: dict[str, Any] = {"top_k": top_k, "null_threshold": null_threshold}
     print_answers(
         {"question": asked},

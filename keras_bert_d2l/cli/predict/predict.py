@@ -16,7 +16,7 @@ from keras_bert_d2l.cli.arguments import (
     TaskModel,
 )
 from keras_bert_d2l.cli.input_output import STDIN, as_json_line
-from keras_bert_d2l.cli.loading import load_task, tuned_threshold
+from keras_bert_d2l.cli.loading import load_task
 from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.progress import parts, without_bar
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -78,10 +78,11 @@ def predict(
     from keras_bert_d2l.cli.predict.predict_input import read_input, remarks
     from keras_bert_d2l.cli.predict.predict_output import results
     from keras_bert_d2l.data.tasks.examples import how_many
+    from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
     if task == "answer":
-        tuned = tuned_threshold(model)
+        tuned = tuned_null_threshold(model)
         options["null_threshold"] = tuned if null_threshold is None else null_threshold
     if task == "tag":
         options["aggregate"] = aggregate

@@ -120,9 +120,7 @@ def build_store(
 
 
 def cached_store(
-    corpus: Corpus | Sequence[Sequence[str]],
-    tokenizer: Tokenizer,
-    cache_dir: PathLike | None = None,
+    corpus: Corpus, tokenizer: Tokenizer, cache_dir: PathLike | None = None
 ) -> TokenStore:
     """Return the cached store of a corpus. The first call builds it, later calls open it.
 
@@ -139,7 +137,6 @@ def cached_store(
     if cache_dir is None:
         cache_dir = user_cache()
     check_path("cache_dir", cache_dir)
-    corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, Selection())
     directory = pathlib.Path(cache_dir, origin.name())
     make = functools.partial(make_shards, workers=1)
