@@ -22,34 +22,12 @@ def freeze_lower_part(encoder: BERTEncoder, num_blks: int) -> None:
     """
     _check_without_lora(encoder.weights)
     encoder.trainable = True  # has no effect if it is already True
-    trained = {id(weight) for layer in _upper_part(encoder, num_blks) for weight in layer.weights}
-    for weight in encoder.weights:
-        weight.trainable = id(weight) in trained
-
-
-def num_frozen_blks(encoder: BERTEncoder) -> int | None:
-    """Return the number of frozen blocks, or `None` if the embeddings are trainable.
-
-    LoRA weights do not count as trainable here.
-    """
-    trained = {
-        id(weight)
-        for weight in encoder.trainable_variables
-        if not weight.name.startswith(_LORA_WEIGHTS)
-    }
-    for num_blks in range(len(encoder.blks), -1, -1):
-        of_upper = {id(w) for layer in _upper_part(encoder, num_blks) for w in layer.weights}
-        if trained <= of_upper:
-            return num_blks
-    return None
-
-
-def _upper_part(encoder: BERTEncoder, num_blks: int) -> list[keras.layers.Layer]:
-    """Return the layers that remain trainable when the lowest `num_blks` blocks are frozen."""
     upper = [*encoder.blks[num_blks:]]
     if encoder.final_ln is not None and upper:
         upper.append(encoder.final_ln)
-    return upper
+    trained = {id(weight) for layer in upper for weight in layer.weights}
+    for weight in encoder.weights:
+        weight.trainable = id(weight) in trained
 
 
 def add_lora(

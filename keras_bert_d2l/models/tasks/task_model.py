@@ -401,11 +401,6 @@ class TaskModel(BatchModel, abc.ABC):
         """Convert labels or label names to the ids the loss expects."""
         return y
 
-    @property
-    def frozen_blks(self) -> int | None:
-        """Number of frozen blocks, if the embeddings are frozen as well; otherwise `None`."""
-        return partial_training.num_frozen_blks(self.encoder)
-
     def freeze_encoder(self, num_blks: int | None = None) -> None:
         """Freeze the encoder, or its lower part.
 
