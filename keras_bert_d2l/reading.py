@@ -29,6 +29,16 @@ def check_file(path: PathLike) -> pathlib.Path:
     return path
 
 
+def visible_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files below a folder, sorted, without hidden files and hidden folders."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
+
+
 def check_size(path: PathLike, most_bytes: int) -> None:
     """Raise a `ValueError` if a file is too large to be read as a whole."""
     size = os.stat(path).st_size

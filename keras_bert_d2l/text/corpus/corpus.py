@@ -13,7 +13,7 @@ from typing import TypeGuard, cast
 from keras_bert_d2l.checks import check_choice, check_type, shown
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.reading import check_file, visible_files
 from keras_bert_d2l.remote import files, identity_of, size_of
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.docstrings import Docstrings
@@ -332,14 +332,7 @@ def _local_files(name: str) -> list[pathlib.Path]:
 
 
 def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
-    relative = sorted(
-        path.relative_to(folder)
-        for path in folder.rglob("*")
-        if path.name.endswith(_SUFFIXES) and path.is_file()
-    )
-    found = [
-        folder / path for path in relative if not any(part.startswith(".") for part in path.parts)
-    ]
+    found = [path for path in visible_files(folder) if path.name.endswith(_SUFFIXES)]
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
         if all((parent / name).is_file() for name in _TOKEN_STORE):
             raise ValueError(_is_token_store(os.fspath(parent)))

@@ -15,6 +15,7 @@ from keras_bert_d2l.data.tasks.readers.conll import is_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
+from keras_bert_d2l.reading import visible_files
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
@@ -231,12 +232,7 @@ def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, p
     if not folders and not labeled:
         folders = [folder]
     for label in folders:
-        files = [
-            path
-            for path in sorted(label.rglob("*"))
-            if path.is_file()
-            and not any(part.startswith(".") for part in path.relative_to(label).parts)
-        ]
+        files = visible_files(label)
         for path in [path for path in files if path.suffix == ".txt"] or files:
             yield label.name, path
 
