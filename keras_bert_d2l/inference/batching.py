@@ -90,10 +90,19 @@ def predict_batch(model: keras.Model, batch: Mapping[str, Tensor]) -> Outputs:
 
     The model runs as a graph, which is built once per model and is several times faster than eager
     execution.
+
+    Raises:
+        ValueError: An output is NaN.
     """
     if keras.backend.backend() == "tensorflow" and not model.compiled:
         model.jit_compile = False  # XLA would recompile for every batch length
-    return model.predict_on_batch(dict(batch))
+    outputs = model.predict_on_batch(dict(batch))
+    if any(np.isnan(output).any() for output in keras.tree.flatten(outputs)):
+        raise ValueError(
+            "`model` must have finite outputs. Received: outputs that are NaN. Its training has "
+            "diverged, or its weights are damaged."
+        )
+    return outputs
 
 
 def predict_rows(

@@ -128,7 +128,11 @@ class BERTEncoder(keras.layers.Layer):
         positions: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         self._check(
-            tokens=tokens, segments=segments, valid_lens=valid_lens, position_ids=position_ids
+            tokens=tokens,
+            segments=segments,
+            valid_lens=valid_lens,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
         )
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)

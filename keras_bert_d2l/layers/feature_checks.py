@@ -11,6 +11,17 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.ranges import check_range, is_in_graph
 from keras_bert_d2l.types import Tensor
 
+_SHAPES = {
+    "tokens": ("(B, T)",),
+    "segments": ("(B, T)",),
+    "valid_lens": ("(B,)",),
+    "pred_positions": ("(B, P)",),
+    "cls_positions": ("(B, E)",),
+    "position_ids": ("(B, T)",),
+    "example_ids": ("(B, T)",),
+    "attention_mask": ("(B, T)", "(B, T, T)"),
+}
+
 
 def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
     """Raise `ValueError` if the shapes of features do not match.
@@ -20,16 +31,19 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
             `None`, which is not checked.
         max_len: Maximum of T.
     """
-    for name in ("tokens", "segments"):
-        if len(shapes[name]) != 2:
+    for name, known in _SHAPES.items():
+        if name in shapes and len(shapes[name]) not in {len(shape.split()) for shape in known}:
             raise ValueError(
-                f"`{name}` must have the shape (B, T). Received: {name}.shape={shapes[name]}."
+                f"`{name}` must have the shape {' or '.join(known)}. Received: "
+                f"{name}.shape={tuple(shapes[name])}."
             )
     num_rows, length = shapes["tokens"]
     if length is not None:
         check_range("tokens.shape[1]", length, 1, max_len, "The limit is `max_len` of the model.")
     num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
-    wanted = {("segments", 1): length, **{(name, 0): num_rows for name in num_rows_of}}
+    wanted = {(name, 0): num_rows for name in num_rows_of}
+    wanted |= {(name, -1): length for name in ("segments", "position_ids", "example_ids")}
+    wanted["attention_mask", -1] = length
     if _is_one_row(shapes.get("pred_positions", ())):
         del wanted["pred_positions", 0]
     for (name, axis), size in wanted.items():
@@ -54,6 +68,7 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
         "tokens": (0, config.vocab_size - 1, "Use the vocabulary of the model."),
         "segments": (0, last_segment, "Number the texts of a row from 0."),
         "valid_lens": (1, length, "Count the tokens before the padding."),
+        "attention_mask": (0, 1, "1 marks the keys that may be attended to."),
         "position_ids": (0, config.max_len - 1, "The limit is `max_len` - 1 of the model."),
     }
     for name, (least, most, advice) in limits.items():

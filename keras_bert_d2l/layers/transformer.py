@@ -6,6 +6,7 @@ B batch, T tokens, D hidden width, N heads.
 from typing import Unpack
 
 import keras
+from keras import ops
 
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.config import (
@@ -121,6 +122,8 @@ class TransformerEncoderBlock(keras.layers.Layer):
             X, queries = (gather_positions(x, positions, "positions") for x in (X, before))
             if attention_mask is not None and attention_mask.shape[1] != 1:
                 attention_mask = gather_positions(attention_mask, positions, "positions")
+            if valid_lens is not None and len(valid_lens.shape) == 2:
+                valid_lens = ops.take_along_axis(valid_lens, positions, axis=1)
         attended = self.attention(
             queries,
             before,

@@ -1,5 +1,6 @@
 """Arguments of the wrong type are rejected by name, not with an error from inside Python."""
 
+import numpy as np
 import pytest
 
 from keras_bert_d2l import (
@@ -72,6 +73,13 @@ def test_the_model_must_be_a_model_or_a_checkpoint(models, tmp_path):
             with pytest.raises(ValueError, match=f"`model` must be a .*Received: {model!r}; load"):
                 export(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_model_whose_outputs_are_nan_is_rejected(words_bert, words_tokenizer):
+    classifier = SequenceClassifier(words_bert, ["a", "b"], tokenizer=words_tokenizer)
+    classifier.head.bias.assign([0.0, np.nan])
+    with pytest.raises(ValueError, match="`model` must have finite outputs. Received: .* NaN"):
+        classify(classifier, "cat")
 
 
 def test_folders_tokenizers_and_numbers_have_the_right_type(models, tmp_path):

@@ -42,6 +42,14 @@ def test_dropout_is_active_only_in_training():
     assert np.abs(block(x, training=True) - block(x)).max() > 0.01
 
 
+def test_positions_select_the_lengths_of_their_queries():
+    block, rng = TransformerEncoderBlock(8, 16, 2, 0.0), np.random.default_rng(0)
+    x, lens = rng.normal(size=(2, 6, 8)).astype("float32"), rng.integers(1, 7, (2, 6))
+    positions = np.array([[4, 0], [1, 5]])
+    expected = np.take_along_axis(np.asarray(block(x, lens)), positions[:, :, None], 1)
+    np.testing.assert_allclose(block(x, lens, positions=positions), expected, atol=1e-6)
+
+
 def test_attention_weights_are_returned_only_on_request():
     block = TransformerEncoderBlock(8, 16, 2, 0.0)
     X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")

@@ -25,6 +25,7 @@ from keras_bert_d2l.inference.tasks.answers import (
     AnswerOptions,
     FoundAnswer,
     answer,
+    check_null_threshold,
     fitting_questions,
 )
 from keras_bert_d2l.inference.tasks.choices import Choice, choose
@@ -222,6 +223,7 @@ def evaluate(
     check_examples(model, examples)
     rows: RowOptions = {"batch_size": batch_size, "max_len": max_len}
     if isinstance(examples, QuestionExamples):
+        check_null_threshold(null_threshold)
         options: AnswerOptions = {**rows, "overlap": overlap, "max_answer_len": max_answer_len}
         return _evaluate_answers(cast(QuestionAnswerer, model), examples, null_threshold, options)
     if isinstance(examples, WordExamples):

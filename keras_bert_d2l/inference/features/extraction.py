@@ -101,7 +101,8 @@ def extract_features(
     """
     model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer)
     check_integer("batch_size", batch_size, 1)
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")
+    if isinstance(texts, str) or is_table or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of texts. Received: {shown(texts)}.")
     extractor = _LayerVectors(model, layers, pooling)
     return _extracted(extractor, iter(texts), tokenizer, batch_size, truncate)

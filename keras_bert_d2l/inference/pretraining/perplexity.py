@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable
 from typing import Unpack, overload
 
@@ -93,7 +94,7 @@ def pseudo_perplexity(
         return ResultList()
     sums, counts = pseudo_log_likelihoods(model, tokenizer, asked, batch_size=batch_size)
     found = ResultList(
-        Perplexity(math.exp(-total / count), int(count))
+        Perplexity(_exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
     )
     return found[0] if isinstance(texts, str) else found
@@ -110,4 +111,9 @@ def joint_perplexity(perplexities: Iterable[Perplexity]) -> Perplexity:
     if not num_tokens:
         raise ValueError("There must be at least one text with predicted tokens. Received: none.")
     total = sum(one.num_tokens * math.log(one.perplexity) for one in parts)
-    return Perplexity(math.exp(total / num_tokens), num_tokens)
+    return Perplexity(_exp(total / num_tokens), num_tokens)
+
+
+def _exp(x: float) -> float:
+    """Return e^x, or infinity if that is too large for a float."""
+    return math.exp(x) if x < math.log(sys.float_info.max) else math.inf

@@ -79,6 +79,13 @@ class AnswerOptions(AskOptions, total=False):
     null_threshold: float | None
 
 
+def check_null_threshold(value: object) -> None:
+    """Raise `ValueError` unless `null_threshold` is a number or `None`."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if value is not None and (not is_number or np.isnan(value)):
+        raise ValueError(f"`null_threshold` must be a number or None. Received: {shown(value)}.")
+
+
 @overload
 def answer(
     model: QuestionAnswerer | PathLike,
@@ -156,10 +163,7 @@ def answer(
     check_integer("top_k", top_k, 1)
     check_integer("max_answer_len", max_answer_len, 1)
     check_integer("batch_size", batch_size, 1)
-    if null_threshold is not None and not isinstance(null_threshold, int | float | np.number):
-        raise ValueError(
-            f"`null_threshold` must be a number or None. Received: {shown(null_threshold)}."
-        )
+    check_null_threshold(null_threshold)
     asked, texts = text_list("questions", questions), text_list("contexts", contexts)
     if isinstance(contexts, str):
         texts *= len(asked)

@@ -38,6 +38,7 @@ def best_spans(
         tokens and of the last tokens.
     """
     length = tf.shape(logits["start"])[1]
+    max_answer_len = tf.minimum(max_answer_len, length)
     segments, starts_at, ends_at = (
         windows[name][:, :length] for name in ("segments", "starts", "ends")
     )

@@ -152,9 +152,12 @@ def similar(
         raise ValueError(f"`texts` must be a list of texts. Received: the text {shown(texts)}.")
     embedder, tokenizer = _embedder(model, tokenizer)
     queries = text_list("query", query)
-    rows = queries + text_list("texts", texts)
-    both = unit(_vectors(embedder, tokenizer, rows, batch_size, truncate))
-    cosines = both[: len(queries)] @ both[len(queries) :].T
+    rows = text_list("texts", texts)
+    # Equal texts need equal scores, so each different text is encoded and compared once.
+    number = {text: n for n, text in enumerate(dict.fromkeys(queries + rows))}
+    vectors = unit(_vectors(embedder, tokenizer, list(number), batch_size, truncate))
+    cosines = vectors[[number[text] for text in queries]] @ vectors.T
+    cosines = cosines[:, [number[text] for text in rows]]
     found: list[list[Match]] = ResultList(
         ResultList(
             Match(texts[index], float(row[index]), int(index))

@@ -80,6 +80,7 @@ def test_texts_are_read_a_few_batches_ahead(words_bert, words_tokenizer):
         ({"pooling": "sum"}, "`pooling` must be one of"),
         ({"batch_size": 0}, "`batch_size`"),
         ({"texts": "the cat"}, "`texts` must be an iterable of texts"),
+        ({"texts": {"text": ["the cat"]}}, "`texts` must be an iterable of texts"),
         ({"texts": ["the cat", 3]}, "must be a string. Received: 3"),
         ({"texts": ["the cat sat " * 9]}, "at most 16 tokens"),
     ],

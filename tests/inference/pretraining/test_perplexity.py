@@ -65,6 +65,7 @@ def test_joint_perplexity_weights_each_token_equally():
     assert joint == Perplexity(pytest.approx(2 ** (7 / 4)), 4)
     with pytest.raises(ValueError, match="Received: none"):
         joint_perplexity([])
+    assert joint_perplexity([Perplexity(math.inf, 1)]).perplexity == math.inf
 
 
 def test_texts_without_predictable_tokens_are_rejected(words_bert):

@@ -189,11 +189,17 @@ def test_empty_texts_and_unequal_lengths_are_rejected(arguments, message, reader
         ({"overlap": -1}, "`overlap` must be an integer of at least 0"),
         ({"overlap": "1"}, "`overlap` must be an integer of at least 0"),
         ({"null_threshold": "1"}, "`null_threshold` must be a number or None. Received: '1'"),
+        ({"null_threshold": math.nan}, "`null_threshold` must be a number or None. Received: nan"),
     ],
 )
 def test_numbers_out_of_range_are_rejected(options, message, reader):
     with pytest.raises(ValueError, match=message):
         answer(reader, "dog", "cat", **options)
+
+
+def test_the_limit_of_an_answer_may_exceed_its_context(reader):
+    expected = answer(reader, "dog", "cat sat dog", max_answer_len=3)
+    assert answer(reader, "dog", "cat sat dog", max_answer_len=2**30) == expected
 
 
 def test_a_model_for_a_different_task_is_rejected(open_bert, words_tokenizer):

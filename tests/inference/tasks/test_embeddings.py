@@ -76,6 +76,12 @@ def test_ties_keep_their_order_and_top_k_may_exceed_the_number_of_texts(embedder
     found = similar(embedder, "good", ["good", "the cat", "good"], top_k=9)
     assert [match.index for match in found] == [0, 2, 1]
     assert similar(embedder, "good", []) == []
+    # Rows of one batch have other padding, and so other rounding, than those of another.
+    texts = ["the cat", "good", "the cat", "the cat sat the cat", "the cat", "the dog sat"]
+    found = similar(embedder, "the cat sat", texts, top_k=9, batch_size=2)
+    same = [match for match in found if match.text == "the cat"]
+    assert [match.index for match in same] == [0, 2, 4]
+    assert len({match.score for match in same}) == 1
 
 
 def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
