@@ -39,8 +39,8 @@ class _Words(NamedTuple):
 
     @property
     def is_word(self) -> bool:
-        words = self.words
-        return words is None or (listed(words) is None and len(as_string(words).split()) < 2)
+        is_list = any(listed(cell) is not None for cell in (self.words, self.labels))
+        return not is_list and len(as_string(self.words).split()) < 2
 
 
 def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
@@ -55,10 +55,12 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     rows = list(_rows(table, columns))
     while rows and rows[-1].is_end:
         rows.pop()
-    are_words = not is_json(file) and len(rows) > 1 and all(row.is_word for row in rows)
+    # JSON without labels and ids may be short texts, one per row.
+    may_be_words = not is_json(file) or columns.label is not None or columns.id is not None
+    are_words = may_be_words and len(rows) > 1 and all(row.is_word for row in rows)
     if table.has_words or are_words:
         rows = _sentences(rows)
-        if len(rows) < 2 and not table.has_words:
+        if len(rows) < 2 and not table.has_words and options.id is None:
             raise ValueError(
                 f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
                 "not marked. Put an empty line after each sentence, or pass the column of sentence "

@@ -141,6 +141,24 @@ def test_words_may_be_in_a_table(write):
         read_examples("tag", write("texts.tsv", "sentence\tlabel\nnot so good\t0\nbad it is\t1\n"))
 
 
+def test_words_may_be_in_the_rows_of_json_or_of_data_in_memory(write):
+    table = {"word": ["Ada", "left", ".", "Bob", "ran"], "tag": ["PER", "O", "O", "PER", "O"]}
+    columns = {"sentence": [1, 1, 1, 2, 2], **table}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    path = write("rows.jsonl", "\n".join(map(json.dumps, rows)))
+    for data in (columns, rows, path, [*rows[:3], dict.fromkeys(columns), *rows[3:]]):
+        examples = read_examples("tag", data, text="word", id="sentence")
+        assert examples.words == (("Ada", "left", "."), ("Bob", "ran"))
+        assert examples.labels == (("PER", "O", "O"), ("PER", "O"))
+        assert examples.ids == ("1", "2")
+    assert read_examples("tag", rows[:3], text="word", id="sentence").words == (examples.words[0],)
+    with pytest.raises(ValueError, match="'the dict' has one word per row.*`id` in Python"):
+        read_examples("tag", table)
+    assert read_examples("tag", ["Hello", "Bye"], text="text").words == (("Hello",), ("Bye",))
+    lists = {"sentence": ["Hello", "Bye"], "tags": [["UH"], ["UH"]]}
+    assert read_examples("tag", lists).words == (("Hello",), ("Bye",))
+
+
 def test_a_column_that_numbers_the_words_is_skipped(write):
     path = write("germeval.tsv", "# a\n1\tBerlin\tB-LOC\tO\n2\tist\tO\tO\n\n1\tJa\tO\tO\n")
     examples = read_examples("tag", path, label=3)
