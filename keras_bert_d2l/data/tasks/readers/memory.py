@@ -106,6 +106,7 @@ def _class_names(feature: object) -> Sequence[str] | None:
 
 def _named(value: object, names: Sequence[str] | None) -> object:
     """Replace the number of a class with its name; negative numbers mean that it is unknown."""
+    value = _without_arrays(value)
     if names is None or value is None:
         return value
     if isinstance(value, list):
@@ -113,8 +114,16 @@ def _named(value: object, names: Sequence[str] | None) -> object:
     return names[value] if isinstance(value, int) and value >= 0 else None
 
 
+def _without_arrays(value: object) -> object:
+    """Convert arrays, tensors and their scalars to Python lists and values."""
+    if hasattr(value, "numpy") and not hasattr(value, "tolist"):  # a tensor of TensorFlow
+        value = value.numpy()
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _plain(value: object) -> object:
     """Convert a value that JSON does not have."""
     if type(value).__name__ in _MISSING:
         return None
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    plain = _without_arrays(value)
+    return str(value) if plain is value else plain

@@ -53,14 +53,17 @@ def test_the_numbers_of_classes_become_their_names():
     label = datasets.ClassLabel(names=["bad", "good"])
     features = datasets.Features({"text": datasets.Value("string"), "label": label})
     rows = {"text": ["A joy.", "A bore.", "?"], "label": [1, 0, -1]}
-    examples = read_examples("classify", datasets.Dataset.from_dict(rows, features))
-    assert examples.labels == ("good", "bad")
-    assert examples.dropped == {"empty label": 1}
+    dataset = datasets.Dataset.from_dict(rows, features)
+    for data in (dataset, dataset.with_format("numpy")):
+        examples = read_examples("classify", data)
+        assert examples.labels == ("good", "bad")
+        assert examples.dropped == {"empty label": 1}
     tags = datasets.List(datasets.ClassLabel(names=["O", "PER"]))
     features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": tags})
     rows = {"tokens": [["Ada", "left"]], "tags": [[1, 0]]}
-    examples = read_examples("tag", datasets.Dataset.from_dict(rows, features))
-    assert examples.labels == (("PER", "O"),)
+    dataset = datasets.Dataset.from_dict(rows, features)
+    for data in (dataset, dataset.with_format("numpy")):
+        assert read_examples("tag", data).labels == (("PER", "O"),)
     with pytest.raises(ValueError, match=r"several splits. Choose one: data\['train'\]"):
         read_examples("tag", datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows)}))
 
