@@ -3,9 +3,13 @@
 Objects are recognized by their methods, so neither pandas nor datasets is imported.
 """
 
+import datetime
+import decimal
+import functools
 import hashlib
 import json
 import pathlib
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias, cast
 
@@ -35,6 +39,14 @@ InMemory: TypeAlias = (
     | Mapping[str, Sequence[object]]
 )
 _MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
+_WRITTEN = (  # types whose `str` is the usual text of a value
+    decimal.Decimal,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    uuid.UUID,
+    pathlib.PurePath,
+)
 
 
 def memory_file(data: InMemory, argument: str = "data") -> TextFile:
@@ -45,18 +57,24 @@ def memory_file(data: InMemory, argument: str = "data") -> TextFile:
         argument: The argument that it was passed as, for messages.
 
     Raises:
-        ValueError: `data` is not a data set, or its columns have different lengths.
+        ValueError: `data` is not a data set, its columns have different lengths, or a value has a
+            type that is neither text, a number, a list nor a dictionary.
     """
     features = getattr(data, "features", None) or {}
     names = {column: _class_names(feature) for column, feature in features.items()}
-    lines = [
-        json.dumps(
-            {str(column): _named(value, names.get(column)) for column, value in row.items()},
-            default=_plain,
+
+    @functools.cache
+    def encoder(column: str) -> json.JSONEncoder:
+        return json.JSONEncoder(default=functools.partial(_plain, column))
+
+    def line(row: Mapping[str, object]) -> str:
+        cells = (
+            f"{json.dumps(str(column))}: {encoder(column).encode(_named(value, names.get(column)))}"
+            for column, value in row.items()
         )
-        for row in _rows(data, argument)
-    ]
-    text = "".join(f"{line}\n" for line in lines)
+        return f"{{{', '.join(cells)}}}\n"
+
+    text = "".join(map(line, _rows(data, argument)))
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return TextFile(pathlib.Path(f"the {type(data).__name__}"), text, sha256)
 
@@ -121,9 +139,27 @@ def _without_arrays(value: object) -> object:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _plain(value: object) -> object:
-    """Convert a value that JSON does not have."""
+def _plain(column: str, value: object) -> object:
+    """Convert a value of a column that JSON does not have."""
     if type(value).__name__ in _MISSING:
         return None
     plain = _without_arrays(value)
-    return str(value) if plain is value else plain
+    if plain is not value:
+        return plain
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Bytes in the column {column!r} must be UTF-8 text. Received: {shown(value)} "
+                f"({error}). Decode the texts first, or remove the column if it has no texts."
+            ) from error
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if isinstance(value, _WRITTEN):
+        return str(value)
+    raise ValueError(
+        f"The values of the column {column!r} must be texts, numbers, lists or dictionaries. "
+        f"Received: {shown(value)} ({type(value).__name__}). Convert them first, or remove the "
+        "column if it is not needed."
+    )

@@ -1,11 +1,14 @@
 """Data in memory are read as a file with the same rows would be."""
 
 import datetime
+import decimal
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
@@ -80,9 +83,24 @@ def test_cells_may_be_of_numpy_and_of_other_types():
     assert read_examples("classify", multi, multi_label=True).labels == (("x", "y"), ())
 
 
+def test_bytes_tensors_and_sets_are_converted():
+    tensors = {"text": tf.constant(["A j\xf6y.", "A bore."]), "label": tf.constant([1, 0])}
+    examples = read_examples("classify", tensors)
+    assert (examples.texts, examples.labels) == (("A j\xf6y.", "A bore."), ("1", "0"))
+    rows = [{"text": b"A j\xc3\xb6y.", "labels": {"joy", "awe"}}]
+    examples = read_examples("classify", rows, multi_label=True)
+    assert (examples.texts, examples.labels) == (("A j\xf6y.",), (("awe", "joy"),))
+    prices = [{"text": pathlib.PurePosixPath("a/b"), "score": decimal.Decimal("0.5")}]
+    examples = read_examples("regress", prices)
+    assert (examples.texts, examples.labels) == (("a/b",), (0.5,))
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
+        ({"text": [b"caf\xe9"]}, "in the column 'text' must be UTF-8.*Received: b'caf"),
+        ({"text": [object()]}, r"values of the column 'text' must be.*\(object\). Convert"),
+        ({"text": ["a"], "label": [[1j]]}, r"the column 'label' must be.*1j \(complex\)"),
         (3, "must be a path, a DataFrame"),
         ([3], "must be a path, a DataFrame"),
         ({"text": ["a"], "label": []}, "equal lengths. Received: 1 in 'text', 0 in 'label'"),
