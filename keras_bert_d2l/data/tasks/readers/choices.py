@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import NamedTuple
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import ChoiceExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
@@ -31,7 +32,7 @@ def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
 
     Raises:
         ValueError: The file has a different format, a column does not exist, or the labels do not
-            show whether they count from 0 or from 1.
+            show whether they count from 0 or from 1, or whether they are numbers or texts.
     """
     table = read_table(file, options.is_header)
     columns = find_columns(file, table, options)
@@ -96,6 +97,7 @@ def _first_number(labels: Sequence[str], of_rows: Sequence[_Choices], source: st
     ]
     first = sum(number == 0 for number, _ in numbers)
     last = sum(number == most for number, most in numbers)
+    _check_unambiguous(labels, of_rows, int(last > first), source)
     if not first + last and any(number < most for number, most in numbers):
         raise ValueError(
             "The numbers of the right choices must show whether they count from 0 or from 1. "
@@ -103,6 +105,26 @@ def _first_number(labels: Sequence[str], of_rows: Sequence[_Choices], source: st
             "of the right choices, such as A and B, or their texts."
         )
     return int(last > first)
+
+
+def _check_unambiguous(
+    labels: Sequence[str], of_rows: Sequence[_Choices], first: int, source: str
+) -> None:
+    """Reject numbers if all labels of the file may as well be the texts of the choices."""
+    found = [(label, choices) for label, choices in zip(labels, of_rows, strict=True) if label]
+    if not all(choices.texts.count(label) == 1 for label, choices in found):
+        return
+    for label, choices in found:
+        number = without_point(label)
+        if label in choices.names or not number.isdecimal():
+            continue
+        if int(number) - first != choices.texts.index(label):
+            raise ValueError(
+                "The labels of the right choices must be unambiguous. Received: labels that are "
+                f"both numbers and texts of choices in {source!r}, such as {label!r} for the "
+                f"choices {shown(list(choices.texts))}. Give the letters of the right choices, "
+                "such as A and B."
+            )
 
 
 def _position(label: str, choices: _Choices, first: int) -> int:

@@ -118,6 +118,17 @@ def test_numbers_that_may_count_from_0_or_from_1_are_rejected():
     assert read(rows, labeled=False).labels is None
 
 
+def test_labels_that_are_numbers_and_texts_of_choices_are_rejected():
+    row = {"text": "q", "options": ["2", "3", "4", "5"]}
+    for labels in (["2", "3", "4"], [3, 2], ["2", "3"], ["4", "", "3"]):
+        with pytest.raises(ValueError, match="both numbers and texts.*in 'the list'.*'2', '3'"):
+            read([{**row, "label": label} for label in labels])
+    assert read([{**row, "label": label} for label in "0123"]).labels == (0, 1, 2, 3)
+    assert read([{**row, "label": label} for label in "ABD"]).labels == (0, 1, 3)
+    same = {"text": "q", "options": ["1", "2", "3"]}
+    assert read([{**same, "label": label} for label in "132"]).labels == (0, 2, 1)
+
+
 def test_unusable_rows_are_counted(write):
     good = {"text": "q", "options": ["x", "y"], "label": 0}
     changes = [
