@@ -1,8 +1,8 @@
 """Find the columns of a table that contain the texts, the labels and the example ids.
 
-Columns are given by name, or by number from 1. Otherwise, columns with common names are used.
-Names match regardless of case, and "review text", "review-text" and "reviewText" match
-"review_text".
+Columns are given by name, or by number from 1. In JSON and in memory, a number is first looked up
+as a name. Otherwise, columns with common names are used. Names match
+regardless of case, and "review text", "review-text" and "reviewText" match "review_text".
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
-from keras_bert_d2l.data.tasks.readers.tables import Table
+from keras_bert_d2l.data.tasks.readers.tables import Table, is_json
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 Column: TypeAlias = str | int
@@ -285,13 +285,16 @@ class _Finder:
         return next((place for place in places if place not in besides), None)
 
     def _given(self, role: str, column: Column) -> int:
+        has_keys = is_json(self.file)  # as data in memory, whose columns may be named 0 and 1
         for names, name in (
             (self.table.columns or (), str(column)),
             (self._plain_names(), _plain(str(column))),
         ):
-            if name in names and isinstance(column, str):
+            if name in names and (isinstance(column, str) or has_keys):
                 return self._only(role, names, name)
         number = _number(column)
+        if has_keys and any(map(str.isdecimal, self.table.columns or ())):
+            number = None  # a number that is not a name would select a column of another number
         if number is not None and 1 <= number <= len(self.table.first):
             return number - 1
         raise ValueError(

@@ -33,6 +33,18 @@ def test_columns_of_a_file_without_a_header_are_given_by_number(write):
         read_examples("classify", cola)
 
 
+def test_the_columns_of_data_in_memory_may_be_named_by_numbers():
+    rows = [{0: "a", 1: "A joy.", 2: "good"}, {0: "b", 1: "A bore.", 2: "bad"}]
+    for columns in ({"text": 1, "label": 2, "id": 0}, {"text": "1", "label": "2", "id": "0"}):
+        examples = read_examples("classify", rows, **columns)
+        assert (examples.texts, examples.labels) == (("A joy.", "A bore."), ("good", "bad"))
+        assert examples.ids == ("a", "b")
+    with pytest.raises(ValueError, match="`label`.*label=3. Its columns are '0', '1', '2'"):
+        read_examples("classify", rows, text=1, label=3)
+    named = [{"body": "A joy.", "mood": "good"}]
+    assert read_examples("classify", named, text=1, label=2).labels == ("good",)
+
+
 def test_a_label_that_equals_a_common_column_name_is_not_a_header(write):
     path = write("intents.tsv", "question\tWhat is it?\nstatement\tIt is.\n")
     assert read_examples("classify", path, text=2, label=1).labels == ("question", "statement")
