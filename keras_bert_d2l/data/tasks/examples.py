@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
-from keras_bert_d2l.checks import check_choice, shown
+from keras_bert_d2l.checks import check_choice, is_integer, shown
 
 TASKS = ("classify", "regress", "tag", "answer", "choose", "embed")
 
@@ -103,8 +103,23 @@ class TaskExamples:
         """Return the examples at the given positions, in the given order.
 
         `dropped` describes the file, so it stays the same.
+
+        Raises:
+            ValueError: An index is not the position of an example. Negative positions count from
+                the end.
         """
-        chosen = [int(index) for index in indices]
+        chosen = list(indices)
+        for index in chosen:
+            if not is_integer(index):
+                raise ValueError(
+                    "`indices` must be positions of examples, which are integers; for a mask use "
+                    f"np.flatnonzero(mask). Received: {shown(index)} ({type(index).__name__})."
+                )
+            if not -len(self) <= index < len(self):
+                raise ValueError(
+                    f"`indices` must be positions of the {how_many(len(self), 'example')}, which "
+                    f"count from 0. Received: {index}."
+                )
         fields: dict[str, Any] = {
             name: tuple(values[index] for index in chosen)
             for name in ("ids", *self.sequences)

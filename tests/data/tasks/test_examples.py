@@ -19,6 +19,13 @@ def test_sequences_and_answers_are_checked():
     assert examples.ids == ("0", "1", "2")
     assert examples.subset([2, 0]).texts == ("c", "a")
     assert examples.subset([]).ids == ()
+    assert examples.subset(np.flatnonzero([False, True, True])).texts == ("b", "c")
+    for index in (True, np.True_, 0.9, "1"):
+        with pytest.raises(ValueError, match=r"`indices` must be.*np.flatnonzero\(mask\)"):
+            examples.subset([index])
+    for index in (3, -4):
+        with pytest.raises(ValueError, match=f"positions of the 3 examples.*Received: {index}"):
+            examples.subset([0, index])
     assert examples.without_labels().labels is None
     with pytest.raises(ValueError, match="equal lengths.*2 texts, 1 labels"):
         TextExamples(texts=["a", "b"], labels=["x"])
