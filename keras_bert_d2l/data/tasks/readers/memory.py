@@ -60,7 +60,9 @@ def memory_file(data: InMemory, argument: str = "data") -> TextFile:
         ValueError: `data` is not a data set, its columns have different lengths, or a value has a
             type that is neither text, a number, a list nor a dictionary.
     """
-    features = getattr(data, "features", None) or {}
+    features = getattr(data, "features", None)
+    if not isinstance(features, Mapping):  # in a DataFrame, it may be a column
+        features = {}
     names = {column: _class_names(feature) for column, feature in features.items()}
 
     @functools.cache

@@ -43,6 +43,12 @@ def test_each_form_gives_the_examples_of_the_same_file(data, task, write):
     assert read_examples(task, data, text="label").dropped
 
 
+def test_a_column_may_be_named_features():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"features": ["A joy.", "A bore."], "label": ["good", "bad"]})
+    assert read_examples("classify", frame, text="features").texts == ("A joy.", "A bore.")
+
+
 def test_texts_alone_are_unlabeled():
     examples = read_examples("classify", ["A joy.", "A bore."])
     assert examples.texts == ("A joy.", "A bore.")
