@@ -36,7 +36,8 @@ class TaskExamples:
         first_dropped: Location of the first unusable example in the file, by reason.
 
     Raises:
-        ValueError: The sequences have different lengths, or the task is unknown.
+        ValueError: The sequences have different lengths, the task is unknown, or a text has half of
+            a surrogate pair.
     """
 
     sequences: ClassVar[tuple[str, ...]] = ()  # fields with N values each, besides `ids`
@@ -70,6 +71,15 @@ class TaskExamples:
                 + ", ".join(f"{length:,} {name}" for name, length in lengths.items())
                 + "."
             )
+
+        for name in lengths:
+            for one, value in zip(self.ids, getattr(self, name), strict=True):
+                if has_surrogate(value):
+                    raise ValueError(
+                        f"`{name}` must not have half of a surrogate pair, which UTF-8 cannot "
+                        f"encode. Received: {shown(value)} in example {one!r}. Remove the "
+                        "character, for example with text.encode(errors='ignore').decode()."
+                    )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -413,6 +423,22 @@ class ChoiceExamples(TaskExamples):
                     f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
                     f"Received: {shown(label)} in example {name!r}."
                 )
+
+
+def has_surrogate(value: object) -> bool:
+    """Return whether a string, or one in a list, has half of a surrogate pair.
+
+    JSON may have one, but UTF-8 cannot encode it. It remains of an emoji that a program truncated.
+    """
+    if isinstance(value, tuple | list):
+        return any(map(has_surrogate, value))
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def names_of(label: Label) -> tuple[str, ...]:

@@ -57,6 +57,16 @@ def test_items_of_the_wrong_type_are_rejected(make, message):
         make()
 
 
+def test_half_of_a_surrogate_pair_is_rejected():
+    for make in (
+        lambda: TextExamples(texts=["a", "so \ud83d"]),
+        lambda: TextExamples(texts=["a", "b"], labels=[("x",), ("\udc00",)]),
+        lambda: WordExamples(words=[["a"], ["b", "\ud83d"]]),
+    ):
+        with pytest.raises(ValueError, match="half of a surrogate pair.*in example '1'. Remove"):
+            make()
+
+
 def test_labels_must_be_strings_or_numbers():
     texts = ["a", "b"]
     assert TextExamples(task="regress", texts=texts, labels=np.float32([1, 2])).labels == (1, 2)

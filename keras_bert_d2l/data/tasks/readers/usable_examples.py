@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.data.tasks.examples import TaskExamples, has_surrogate
 
 _Examples = TypeVar("_Examples", bound=TaskExamples)
 _Row = TypeVar("_Row")
@@ -37,7 +37,8 @@ def collect(
     for place, row in rows:
         try:
             values = example(row)
-            _check_characters(values.values())
+            if any(map(has_surrogate, values.values())):
+                raise Unusable("broken character (half of a surrogate pair)")
         except Unusable as error:
             dropped[str(error)] += 1
             first_dropped.setdefault(str(error), place)
@@ -49,18 +50,3 @@ def collect(
         has_values = not kept or any(value is not None for value in column)
         arguments[name] = column if has_values else None
     return kind(**arguments)
-
-
-def _check_characters(values: Iterable[object]) -> None:
-    """Reject half of a surrogate pair, which is possible in JSON but not in UTF-8.
-
-    Such text occurs if a different program has truncated it in the middle of an emoji.
-    """
-    for value in values:
-        if isinstance(value, tuple):
-            _check_characters(value)
-        elif isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise Unusable("broken character (half of a surrogate pair)") from None
