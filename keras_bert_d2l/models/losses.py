@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_list
+from keras_bert_d2l.checks import check_list, shown
 from keras_bert_d2l.layers.kernels import cross_entropy as kernels
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
@@ -216,6 +217,11 @@ class WeightedCrossEntropy(GlobalMeanLoss):
                         "`class_weights` must be finite and not negative. Received: "
                         f"{list(class_weights)}."
                     )
+        if not isinstance(z_loss, int | float | np.number) or not 0 <= z_loss < math.inf:
+            raise ValueError(
+                "`z_loss` must be a number that is finite and not negative, for example 1e-4. "
+                f"Received: z_loss={shown(z_loss)}."
+            )
         self.class_weights = None if class_weights is None else list(class_weights)
         self.z_loss = z_loss
 

@@ -137,3 +137,9 @@ def test_the_z_loss_is_weighted_like_the_cross_entropy_and_only_the_mlm_head_has
 def test_invalid_class_weights_are_rejected(class_weights, message):
     with pytest.raises(ValueError, match=message):
         WeightedCrossEntropy(class_weights=class_weights)(np.array([0, 1]), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("z_loss", [-1.0, "1e-4", float("nan"), float("inf")])
+def test_invalid_z_losses_are_rejected(z_loss):
+    with pytest.raises(ValueError, match="`z_loss` must be .*finite and not negative.*Received: z"):
+        WeightedCrossEntropy(z_loss=z_loss)
