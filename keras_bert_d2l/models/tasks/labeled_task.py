@@ -41,6 +41,7 @@ class LabeledTask(TaskModel):
 
     fields: tuple[str, ...] = ("labels", "dropout")
     min_labels = 2
+    has_named_classes = True
 
     def __init__(
         self,

@@ -114,6 +114,7 @@ def tokenized(
     dataset: "tf.data.Dataset",
     text_batch: Callable[[Texts], Batch],
     text_targets: Callable[..., tuple[Tensor, ...]],
+    has_named_classes: bool,
 ) -> "tf.data.Dataset":
     """Convert a dataset of batches of strings to batches of token ids.
 
@@ -122,6 +123,7 @@ def tokenized(
         text_batch: Computes the features of the strings, and other values for `text_targets`.
         text_targets: Computes the labels, and the weights if any, from the strings, the output of
             `text_batch`, and the labels and weights of the strings.
+        has_named_classes: Whether `model.labels` contains the names of the classes.
 
     Raises:
         ValueError: The labels are strings.
@@ -135,10 +137,15 @@ def tokenized(
         return (of_model, *text_targets(texts, batch, *rest)) if rest else of_model
 
     spec = dataset.element_spec
-    if isinstance(spec, tuple) and getattr(spec[1], "dtype", None) == tf.string:
-        raise ValueError(
-            "The labels of a dataset must be ids. Received: strings. Map them to ids with "
+    has_labels = isinstance(spec, tuple) and len(spec) > 1
+    if has_labels and getattr(spec[1], "dtype", None) == tf.string:
+        advice = (
+            " Map them to ids with "
             "keras.layers.StringLookup(vocabulary=model.labels, num_oov_indices=0)."
+        )
+        raise ValueError(
+            "The labels of a dataset must be numbers. Received: strings."
+            + (advice if has_named_classes else "")
         )
     if isinstance(spec, tuple):
         mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)

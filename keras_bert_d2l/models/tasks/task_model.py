@@ -109,6 +109,7 @@ class TaskModel(BatchModel, abc.ABC):
     pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | None = None
     has_head = True  # whether the head has weights
+    has_named_classes = False  # whether `labels` contains the names of the classes
 
     def __init__(
         self,
@@ -331,7 +332,7 @@ class TaskModel(BatchModel, abc.ABC):
             check_vocab_size(self.tokenizer, self.bert_config)
             # Keras concatenates the outputs of all batches, so they must have the same length.
             if string_inputs.is_dataset(x):
-                x = string_inputs.tokenized(x, self.text_batch, self.text_targets)
+                x = self._tokenized(x, self.text_batch)
             else:
                 batch = string_inputs.trimmed(self.text_batch(self.checked_texts(x)))
                 x = {name: batch[name] for name in FEATURES}
@@ -356,8 +357,13 @@ class TaskModel(BatchModel, abc.ABC):
         if not string_inputs.is_dataset(x):
             texts = self.checked_texts(x, y)
             x = string_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
-        x = string_inputs.tokenized(x, self._traced_text_batch, self.text_targets)
+        x = self._tokenized(x, self._traced_text_batch)
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
+
+    def _tokenized(self, dataset: Tensor, text_batch: Callable[..., Batch]) -> Tensor:
+        return string_inputs.tokenized(
+            dataset, text_batch, self.text_targets, self.has_named_classes
+        )
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data in a format that Keras accepts."""

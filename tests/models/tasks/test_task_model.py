@@ -540,7 +540,7 @@ def test_invalid_labels_are_named_in_the_error(tokenizer):
         classifier.fit(TEXTS[:2], [0, 3])
     with pytest.raises(ValueError, match="one label and one weight per text"):
         classifier.fit(TEXTS[:2], ["a"])
-    with pytest.raises(ValueError, match="labels of a dataset must be ids. Received: strings"):
+    with pytest.raises(ValueError, match="of a dataset must be numbers.*strings. Map them"):
         classifier.fit(tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1))
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
@@ -647,3 +647,16 @@ def test_labels_of_another_kind_are_rejected(kind, labels, message):
 def test_texts_of_another_form_are_rejected(texts):
     with pytest.raises(ValueError, match="Texts must be a list of strings, or for pairs"):
         make_task("SequenceClassifier").checked_texts(texts)
+
+
+def test_only_named_classes_can_be_looked_up_in_the_labels_of_the_model(tokenizer):
+    dataset = tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1)
+    for kind in ("SequenceRegressor", "TextEmbedder"):
+        with pytest.raises(ValueError, match="of a dataset must be numbers. Received: strings.$"):
+            make_task(kind, tokenizer=tokenizer).evaluate(dataset)
+
+
+def test_a_dataset_of_texts_may_consist_of_tuples(tokenizer):
+    dataset = tf.data.Dataset.from_tensors((["it", "good"],))
+    data = make_task("TextEmbedder", tokenizer=tokenizer)._data(dataset)["x"]
+    assert data.element_spec.keys() == {"tokens", "segments", "valid_lens"}
