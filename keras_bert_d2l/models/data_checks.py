@@ -10,6 +10,7 @@ from typing import Unpack
 import keras
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.feature_checks import check_shapes, check_values
 from keras_bert_d2l.models.keras_options import (
@@ -175,6 +176,23 @@ class CheckedModel(keras.Model):
         """Predict as `keras.Model.predict_on_batch` does, with the checks of `predict`."""
         self.check_batch(x)
         return super().predict_on_batch(x)
+
+
+def check_finite(name: str, values: object) -> None:
+    """Raise a `ValueError` unless all values of a list or an array are finite numbers.
+
+    Tensors and other objects are not checked.
+    """
+    if not isinstance(values, list | tuple | np.ndarray):
+        return
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"`{name}` must be numbers. Received: {shown(array.tolist())}.")
+    for index in np.argwhere(~np.isfinite(array))[:1]:
+        raise ValueError(
+            f"`{name}` must be finite. Received: {array[tuple(index)]} at index {index[0]}. "
+            "Correct it, or remove the example."
+        )
 
 
 def _shape(x: Tensor) -> Sequence[Tensor]:

@@ -9,8 +9,8 @@ from typing import Unpack
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.data_checks import check_finite
 from keras_bert_d2l.models.losses import WeightedSquaredError
 from keras_bert_d2l.models.metrics import score_metrics
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, LabeledTaskOptions
@@ -72,9 +72,7 @@ class SequenceRegressor(LabeledTask):
         raise ValueError("`class_weights` needs classes; a SequenceRegressor predicts scores.")
 
     def label_ids(self, y: object) -> Tensor:
-        if not isinstance(y, list | tuple):
+        if not isinstance(y, list | tuple | np.ndarray):
             return y
-        labels = np.asarray(y)
-        if labels.dtype.kind not in "iuf":
-            raise ValueError(f"Labels must be numbers. Received: {shown(list(y))}.")
-        return labels.astype("float32")
+        check_finite("labels", y)
+        return np.asarray(y, "float32")

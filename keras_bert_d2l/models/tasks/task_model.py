@@ -18,6 +18,7 @@ from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.data_checks import check_finite
 from keras_bert_d2l.models.features import (
     BatchModel,
     TextTokenizer,
@@ -349,6 +350,7 @@ class TaskModel(BatchModel, abc.ABC):
     ) -> dict[str, Tensor]:
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
         x, y, sample_weight = map(string_inputs.without_pandas, (x, y, sample_weight))
+        check_finite("sample_weight", sample_weight)
         if y is not None:
             y = self.label_ids(y)
         if not string_inputs.holds_text(x):

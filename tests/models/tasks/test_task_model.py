@@ -660,3 +660,16 @@ def test_a_dataset_of_texts_may_consist_of_tuples(tokenizer):
     dataset = tf.data.Dataset.from_tensors((["it", "good"],))
     data = make_task("TextEmbedder", tokenizer=tokenizer)._data(dataset)["x"]
     assert data.element_spec.keys() == {"tokens", "segments", "valid_lens"}
+
+
+def test_scores_and_weights_must_be_finite(tokenizer):
+    model = make_task("SequenceRegressor", labels=["score"], tokenizer=tokenizer)
+    compile_eagerly(model)
+    for y in ([1.0, float("nan")], np.array([[1.0], [np.inf]])):
+        with pytest.raises(ValueError, match="`labels` must be finite. Received: .* at index 1"):
+            model.fit(TEXTS[:2], y)
+    for weights in ([1.0, float("nan")], np.array([1.0, np.inf])):
+        with pytest.raises(ValueError, match="`sample_weight` must be finite.* at index 1"):
+            model.evaluate(TEXTS[:2], [1.0, 2.0], sample_weight=weights)
+    with pytest.raises(ValueError, match="`sample_weight` must be numbers. Received: .*'x'"):
+        model.evaluate(TEXTS[:2], [1.0, 2.0], sample_weight=["x", "y"])
