@@ -111,7 +111,7 @@ class TextEmbedder(TaskModel):
     ) -> dict[str, Tensor]:
         if y is not None and not self.is_order_free:
             y = self.label_ids(y)
-            self._check_order(np.asarray(y), batch_size or 32, shuffle)
+            self._check_order(np.reshape(y, -1), batch_size or 32, shuffle)
         return super()._data(x, y, sample_weight, batch_size, shuffle)
 
     def _check_order(self, y: np.ndarray, batch_size: int, shuffle: bool) -> None:
@@ -123,6 +123,16 @@ class TextEmbedder(TaskModel):
                 "shuffle=True. Omit it, and pass the pairs in random order."
             )
         in_a_pair = y >= 0 if isinstance(self.loss, RankingLoss) else np.ones(len(y), bool)
+        labels = y[in_a_pair]
+        pairs = labels[: len(labels) // 2 * 2].reshape(-1, 2)
+        received = f"{len(labels)} texts in pairs" if len(labels) % 2 else ""
+        for first, second in pairs[pairs[:, 0] != pairs[:, 1]][:1]:
+            received = f"the labels {first} and {second} for one pair"
+        if received:
+            raise ValueError(
+                "The two texts of a pair must follow each other and have the same label for "
+                f"{loss}. Received: {received}. Reorder the texts and their labels."
+            )
         if (np.cumsum(in_a_pair)[batch_size - 1 :: batch_size] % 2).any():
             raise ValueError(
                 f"`batch_size` must not split a pair for {loss}. Received: "

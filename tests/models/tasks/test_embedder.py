@@ -77,3 +77,18 @@ def test_a_loss_of_pairs_trains_on_the_pairs_in_their_order(bert, batch):
         with pytest.raises(ValueError, match="`batch_size` must not split a pair.*batch_size=3"):
             trained(loss, y, batch_size=3)
     trained(RankingLoss(), [0, 0, -1, 1, 1, -1], batch_size=3)  # triplets
+
+
+@pytest.mark.parametrize(
+    ("y", "received"),
+    [
+        ([0, 1, 0, 1], "the labels 0 and 1 for one pair"),
+        ([0, -1, 0, 1], "3 texts in pairs"),
+    ],
+)
+def test_the_texts_of_a_pair_must_follow_each_other(bert, batch, y, received):
+    model = TextEmbedder(bert)
+    model.compile("sgd", RankingLoss(), run_eagerly=True)
+    some = {name: array[:4] for name, array in batch.items()}
+    with pytest.raises(ValueError, match=f"must follow each other .*RankingLoss.*: {received}"):
+        model.fit(some, y)
