@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_positive
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
-from keras_bert_d2l.ranges import negative_of
+from keras_bert_d2l.ranges import is_in_graph, negative_of
 from keras_bert_d2l.types import ConfigDict, Tensor
 
 _EXCLUDED = -1e9  # added to the logit of a vector with itself
@@ -182,9 +182,30 @@ class CosineLoss(keras.losses.Loss):
         return weighted_mean(self.call(cosines, y_pred), weights[::2])
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each pair, float32 `(B // 2,)`."""
-        vectors = ops.normalize(ops.cast(y_pred, "float32"), axis=-1)
+        """Return the loss of each pair, float32 `(B // 2,)`.
+
+        Raises:
+            ValueError: B is odd. In a TensorFlow graph, it is an assertion; see `value_errors`.
+        """
+        vectors = ops.normalize(ops.cast(_whole_pairs(y_pred), "float32"), axis=-1)
         return ops.square(ops.sum(vectors[::2] * vectors[1::2], axis=-1) - y_true[::2])
 
     def get_config(self) -> ConfigDict:
         return {"name": self.name}
+
+
+def _whole_pairs(vectors: Tensor) -> Tensor:
+    """Return the vectors unchanged; raise `ValueError` if their number is odd."""
+    is_even = ops.shape(vectors)[0] % 2 == 0
+    message = (
+        "`batch_size` must be even for CosineLoss, which compares the two texts of each pair. "
+        "Received: a batch with an odd number of texts."
+    )
+    if is_in_graph(is_even):
+        import tensorflow as tf
+
+        with tf.control_dependencies([tf.debugging.Assert(is_even, [message])]):
+            return tf.identity(vectors)
+    if not is_even:
+        raise ValueError(message)
+    return vectors

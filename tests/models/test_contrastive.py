@@ -1,10 +1,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
-from keras_bert_d2l.ranges import negative_of
+from keras_bert_d2l.ranges import negative_of, value_errors
 
 
 def make_vectors(size=8, width=5):
@@ -130,3 +131,17 @@ def test_the_cosine_loss_compares_successive_vectors():
     expected = (squares[0] + 3 * squares[2]) / 4
     assert float(CosineLoss()(cosines, vectors, weights)) == pytest.approx(expected, rel=1e-5)
     assert CosineLoss.from_config(CosineLoss(name="c").get_config()).name == "c"
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_the_cosine_loss_rejects_an_odd_batch(size):
+    loss, vectors, cosines = CosineLoss(), make_vectors(size), np.zeros(size, "float32")
+    with pytest.raises(ValueError, match="`batch_size` must be even for CosineLoss"):
+        loss(cosines, vectors)
+    specs = [tf.TensorSpec([None]), tf.TensorSpec([None, 5])]
+    in_graph = tf.function(loss.__call__, specs, autograph=False)
+    with (
+        pytest.raises(ValueError, match="`batch_size` must be even .*odd number of texts.$"),
+        value_errors(),
+    ):
+        in_graph(tf.constant(cosines), tf.constant(vectors))

@@ -80,15 +80,17 @@ def test_a_loss_of_pairs_trains_on_the_pairs_in_their_order(bert, batch):
 
 
 @pytest.mark.parametrize(
-    ("y", "received"),
+    ("loss", "y", "received"),
     [
-        ([0, 1, 0, 1], "the labels 0 and 1 for one pair"),
-        ([0, -1, 0, 1], "3 texts in pairs"),
+        (RankingLoss, [0, 1, 0, 1], "the labels 0 and 1 for one pair"),
+        (RankingLoss, [0, -1, 0, 1], "3 texts in pairs"),
+        (CosineLoss, [0.5, 0.5, 0.1, 0.2], "the labels 0.1 and 0.2 for one pair"),
+        (CosineLoss, [0.5, 0.5, 0.1], "3 texts in pairs"),
     ],
 )
-def test_the_texts_of_a_pair_must_follow_each_other(bert, batch, y, received):
+def test_the_texts_of_a_pair_must_follow_each_other(bert, batch, loss, y, received):
     model = TextEmbedder(bert)
-    model.compile("sgd", RankingLoss(), run_eagerly=True)
-    some = {name: array[:4] for name, array in batch.items()}
-    with pytest.raises(ValueError, match=f"must follow each other .*RankingLoss.*: {received}"):
+    model.compile("sgd", loss(), run_eagerly=True)
+    some = {name: array[: len(y)] for name, array in batch.items()}
+    with pytest.raises(ValueError, match=f"must follow each other .*Loss.*: {received}"):
         model.fit(some, y)
