@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_type
+from keras_bert_d2l.checks import check_bool, check_type, shown
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
@@ -144,7 +144,17 @@ class TextEmbedder(TaskModel):
         if not isinstance(y, list | tuple | np.ndarray):
             return y
         y = np.asarray(y)
-        return np.unique(y, return_inverse=True)[1] if y.dtype.kind in "USO" else y
+        if isinstance(self.loss, CosineLoss):
+            is_right = np.abs(y) <= 1 if y.dtype.kind in "biuf" else np.zeros(y.shape, bool)
+            _check_labels(y, is_right, "numbers from -1 to 1 for CosineLoss")
+            return y
+        if y.dtype.kind in "USO":
+            return np.unique(y, return_inverse=True)[1]
+        if isinstance(self.loss, ContrastiveLoss):
+            is_right = np.isfinite(y) & (y == np.floor(y))
+            advice = "For scores, compile with CosineLoss()."
+            _check_labels(y, is_right, "whole numbers, which identify groups", advice)
+        return y
 
     def text_batch(self, texts: Texts) -> Batch:
         if isinstance(texts, Mapping) and "texts_b" in texts:
@@ -153,3 +163,13 @@ class TextEmbedder(TaskModel):
                 "to each other in the list, with the same label."
             )
         return super().text_batch(texts)
+
+
+def _check_labels(y: np.ndarray, is_right: np.ndarray, kind: str, advice: str = "") -> None:
+    for index in np.argwhere(~is_right)[:1]:
+        label = y[tuple(index)]
+        label = label.item() if isinstance(label, np.generic) else label
+        raise ValueError(
+            f"`labels` must be {kind}. Received: {shown(label)} at index {index[0]}. "
+            f"{advice}".rstrip()
+        )

@@ -94,3 +94,19 @@ def test_the_texts_of_a_pair_must_follow_each_other(bert, batch, loss, y, receiv
     some = {name: array[: len(y)] for name, array in batch.items()}
     with pytest.raises(ValueError, match=f"must follow each other .*Loss.*: {received}"):
         model.fit(some, y)
+
+
+@pytest.mark.parametrize(
+    ("loss", "y", "message"),
+    [
+        (None, [1, 1, 0.5, 0.5], "whole numbers.*Received: 0.5 at index 2. For scores, .*Cosine"),
+        (RankingLoss(), np.array([0, 0, np.nan, 1]), "whole numbers.*Received: nan at index 2"),
+        (CosineLoss(), [1, 1, 4.5, 4.5], "numbers from -1 to 1 .*Received: 4.5 at index 2"),
+        (CosineLoss(), ["0.9", "0.9"], "numbers from -1 to 1 .*Received: '0.9' at index 0"),
+    ],
+)
+def test_labels_are_groups_or_cosines_as_the_loss_requires(bert, batch, loss, y, message):
+    model = TextEmbedder(bert)
+    model.compile("sgd", loss, run_eagerly=True)
+    with pytest.raises(ValueError, match=f"`labels` must be {message}"):
+        model.evaluate({name: array[: len(y)] for name, array in batch.items()}, y)
