@@ -131,7 +131,7 @@ class MultipleChoice(TaskModel):
         if isinstance(x, Mapping) and len(getattr(x.get("tokens"), "shape", ())) == 3:
             num_choices = x["tokens"].shape[1]
             if y is not None and num_choices is not None:
-                check_range("labels", y, 0, num_choices - 1, "They are positions.", ignored=IGNORED)
+                _check_positions(y, num_choices)
             x = {name: _rows(feature, name) for name, feature in x.items()}
         super().check_batch(x)
 
@@ -142,7 +142,14 @@ class MultipleChoice(TaskModel):
                 f"{sorted(x) if isinstance(x, Mapping) else type(x).__name__}."
             )
         texts = as_tensors(x)
-        _dense_choices(texts["choices"])
+        choices = _dense_choices(texts["choices"])
+        if choices.shape.rank != 2:
+            raise ValueError(
+                "`choices` must be a list of choices for each text. Received: "
+                f"{shown(x['choices'])}."
+            )
+        if y is not None:
+            _check_positions(y, choices.shape[1])
         return texts
 
     def text_batch(self, texts: Texts) -> Batch:
@@ -166,6 +173,10 @@ class MultipleChoice(TaskModel):
                 f"{shown(list(y))}."
             )
         return labels.astype("int32")
+
+
+def _check_positions(labels: Tensor, num_choices: int) -> None:
+    check_range("labels", labels, 0, num_choices - 1, "They are positions.", ignored=IGNORED)
 
 
 def _rows(feature: Tensor, name: str) -> Tensor:

@@ -82,3 +82,17 @@ def test_a_keras_file_restores_it(model, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(BATCH), model(BATCH))
+
+
+@pytest.mark.parametrize(
+    ("y", "received"), [([2, 1], "2"), ([-1, 1], "-1"), (np.array([0.7, 0.2]), "0.7")]
+)
+def test_labels_of_strings_must_be_positions_of_choices(model, y, received):
+    model.compile(run_eagerly=True)
+    with pytest.raises(ValueError, match=f"`labels` must be from 0 to 1.*Received: {received}"):
+        model.evaluate(TEXTS, y, verbose=0)
+
+
+def test_every_text_needs_a_list_of_choices(model):
+    with pytest.raises(ValueError, match="`choices` must be a list of choices for each text"):
+        model.checked_texts({"texts": ["she", "the"], "choices": ["door", "sky"]})
