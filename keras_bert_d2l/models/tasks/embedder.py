@@ -13,7 +13,7 @@ from keras_bert_d2l.checks import check_bool, check_type, shown
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
-from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts
+from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, without_pandas
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     TaskOptions,
@@ -110,7 +110,7 @@ class TextEmbedder(TaskModel):
         shuffle: bool = False,
     ) -> dict[str, Tensor]:
         if y is not None and not self.is_order_free:
-            y = self.label_ids(y)
+            y = self.label_ids(without_pandas(y))
             self._check_order(np.reshape(y, -1), batch_size or 32, shuffle)
         return super()._data(x, y, sample_weight, batch_size, shuffle)
 

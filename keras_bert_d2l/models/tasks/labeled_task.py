@@ -138,12 +138,18 @@ def word_label_ids(y: object, labels: Sequence[str]) -> Tensor:
         labels: Names of all labels.
 
     Raises:
-        ValueError: A label is unknown.
+        ValueError: A label is unknown, or a text has no list of labels.
     """
     if not isinstance(y, list | tuple):
         return label_ids(y, labels)
     import tensorflow as tf
 
+    for index, row in enumerate(y):
+        if not isinstance(row, list | tuple | np.ndarray):
+            raise ValueError(
+                "The labels of words must be a list of labels for each text. Received: "
+                f"{shown(row)} for text {index}."
+            )
     rows = [label_ids(list(row), labels).tolist() for row in y]
     return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 

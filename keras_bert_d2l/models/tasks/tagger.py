@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.models.tasks import string_inputs
@@ -67,6 +68,13 @@ class TokenClassifier(LabeledTask):
         return word_label_ids(y, self.labels)
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
+        import tensorflow as tf
+
+        if y is not None and not isinstance(y, tf.RaggedTensor):
+            raise ValueError(
+                "The labels of words must be a list of labels for each text, or a ragged tensor. "
+                f"Received: {shown(y)}."
+            )
         return string_inputs.as_tensors(x)
 
     def text_batch(self, texts: string_inputs.Texts) -> Batch:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self, TypedDict, Unpack, get_args
 
 import keras
+import numpy as np
 
 from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
@@ -351,9 +352,12 @@ class TaskModel(BatchModel, abc.ABC):
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
         x, y, sample_weight = map(string_inputs.without_pandas, (x, y, sample_weight))
         check_finite("sample_weight", sample_weight)
+        is_text = string_inputs.holds_text(x)
+        if is_text and isinstance(y, np.ndarray) and (y.ndim > 1 or y.dtype == object):
+            y = y.tolist()  # for example a pandas column of lists
         if y is not None:
             y = self.label_ids(y)
-        if not string_inputs.holds_text(x):
+        if not is_text:
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         check_vocab_size(self.tokenizer, self.bert_config)
         if not string_inputs.is_dataset(x):

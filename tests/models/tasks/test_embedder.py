@@ -110,3 +110,11 @@ def test_labels_are_groups_or_cosines_as_the_loss_requires(bert, batch, loss, y,
     model.compile("sgd", loss, run_eagerly=True)
     with pytest.raises(ValueError, match=f"`labels` must be {message}"):
         model.evaluate({name: array[: len(y)] for name, array in batch.items()}, y)
+
+
+def test_groups_of_pairs_may_be_a_column_of_names(bert, batch):
+    pandas = pytest.importorskip("pandas")
+    model = TextEmbedder(bert)
+    model.compile("sgd", RankingLoss(), run_eagerly=True)
+    names = pandas.Series(["b", "b", "a", "a", "c", "c"])
+    assert model._data(batch, names)["y"].tolist() == [1, 1, 0, 0, 2, 2]

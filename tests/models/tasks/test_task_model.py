@@ -673,3 +673,23 @@ def test_scores_and_weights_must_be_finite(tokenizer):
             model.evaluate(TEXTS[:2], [1.0, 2.0], sample_weight=weights)
     with pytest.raises(ValueError, match="`sample_weight` must be numbers. Received: .*'x'"):
         model.evaluate(TEXTS[:2], [1.0, 2.0], sample_weight=["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([[0, 1], [1, 0]]), np.array([["a", "b"], ["b", "a"]]), "pandas"]
+)
+def test_labels_of_words_may_be_an_array_or_a_column_of_lists(tokenizer, labels):
+    words = [["it", "is"], ["films", "good"]]
+    if isinstance(labels, str):
+        pandas = pytest.importorskip("pandas")
+        words, labels = pandas.Series(words), pandas.Series([["a", "b"], ["b", "a"]])
+    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
+    ((_, ids),) = tagger._data(words, labels)["x"]
+    assert ids.numpy().tolist() == [[-100, 0, 1, -100, -100], [-100, 1, -100, 0, -100]]
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], np.array(["a", "b"], object), np.array([0, 1])])
+def test_labels_of_words_without_a_list_for_each_text_are_rejected(tokenizer, labels):
+    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="a list of labels for each text.*Received: "):
+        tagger.evaluate([["it"], ["good"]], labels)
