@@ -3,7 +3,8 @@
 B batch, T tokens.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -43,7 +44,9 @@ def holds_text(x: Texts) -> bool:
         return any(holds_text(value) for value in x.values())
     if isinstance(x, list | tuple):
         for value in x:
-            if not isinstance(value, list | tuple) or value:  # a text may have no words
+            is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+            is_empty = isinstance(value, list | tuple) and not value  # a text may have no words
+            if not is_missing and not is_empty:
                 return holds_text(value)
         raise ValueError(f"There must be at least one text and one word. Received: {shown(x)}.")
     if isinstance(x, str | bytes):
@@ -60,18 +63,33 @@ def without_pandas(x: Any) -> Any:
     return x.to_numpy() if hasattr(x, "to_numpy") else x
 
 
-def as_tensors(x: Texts) -> Texts:
-    """Convert strings to string tensors: ragged for lists of words, dense otherwise."""
+def as_tensors(x: Texts, name: str = "texts") -> Texts:
+    """Convert strings to string tensors: ragged for lists of words, dense otherwise.
+
+    Args:
+        x: The strings, or a dictionary of them.
+        name: Name of the strings, for error messages. A dictionary gives the names by its keys.
+
+    Raises:
+        ValueError: An item is not a string, or contains a surrogate.
+    """
     import tensorflow as tf
 
     if isinstance(x, Mapping):
-        return {name: as_tensors(value) for name, value in x.items()}
+        return {name: as_tensors(value, name) for name, value in x.items()}
     if isinstance(x, tf.Tensor | tf.RaggedTensor):
         return x
     if isinstance(x, str | bytes):
         raise ValueError(f"Texts must be a list of strings. Received: the string {shown(x)}.")
-    if len(x) and isinstance(x[0], list | tuple):
+    if len(x) and isinstance(x[0], list | tuple | np.ndarray):
+        for index, words in enumerate(x):
+            if not isinstance(words, list | tuple | np.ndarray):
+                raise ValueError(
+                    f"`{name}` must be lists of strings. Received: {shown(words)} at index {index}."
+                )
+            _check_strings(words, f"{name}[{index}]")
         return tf.ragged.constant([list(words) for words in x], tf.string, ragged_rank=1)
+    _check_strings(x, name)
     return tf.convert_to_tensor(list(x), tf.string)
 
 
@@ -180,6 +198,25 @@ def first_piece_labels(labels: Tensor, word_ids: Tensor) -> Tensor:
     dense = tf.pad(tf.cast(labels.to_tensor(IGNORED), tf.int32), [[0, 0], [0, 1]])
     by_token = tf.gather(dense, tf.maximum(word_ids, 0), batch_dims=1)
     return tf.where(is_first, by_token, IGNORED)
+
+
+def _check_strings(texts: Iterable[object], name: str) -> None:
+    import tensorflow as tf
+
+    for index, text in enumerate(texts):
+        if not isinstance(text, str | bytes | tf.Tensor):
+            raise ValueError(
+                f"`{name}` must be strings. Received: {shown(text)} at index {index}. Remove the "
+                "example, or replace the value with a string."
+            )
+        if isinstance(text, str):
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"`{name}` must be strings that UTF-8 can encode. Received: a surrogate in "
+                    f"{shown(text)} at index {index}. Read the text with the right encoding."
+                ) from None
 
 
 def _check_word_counts(words: Tensor, labels: Tensor) -> None:

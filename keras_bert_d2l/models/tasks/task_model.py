@@ -302,6 +302,7 @@ class TaskModel(BatchModel, abc.ABC):
                 "`class_weight` of Keras weights a text by one label. Received: class_weight="
                 f"{options['class_weight']!r}; pass class_weights={{label: weight}} to `compile`."
             )
+        _check_labels_given(x, y)
         shuffle = self.is_order_free if shuffle is None else shuffle
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
         if validation_data is not None:
@@ -323,6 +324,7 @@ class TaskModel(BatchModel, abc.ABC):
         **options: Unpack[EvaluateOptions],
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
+        _check_labels_given(x, y)
         return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
 
     def predict(
@@ -376,6 +378,7 @@ class TaskModel(BatchModel, abc.ABC):
         if string_inputs.is_dataset(validation_data):
             return self._data(validation_data)["x"]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
+        _check_labels_given(x, y)
         data = self._data(x, y, weights, batch_size)
         if string_inputs.is_dataset(data["x"]):
             return data["x"]
@@ -475,6 +478,13 @@ def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
     """Return the dtype policy of the outputs: float32 instead of half precision."""
     half = bert.dtype_policy.compute_dtype in _HALF_PRECISION
     return "float32" if half else bert.dtype_policy
+
+
+def _check_labels_given(x: object, y: object) -> None:
+    if y is not None or string_inputs.is_dataset(x):
+        return
+    if string_inputs.holds_text(string_inputs.without_pandas(x)):
+        raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
 
 
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:

@@ -526,7 +526,7 @@ def test_invalid_strings_raise(tokenizer):
     with pytest.raises(ValueError, match=r"a list of words for each text.*string of shape \(2,\)"):
         tagger.fit(["it is", "good"], [["a", "b"], ["c"]])
     model.tokenizer = Tokenizer(Vocab([*WORDS, "more"]))
-    for call in (model.predict, model.fit):
+    for call in (model.predict, lambda texts: model.fit(texts, [0] * SIZE)):
         with pytest.raises(ValueError, match=rf"the {len(WORDS)} tokens.*with {len(WORDS) + 1} to"):
             call(TEXTS)
 
@@ -693,3 +693,35 @@ def test_labels_of_words_without_a_list_for_each_text_are_rejected(tokenizer, la
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="a list of labels for each text.*Received: "):
         tagger.evaluate([["it"], ["good"]], labels)
+
+
+@pytest.mark.parametrize(
+    ("texts", "received"),
+    [
+        (["a", None], "`texts` must be strings. Received: None at index 1"),
+        ([None, "a"], "`texts` must be strings. Received: None at index 0"),
+        (np.array(["a", np.nan], object), "`texts` must be strings. Received: nan at index 1"),
+        (["a", 3], "`texts` must be strings. Received: 3 at index 1"),
+        ({"texts": ["a", "a"], "texts_b": ["a", 3]}, "`texts_b` must be strings. Received: 3"),
+        (["a", "b\ud800"], "UTF-8 can encode. Received: a surrogate in .* at index 1"),
+        ([["a"], ["b", None]], r"`texts\[1\]` must be strings. Received: None at index 1"),
+        ([["a"], "bc"], "`texts` must be lists of strings. Received: 'bc' at index 1"),
+    ],
+)
+def test_texts_that_are_not_strings_are_named_in_the_error(tokenizer, texts, received):
+    model = make_task("SequenceClassifier", tokenizer=tokenizer)
+    compile_eagerly(model)
+    with pytest.raises(ValueError, match=received):
+        model.evaluate(texts, [0, 1])
+
+
+def test_texts_without_labels_are_rejected(tokenizer):
+    model = make_task("SequenceClassifier", tokenizer=tokenizer)
+    compile_eagerly(model)
+    for call in (
+        lambda: model.fit(TEXTS),
+        lambda: model.evaluate(np.array(TEXTS)),
+        lambda: model.fit(TEXTS, [0] * SIZE, validation_data=(TEXTS,)),
+    ):
+        with pytest.raises(ValueError, match="`y` must be one label per text. Received: y=None"):
+            call()
