@@ -111,7 +111,7 @@ class TextEmbedder(TaskModel):
     ) -> dict[str, Tensor]:
         if y is not None and not self.is_order_free:
             y = self.label_ids(without_pandas(y))
-            self._check_order(np.reshape(y, -1), batch_size or 32, shuffle)
+            self._check_order(np.asarray(y).reshape(-1), batch_size or 32, shuffle)
         return super()._data(x, y, sample_weight, batch_size, shuffle)
 
     def _check_order(self, y: np.ndarray, batch_size: int, shuffle: bool) -> None:
