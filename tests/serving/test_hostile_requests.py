@@ -15,7 +15,7 @@ from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.versions import ServedVersions
 
 NUM_HOSTILE, NUM_OF_A_TASK = 500, 100
-NUM_REQUESTS, NUM_THREADS = 1000, 8
+NUM_REQUESTS, NUM_THREADS = 200, 8
 MAX_BODY = 3 * 2**20
 TOLERANCE = 1e-5
 TASKS = ("classifier", "pairs of any labels", "regressor", "tagger", "answerer", "embedder")
