@@ -320,7 +320,8 @@ class BERTMuon(BERTAdamW):
         self.assign(momentum, self.momentum * momentum + gradient)
         step = orthogonalized(gradient + self.momentum * momentum, self.compute_dtype)
         size = _RMS_OF_ADAM * math.sqrt(max(variable.shape))
-        self.assign_sub(variable, rate * (self.decay * variable + size * step))
+        decay = self.decay if self._decayed[index] else 0.0
+        self.assign_sub(variable, rate * (decay * variable + size * step))
 
     def get_config(self) -> dict[str, object]:
         config = super().get_config()

@@ -284,6 +284,17 @@ def test_weights_may_be_excluded_from_weight_decay():
     assert (float(kernel[0]), float(other[0])) == (1.0, pytest.approx(0.95))
 
 
+def test_kernels_that_muon_trains_may_be_excluded_from_weight_decay():
+    kernels = [keras.Variable(np.ones((2, 2)), name="kernel") for _ in range(2)]
+    for number, kernel in enumerate(kernels):
+        kernel._path = f"encoder/blk_{number}/kernel"
+    optimizer = BERTMuon(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_list=kernels[:1])
+    optimizer.apply([np.zeros((2, 2), "float32")] * 2, kernels)
+    assert optimizer._second_moments == [None, None]
+    assert [float(kernel[0, 0]) for kernel in kernels] == [1.0, pytest.approx(0.95)]
+
+
 def test_a_paced_schedule_follows_the_used_parts_and_can_be_restored():
     schedule = WarmupLinearDecay(1.0, warmup_steps=100, total_steps=1100)
     pace = keras.Variable([0.0, 0.0, 1.0])
