@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.training import schedules
 from keras_bert_d2l.types import Tensor
 
@@ -19,6 +19,7 @@ GRADIENT_NORMS = "gradient_norms"  # name of a variable
 _RMS_OF_ADAM = 0.2  # root mean square of Adam's steps, divided by the learning rate
 # Names of the weights without weight decay: biases and the layer normalization parameters.
 _NOT_DECAYED = ("bias", "gamma", "beta")
+_CLIPPING_OF_KERAS = ("clipnorm", "global_clipnorm", "clipvalue")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
     r"(?:^|/)encoder/(?:token_embedding|segment_embedding|pos_embedding|embedding_ln)(?:/|$)"
@@ -74,7 +75,8 @@ class BERTAdamW(keras.optimizers.Optimizer):
         **options: Other arguments of `keras.optimizers.Optimizer`; see `OptimizerOptions`.
 
     Raises:
-        ValueError: `clip_norm` or `layer_decay` is out of range.
+        ValueError: `clip_norm` or `layer_decay` is out of range, or another option of Keras for
+            clipping is set.
 
     Example:
 
@@ -105,6 +107,12 @@ class BERTAdamW(keras.optimizers.Optimizer):
             raise ValueError(f"`clip_norm` must be positive or None. Received: {clip_norm}.")
         if not 0 < layer_decay <= 1:
             raise ValueError(f"`layer_decay` must be in (0, 1]. Received: {layer_decay}.")
+        for option in _CLIPPING_OF_KERAS:
+            if (value := options.get(option)) is not None:
+                raise ValueError(
+                    f"Use `clip_norm` instead of `{option}`: it clips the global norm of the "
+                    f"gradient. Received: {option}={shown(value)}."
+                )
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.decay = weight_decay
         self.beta_1 = beta_1
@@ -204,7 +212,7 @@ class BERTAdamW(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, object]:
         config = super().get_config()
-        for name in ("clipnorm", "global_clipnorm", "clipvalue"):  # replaced by `clip_norm`
+        for name in _CLIPPING_OF_KERAS:  # replaced by `clip_norm`
             config.pop(name)
         return {
             **config,

@@ -138,6 +138,14 @@ def test_a_clip_norm_of_zero_is_rejected():
         BERTAdamW(clip_norm=0.0)
 
 
+@pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm", "clipvalue"])
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+def test_options_of_keras_for_clipping_are_rejected(kind, option):
+    with pytest.raises(ValueError, match=f"`clip_norm` instead of `{option}`.*{option}=0.5"):
+        kind(**{option: 0.5})
+    kind(**{option: None})
+
+
 def test_optimizer_and_schedule_can_be_restored_from_their_config():
     optimizer = BERTAdamW(
         WarmupLinearDecay(1e-3, 2, 10), 0.1, bias_correction=False, clip_norm=None
