@@ -70,6 +70,16 @@ def check_positive(name: str, value: object) -> None:
         )
 
 
+def check_not_negative(name: str, value: object, below: float = math.inf) -> None:
+    """Raise a `ValueError` unless `value` is a finite number of at least 0, and below `below`."""
+    if not _is_number(value) or not 0 <= value < below:
+        limit = "" if below == math.inf else f" and below {below}"
+        raise ValueError(
+            f"`{name}` must be a finite number of at least 0{limit}. "
+            f"Received: {name}={shown(value)}."
+        )
+
+
 def check_integer(name: str, value: object, least: int, reason: str = "") -> None:
     """Raise a `ValueError` unless `value` is an integer of at least `least`.
 

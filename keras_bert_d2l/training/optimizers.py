@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_choice, shown
+from keras_bert_d2l.checks import check_choice, check_not_negative, shown
 from keras_bert_d2l.training import schedules
 from keras_bert_d2l.types import Tensor
 
@@ -75,8 +75,7 @@ class BERTAdamW(keras.optimizers.Optimizer):
         **options: Other arguments of `keras.optimizers.Optimizer`; see `OptimizerOptions`.
 
     Raises:
-        ValueError: `clip_norm` or `layer_decay` is out of range, or another option of Keras for
-            clipping is set.
+        ValueError: An argument is out of range, or another option of Keras for clipping is set.
 
     Example:
 
@@ -103,6 +102,12 @@ class BERTAdamW(keras.optimizers.Optimizer):
         name: str = "bert_adamw",
         **options: Unpack[OptimizerOptions],
     ) -> None:
+        if not callable(learning_rate):
+            check_not_negative("learning_rate", learning_rate)
+        check_not_negative("weight_decay", weight_decay)
+        check_not_negative("beta_1", beta_1, below=1)
+        check_not_negative("beta_2", beta_2, below=1)
+        check_not_negative("epsilon", epsilon)
         if clip_norm is not None and clip_norm <= 0:
             raise ValueError(f"`clip_norm` must be positive or None. Received: {clip_norm}.")
         if not 0 < layer_decay <= 1:
@@ -306,6 +311,7 @@ class BERTMuon(BERTAdamW):
         **options: Unpack[AdamWOptions],
     ) -> None:
         check_choice("compute_dtype", compute_dtype, ("float32", "bfloat16"))
+        check_not_negative("momentum", momentum, below=1)
         super().__init__(learning_rate, weight_decay, **options)
         self.momentum = momentum
         self.compute_dtype = compute_dtype

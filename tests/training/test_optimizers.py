@@ -138,6 +138,25 @@ def test_a_clip_norm_of_zero_is_rejected():
         BERTAdamW(clip_norm=0.0)
 
 
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("beta_1", 1.0), ("beta_2", -0.1), ("epsilon", -1e-6), ("epsilon", float("nan"))),
+        *(("weight_decay", -0.01), ("weight_decay", None)),
+        *(("learning_rate", -1e-4), ("learning_rate", "fast"), ("learning_rate", float("inf"))),
+    ],
+)
+def test_values_out_of_range_are_rejected(kind, name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be a finite.*{name}={value!r}"):
+        kind(**{name: value})
+
+
+def test_the_momentum_of_muon_must_be_below_one():
+    with pytest.raises(ValueError, match="`momentum` must be a finite.*below 1.*momentum=1.0"):
+        BERTMuon(momentum=1.0)
+
+
 @pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm", "clipvalue"])
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_options_of_keras_for_clipping_are_rejected(kind, option):
