@@ -9,7 +9,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.types import Tensor
+
+_NO_SHARE = ", a number of steps and not a share of them"
 
 
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
@@ -21,13 +24,16 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
         total_steps: Number of steps of the training run.
 
     Raises:
-        ValueError: `warmup_steps` is negative or not below `total_steps`.
+        ValueError: A number of steps is not an integer or is negative, or `warmup_steps` is not
+            below `total_steps`.
     """
 
     def __init__(self, peak: float, warmup_steps: int, total_steps: int) -> None:
-        if not 0 <= warmup_steps < total_steps:
+        check_integer("warmup_steps", warmup_steps, 0, _NO_SHARE)
+        check_integer("total_steps", total_steps, 1)
+        if warmup_steps >= total_steps:
             raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. Received: "
+                "`warmup_steps` must be below `total_steps`. Received: "
                 f"warmup_steps={warmup_steps}, total_steps={total_steps}."
             )
         self.peak = peak
@@ -69,7 +75,8 @@ class WarmupLinearDecay(WarmupSchedule):
             does this, so its rate drops by `peak * warmup_steps / total_steps` after the warm-up.
 
     Raises:
-        ValueError: `warmup_steps` is negative or not below `total_steps`.
+        ValueError: A number of steps is not an integer or is negative, or `warmup_steps` is not
+            below `total_steps`.
 
     Example:
 
@@ -133,7 +140,8 @@ class WarmupStableDecay(WarmupSchedule):
             `total_steps`. 0: it stays at its peak.
 
     Raises:
-        ValueError: `warmup_steps` or `decay_steps` is negative, or their sum is too large.
+        ValueError: A number of steps is not an integer or is negative, or the sum of
+            `warmup_steps` and `decay_steps` is too large.
 
     Example:
 
@@ -149,9 +157,11 @@ class WarmupStableDecay(WarmupSchedule):
         self, peak: float, warmup_steps: int, total_steps: int, *, decay_steps: int | None = None
     ) -> None:
         super().__init__(peak, warmup_steps, total_steps)
+        if decay_steps is not None:
+            check_integer("decay_steps", decay_steps, 0, _NO_SHARE)
         most = total_steps - warmup_steps
         self.decay_steps = min(total_steps // 5, most) if decay_steps is None else decay_steps
-        if not 0 <= self.decay_steps <= most:
+        if self.decay_steps > most:
             raise ValueError(
                 f"`decay_steps` must be from 0 to {most}, the number of steps after the warm-up. "
                 f"Received: decay_steps={decay_steps}."

@@ -127,10 +127,31 @@ def test_without_warmup_the_rate_starts_at_the_peak():
     assert float(WarmupLinearDecay(0.5, 0, 10)(0)) == 0.5
 
 
-@pytest.mark.parametrize(("warmup", "total"), [(10, 10), (-1, 10)])
-def test_the_warmup_must_be_shorter_than_the_training(warmup, total):
-    with pytest.raises(ValueError, match=f"warmup_steps={warmup}, total_steps={total}"):
-        WarmupLinearDecay(1.0, warmup, total)
+def test_the_warmup_must_be_shorter_than_the_training():
+    with pytest.raises(ValueError, match="warmup_steps=10, total_steps=10"):
+        WarmupLinearDecay(1.0, 10, 10)
+
+
+@pytest.mark.parametrize("kind", [WarmupLinearDecay, WarmupCosineDecay, WarmupStableDecay])
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ((0.1, 100), "`warmup_steps` must be an integer.*not a share.*warmup_steps=0.1"),
+        ((-1, 100), "`warmup_steps` must be an integer of at least 0.*warmup_steps=-1"),
+        ((0, 1e3), "`total_steps` must be an integer.*total_steps=1000.0"),
+    ],
+)
+def test_numbers_of_steps_must_be_integers(kind, steps, message):
+    with pytest.raises(ValueError, match=message):
+        kind(1e-3, *steps)
+    kind(1e-3, *np.int64([10, 100]))
+
+
+@pytest.mark.parametrize("decay_steps", [0.2, -1])
+def test_the_steps_of_the_decay_must_be_an_integer(decay_steps):
+    with pytest.raises(ValueError, match=f"`decay_steps` must be an.*decay_steps={decay_steps}"):
+        WarmupStableDecay(1e-3, 10, 100, decay_steps=decay_steps)
+    WarmupStableDecay(1e-3, 10, 100, decay_steps=np.int64(20))
 
 
 def test_a_clip_norm_of_zero_is_rejected():
