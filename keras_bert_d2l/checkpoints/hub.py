@@ -60,7 +60,7 @@ _FILES = (
     *_WEIGHTS,
     "model-*-of-*.safetensors",
     *("config.json", *_TOKENIZER),
-    *("modules.json", "1_Pooling/config.json"),
+    *("modules.json", "*_Pooling/config.json"),  # its folder begins with its place in the list
 )
 _NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
 

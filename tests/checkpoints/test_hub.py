@@ -331,11 +331,15 @@ def test_a_new_process_reads_the_environment(fresh_process, local_hub, saved, tm
     assert NEEDED == set(os.listdir(folder))
 
 
-def add_pooling(folder, fields, *kinds):
+def add_pooling(folder, fields, *kinds, first=1):
     """Add the files with which sentence-transformers computes an embedding."""
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text(json.dumps(fields))
-    modules = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", *kinds)]
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    for place, kind in enumerate(kinds, first):
+        path = f"{place}_{kind}"
+        modules.append({"type": f"sentence_transformers.models.{kind}", "path": path})
+        (folder / path).mkdir()
+        if kind == "Pooling":
+            (folder / path / "config.json").write_text(json.dumps(fields))
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
@@ -344,7 +348,7 @@ def add_pooling(folder, fields, *kinds):
     ("fields", "kinds", "expected"),
     [
         ({"pooling_mode_cls_token": True}, ["Pooling", "Normalize"], ("cls", True)),
-        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, [], ("mean", False)),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, ["Pooling"], ("mean", False)),
         ({"pooling_mode": "max", "include_prompt": True}, ["Pooling"], ("max", False)),
     ],
 )
@@ -353,7 +357,7 @@ def test_a_text_embedder_has_the_pooling_of_its_folder(
 ):
     folder = tmp_path / "embedder"
     shutil.copytree(saved, folder)
-    add_pooling(folder, fields, *kinds)
+    add_pooling(folder, fields, *kinds, first=2)  # not in the usual folder, 1_Pooling
     local_hub.add("someone/embedder", folder)
     model = kb.load_task(kb.TextEmbedder, "someone/embedder").model
     assert (model.pooling, model.normalize) == expected
@@ -366,8 +370,9 @@ def test_a_text_embedder_has_the_pooling_of_its_folder(
     ("fields", "kinds", "message"),
     [
         ({"pooling_mode_lasttoken": True}, ["Pooling"], "pooling_mode_lasttoken"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, [], "cls and max"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, ["Pooling"], "cls and max"),
         ({"pooling_mode_mean_tokens": True}, ["Pooling", "Dense"], "mean and Dense"),
+        ({}, ["SpladePooling"], "SpladePooling"),
     ],
 )
 def test_an_unsupported_pooling_is_an_error(fields, kinds, message, saved, tmp_path):
@@ -380,3 +385,19 @@ def test_an_unsupported_pooling_is_an_error(fields, kinds, message, saved, tmp_p
     (folder / "modules.json").write_text("[1]")
     with pytest.raises(ValueError, match=r"modules.json.*list of objects"):
         kb.load_pretrained(folder)
+
+
+def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(saved, tmp_path):
+    folder = tmp_path / "embedder"
+    shutil.copytree(saved, folder)
+    add_pooling(folder, {"pooling_mode_cls_token": True}, "Pooling")
+    (folder / "1_Pooling").rename(tmp_path / "1_Pooling")
+    with pytest.raises(ValueError, match=r"no file.*embedder/1_Pooling/config.json.*names.*Copy"):
+        kb.load_pretrained(folder)
+    kind = "sentence_transformers.models.Pooling"
+    for path in ("../1_Pooling", str(tmp_path / "1_Pooling"), None):
+        (folder / "modules.json").write_text(json.dumps([{"type": kind, "path": path}]))
+        with pytest.raises(ValueError, match=r"modules.json' must have the `path` of a folder"):
+            kb.load_pretrained(folder)
+    (folder / "modules.json").write_text("[]")
+    assert isinstance(kb.load_pretrained(folder).model, kb.BERTModel)

@@ -32,25 +32,46 @@ def read_pooling(path: pathlib.Path) -> TaskArguments | None:
         `pooling` and `normalize`, or `None` if the folder does not define an embedding.
 
     Raises:
-        ValueError: A file is damaged.
+        ValueError: A file is damaged or missing.
     """
-    modules_file, pooling_file = path / MODULES_FILE, path / POOLING_FILE
-    if not (modules_file.is_file() and pooling_file.is_file()):
+    modules_file = path / MODULES_FILE
+    if not modules_file.is_file():
         return None
-    modules, fields = read_json(modules_file), read_json_object(pooling_file)
+    modules = read_json(modules_file)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ValueError(
             f"{os.fspath(modules_file)!r} must contain a list of objects. Received: "
             f"{shown(modules)}. Copy it again."
         )
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    steps = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    if "Pooling" in kinds:
+        steps = _modes(path, modules[kinds.index("Pooling")].get("path")) + steps
+    elif not steps:
+        return None
+    return {"pooling": " and ".join(steps), "normalize": "Normalize" in kinds}
+
+
+def _modes(path: pathlib.Path, name: object) -> list[str]:
+    """Return the poolings that the configuration in the folder `name` of a checkpoint turns on."""
+    modules_file = os.fspath(path / MODULES_FILE)
+    if not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts:
+        raise ValueError(
+            f"The module `Pooling` in {modules_file!r} must have the `path` of a folder beside "
+            f"this file. Received: path={shown(name)}. Copy it again."
+        )
+    file = path / name / "config.json"
+    if not file.is_file():
+        raise ValueError(
+            f"There is no file {os.fspath(file)!r}, which {modules_file!r} names. Copy it from the "
+            "same source, or delete modules.json to choose the pooling yourself."
+        )
+    fields = read_json_object(file)
+    if "pooling_mode" in fields:  # another form of the same field
+        return [str(fields["pooling_mode"])]
     ours = {theirs: name for name, theirs in POOLINGS.items()}
     modes = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
-    steps = [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes]
-    if "pooling_mode" in fields:  # another form of the same field
-        steps = [str(fields["pooling_mode"])]
-    steps += [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
-    return {"pooling": " and ".join(steps), "normalize": "Normalize" in kinds}
+    return [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes]
 
 
 def write_pooling(folder: pathlib.Path, width: int, arguments: TaskArguments) -> None:
