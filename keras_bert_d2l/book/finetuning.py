@@ -303,9 +303,10 @@ class BERTClassifier(keras.Model):
     """
 
     def __init__(self, bert: BERTModel, **kwargs: Unpack[LayerOptions]) -> None:
+        check_type("bert", bert, BERTModel)
+        kwargs.setdefault("dtype", bert.dtype_policy)  # decides whether `fit` scales the loss
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
-        check_type("bert", bert, BERTModel)
         if bert.hidden is None:
             raise ValueError(
                 "`bert` must have a pooler, because the classifier uses its output. Received: a "

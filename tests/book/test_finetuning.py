@@ -214,6 +214,12 @@ def test_fit_trains_the_classifier_and_the_encoder(snli_set):
     assert not np.allclose(before, bert.encoder.token_embedding.get_weights()[0])
 
 
+def test_the_loss_of_a_classifier_in_float16_is_scaled():
+    net = d2l.BERTClassifier(small_bert(dtype="mixed_float16"))
+    net.compile(keras.optimizers.Adam(0.01), loss="mse")
+    assert isinstance(net.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
 def test_the_classifier_can_be_saved_and_loaded(snli_set, tmp_path):
     net = d2l.BERTClassifier(small_bert())
     net.save(tmp_path / "classifier.keras")

@@ -174,7 +174,7 @@ class _Lesson(keras.Model):
         temperature: float,
         label_share: float,
     ) -> None:
-        super().__init__(autocast=False, name="lesson")
+        super().__init__(autocast=False, dtype=student.dtype_policy, name="lesson")
         self.student = student
         self.__dict__["teacher"] = teacher  # not tracked, so that it is not trained
         if isinstance(student, BERTModel) and "nsp" not in student.usable_heads:

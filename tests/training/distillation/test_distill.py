@@ -133,6 +133,14 @@ def test_the_loss_of_a_batch_is_that_of_the_outputs_and_of_the_kept_blocks():
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_loss_of_a_student_in_float16_is_scaled():
+    sizes = {"num_heads": 2, "num_blks": 1, "dropout": 0.0, "max_len": 24}
+    teacher = kb.BERTModel(len(TOKENIZER.vocab), 8, 16, **sizes, dtype="mixed_float16")
+    lesson = _Lesson(teacher, kb.keep_blocks(teacher, [1]), [1], 2.0, 0.0)
+    lesson.compile(kb.BERTAdamW(1e-3))
+    assert isinstance(lesson.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", CASES)
 def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
