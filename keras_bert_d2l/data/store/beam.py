@@ -16,7 +16,7 @@ from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.store.workers import Task
+from keras_bert_d2l.data.store.workers import Task, check_plain
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.corpus import Corpus, Piece, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -88,6 +88,7 @@ def build_store_with_beam(
         (2, 3)
     """
     check_path("directory", directory)
+    check_plain(tokenizer, "Use `build_store` with workers=1.")
     address = remote.url(directory)
     if address is None:
         directory = pathlib.Path(directory).absolute()  # workers may run in a different folder

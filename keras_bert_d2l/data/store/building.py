@@ -8,6 +8,7 @@ the store.
 
 import contextlib
 import functools
+import hashlib
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from keras_bert_d2l.data.store.manifest import FILES, MANIFEST, VOCAB, Origin, t
 from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
 from keras_bert_d2l.data.store.near_duplicates import discard_near_duplicates
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.store.workers import Task, make_shards
+from keras_bert_d2l.data.store.workers import Task, check_plain, make_shards
 from keras_bert_d2l.files import (
     CHECKSUMS,
     lock_file,
@@ -89,8 +90,8 @@ def build_store(
 
     Raises:
         ValueError: The corpus contains no tokens or changes while it is read, a file is not UTF-8
-            text, the tokenizer returns an id outside its vocabulary, or `directory` or the folder
-            next to it contains other files.
+            text, the tokenizer returns an id outside its vocabulary or is of a subclass and
+            `workers` is above 1, or `directory` or the folder next to it contains other files.
         BlockingIOError: Another process is building this store.
         ChildProcessError: One of the processes has died.
         OSError: The text cannot be read, the folder cannot be written, or the disk is full.
@@ -107,6 +108,8 @@ def build_store(
     """
     check_path("directory", directory)
     check_integer("workers", workers, 1)
+    if workers > 1:
+        check_plain(tokenizer, "Use workers=1.")
     corpus = as_corpus(corpus)
     selection = Selection(
         deduplicate=deduplicate,
@@ -130,7 +133,7 @@ def cached_store(
         corpus: The text.
         tokenizer: The tokenizer.
         cache_dir: Folder for the stores. Each is in a subfolder named after the fingerprints of
-            the corpus and the vocabulary. None: `keras_bert_d2l` in the user's cache folder, which
+            the corpus and the vocabulary, and the class of the tokenizer. None: `keras_bert_d2l` in the user's cache folder, which
             is `$XDG_CACHE_HOME` or `~/.cache`. A store can be deleted at any time; it will be
             rebuilt.
     """
@@ -138,7 +141,11 @@ def cached_store(
         cache_dir = user_cache()
     check_path("cache_dir", cache_dir)
     origin = origin_of(corpus, tokenizer, Selection())
-    directory = pathlib.Path(cache_dir, origin.name())
+    name, kind = origin.name(), type(tokenizer)
+    if kind is not Tokenizer:  # a subclass may give other tokens
+        identity = f"{name} {kind.__module__}.{kind.__qualname__}"
+        name = hashlib.sha256(identity.encode()).hexdigest()[: len(name)]
+    directory = pathlib.Path(cache_dir, name)
     make = functools.partial(make_shards, workers=1)
     return build_with(make, corpus, tokenizer, directory, origin, wait=True)
 

@@ -66,6 +66,15 @@ def make_shards(
         pool.shutdown(cancel_futures=True)
 
 
+def check_plain(tokenizer: Tokenizer, advice: str) -> None:
+    """Raise a `ValueError` that ends with `advice` for a tokenizer of a subclass."""
+    if type(tokenizer) is not Tokenizer:
+        raise ValueError(
+            "`tokenizer` must be a plain `Tokenizer`, because the workers create it again from its "
+            f"vocabulary and options. Received: a `{type(tokenizer).__qualname__}`. {advice}"
+        )
+
+
 def _context() -> multiprocessing.context.BaseContext:
     """Return the way to start processes, which must not copy the threads of TensorFlow.
 

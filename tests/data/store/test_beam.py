@@ -15,6 +15,7 @@ from keras_bert_d2l.data.store.shards import make_shard
 from keras_bert_d2l.text.corpus import sections
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.selection.selection import Selection
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 PIECE_BYTES = 1500
 LOCAL = "--runner=FnApiRunner"  # like DirectRunner, but without trying a download
@@ -191,6 +192,14 @@ def test_a_worker_without_the_folder_creates_nothing(corpus, words, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder .*beam\.building.*same path"):
         worker((next(corpus.pieces()), tmp_path / "beam.building" / "000000"))
     assert not (tmp_path / "beam.building").exists()
+
+
+def test_a_tokenizer_of_a_subclass_is_rejected(corpus, words, tmp_path):
+    class Other(Tokenizer):
+        pass
+
+    with pytest.raises(ValueError, match=r"plain `Tokenizer`.*Other`\. Use `build_store`"):
+        build_store_with_beam(corpus, Other(words(20).vocab), tmp_path / "beam")
 
 
 def test_the_error_for_a_missing_beam_explains_how_to_install_it(

@@ -104,6 +104,28 @@ def test_the_cache_keeps_a_store_for_each_corpus_and_tokenizer(
     assert len({store.directory for store in (first, *others)}) == 4
 
 
+class Reversed(Tokenizer):
+    """A tokenizer whose class, not its options, decides the tokens."""
+
+    def tokenize(self, texts):
+        return super().tokenize(texts)[:, ::-1]
+
+
+def test_a_tokenizer_of_a_subclass_has_its_own_cached_store(documents, words, tmp_path):
+    corpus = documents([["w0 w1 w2"]])
+    plain = cached_store(corpus, words(10), tmp_path)
+    other = cached_store(corpus, Reversed(words(10).vocab), tmp_path)
+    assert plain.tokens.tolist() == [5, 6, 7]
+    assert other.tokens.tolist() == [7, 6, 5]
+    assert plain.directory != other.directory
+
+
+def test_workers_need_a_plain_tokenizer(documents, words, tmp_path):
+    with pytest.raises(ValueError, match=r"plain `Tokenizer`.*a `Reversed`\. Use workers=1\."):
+        build_store(documents(TEXT), Reversed(words(10).vocab), tmp_path / "store", workers=2)
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_failed_build_leaves_no_files(documents, words, tmp_path):
     def text_with_an_end():
         yield ["w0 w1"]
