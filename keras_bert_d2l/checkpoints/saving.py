@@ -62,7 +62,8 @@ def save_pretrained(
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.
         format: `"native"` keeps everything. `"huggingface"`, `"google"` and `"book"` are for other
-            programs. Task models can be saved in the first two formats.
+            programs. Task models can be saved in the first two formats. The last two do not store
+            compat="huggingface" of a tokenizer, and say so in a printed line.
         dtype: `"bfloat16"` halves the file of weights, which keep 8 significant bits. Only for the
             native format. Weights are always loaded as float32.
 
@@ -197,6 +198,11 @@ def _save(
         )
     if format not in _FOR_TASKS:
         _check_tokenizer(tokenizer_options, format)
+        if tokenizer_options.get("compat") == "huggingface":
+            print(
+                f"The format {format!r} cannot store compat='huggingface': a tokenizer loaded from "
+                "it follows Google's rules."
+            )
     with writing_folder(path) as temporary:
         if format == "native":
             native.write(model, temporary, vocab, tokenizer_options, dtype, embedding)

@@ -124,6 +124,18 @@ def test_tokenizer_options_that_a_format_would_lose_are_refused(format, options,
         )
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_format_without_the_rules_of_hugging_face_says_so(format, tmp_path, capsys):
+    tokenizer = Tokenizer(VOCAB, compat="huggingface")
+    save_pretrained(
+        model_of(OF_FORMAT[format]), tmp_path / "model", tokenizer=tokenizer, format=format
+    )
+    line = f"The format {format!r} cannot store compat='huggingface'"
+    assert capsys.readouterr().out.startswith(line) == (format in ("google", "book"))
+    compat = load_pretrained(tmp_path / "model", verbose=False).tokenizer.options["compat"]
+    assert compat == ("google" if format in ("google", "book") else "huggingface")
+
+
 OPTIONS = [
     {},
     {"lowercase": False, "special_tokens": ["b", "a"]},
