@@ -119,6 +119,8 @@ class Normalization:
                 f"Received: special_tokens={shown(own)}. Remove one of the two."
             )
         changed = self._replacements.keys() | lookalikes(self.compat, self.lowercase).keys()
+        if self.lowercase:
+            changed |= {SIGMA}  # beside a lookalike it is lowercased before the token is found
         for token in own:
             if not isinstance(token, str) or not 0 < len(token) <= _MOST_CHARACTERS:
                 reason = f"be a string of 1 to {_MOST_CHARACTERS} characters"

@@ -122,6 +122,7 @@ def test_special_tokens_of_the_user_are_not_split(compat, lowercase):
         (["x["], "overlap"),
         (["a\x01"], "control"),
         (["𝒜"], "rare"),
+        (["[Σ]"], "rare"),
     ],
 )
 def test_invalid_special_tokens_are_rejected(tokens, message):
