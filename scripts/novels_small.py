@@ -9,6 +9,7 @@ training. The held-out metrics are in the `metrics.jsonl` of the runs.
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -30,8 +31,7 @@ RUNS = (
     "seventh",
     "eighth",
     "ninth",
-    "eleventh",
-    "last",
+    "tenth",
 )
 ALL_STAGES = {
     "recipe": "modern",
@@ -102,7 +102,7 @@ SIXTH = {**FOURTH, "held_out": 0.022, "steps": 800, "decay_steps": 780, "evaluat
 # The same twice more, with another order and other masks.
 SEVENTH = {**FIFTH, "steps": 3814, "causal_steps": 813, "warmup_steps": 57, "decay_steps": 1716}
 EIGHTH = {**FIFTH, "steps": 3353, "causal_steps": 675, "warmup_steps": 50, "decay_steps": 1509}
-# And once at half of the learning rate, which falls for longer.
+# And twice at half of the learning rate, which falls for longer.
 NINTH = {
     **FIFTH,
     "learning_rate": 1e-3,
@@ -111,10 +111,17 @@ NINTH = {
     "warmup_steps": 55,
     "decay_steps": 2196,
 }
-# Rows of 128 tokens again: first without a change to short texts, then at low learning rates.
-TENTH_STEPS, TENTH_LEARNING_RATE = 250, 3e-3
-ELEVENTH = {**SIXTH, "steps": 200, "learning_rate": 2e-4, "warmup_steps": 10, "decay_steps": 190}
-LAST = {**SIXTH, "steps": 400, "learning_rate": 5e-4, "decay_steps": 380}
+TENTH = {**NINTH, "steps": 3302, "causal_steps": 539, "warmup_steps": 50, "decay_steps": 1981}
+# The ending of stages 9 and 10 in rows of 128 tokens: first without a change to short texts, then
+# at low learning rates.
+LONGER_STEPS, LONGER_LEARNING_RATE = 250, 3e-3
+ENDING = (
+    {**SIXTH, "steps": 200, "learning_rate": 2e-4, "warmup_steps": 10, "decay_steps": 190},
+    {**SIXTH, "steps": 400, "learning_rate": 5e-4, "decay_steps": 380},
+)
+# The shares of these models in the mean: of stage 9 and of stage 10, before and after the steps
+# at low learning rates. What single texts of at most 32 tokens do not use is from stage 10 alone.
+SHARES, LONG_SHARES = (1, 1, 3, 3), (0, 0, 1, 1)
 
 
 class KeepFirst(keras.constraints.Constraint):
@@ -161,17 +168,48 @@ def fit_long_rows(model: kb.BERTModel, store: kb.TokenStore, seed: int) -> kb.BE
         split="train",
         held_out=FIFTH["held_out"],
     )
-    schedule = keras.optimizers.schedules.PolynomialDecay(TENTH_LEARNING_RATE, TENTH_STEPS, 0.0)
+    schedule = keras.optimizers.schedules.PolynomialDecay(LONGER_LEARNING_RATE, LONGER_STEPS, 0.0)
     model.compile(optimizer=keras.optimizers.Adam(schedule, clipnorm=1.0))
-    model.fit(batches.take(TENTH_STEPS))
+    model.fit(batches.take(LONGER_STEPS))
     return model
 
 
-def averaged(model: kb.BERTModel, other: kb.BERTModel) -> kb.BERTModel:
-    """Return the first model with the means of the weights of both."""
-    for weight, of_other in zip(model.weights, other.weights, strict=True):
-        weight.assign((weight + of_other) / 2)
-    return model
+def with_ending(run: Path, store: kb.TokenStore, seed: int) -> list[kb.BERTModel]:
+    """Train a run of short rows on longer rows; return the models before and after the last steps.
+
+    Args:
+        run: The folder of the run. The folders of its ending are beside it.
+        store: The text.
+        seed: The seed of the run.
+    """
+    longer = run.with_name(f"{run.name}-longer")
+    if not longer.exists():
+        model = kb.load_pretrained(run / "last").model
+        kb.save_pretrained(fit_long_rows(model, store, seed), longer)
+    start = longer
+    for number, stage in enumerate(ENDING, start=1):
+        end = run.with_name(f"{run.name}-ending-{number}")
+        common = {**ALL_STAGES, "seed": seed + number}
+        model = kb.pretrain(store, end, init=start, **{**common, **stage}).model
+        start = end / "last"
+    return [kb.load_pretrained(longer).model, model]
+
+
+def averaged(models: Sequence[kb.BERTModel]) -> kb.BERTModel:
+    """Return the first model with the means of the weights of all."""
+    for weights in zip(*(model.weights for model in models), strict=True):
+        values = [np.asarray(ops.convert_to_numpy(weight)) for weight in weights]
+        mean = np.average(values, axis=0, weights=SHARES)
+        of_long = np.average(values, axis=0, weights=LONG_SHARES)
+        path = weights[0].path
+        if "pos_embedding" in path:
+            mean[:, SHORT_LEN:] = of_long[:, SHORT_LEN:]
+        elif "segment_embedding" in path:
+            mean[1:] = of_long[1:]
+        elif "hidden/" in path or "nsp/" in path:
+            mean = of_long
+        weights[0].assign(mean)
+    return models[0]
 
 
 def main() -> None:
@@ -184,7 +222,7 @@ def main() -> None:
     options = parser.parse_args()
     novels = kb.Corpus.open(options.novels)
     both = kb.Corpus.open([options.novels, options.wikitext])
-    first, second, third, fourth, fifth, sixth, seventh, eighth, ninth, eleventh, last = (
+    first, second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth = (
         options.out / name for name in RUNS
     )
     options.out.mkdir(parents=True, exist_ok=True)
@@ -216,16 +254,12 @@ def main() -> None:
     common["seed"] += 1
     kb.pretrain(store, eighth, init=seventh / "last", **{**common, **EIGHTH})
     common["seed"] += 2
-    model = kb.pretrain(store, ninth, init=eighth / "last", **{**common, **NINTH}).model
-    longer = options.out / "longer"
-    if not longer.exists():
-        kb.save_pretrained(fit_long_rows(model, store, common["seed"]), longer)
-    common["seed"] += 1
-    kb.pretrain(store, eleventh, init=longer, **{**common, **ELEVENTH})
-    common["seed"] += 1
-    model = kb.pretrain(store, last, init=eleventh / "last", **{**common, **LAST}).model
-    model = averaged(kb.load_pretrained(longer).model, model)
-    kb.save_pretrained(model, options.out / "model", dtype="bfloat16")
+    kb.pretrain(store, ninth, init=eighth / "last", **{**common, **NINTH})
+    models = with_ending(ninth, store, common["seed"])
+    common["seed"] += 3
+    kb.pretrain(store, tenth, init=ninth / "last", **{**common, **TENTH})
+    models += with_ending(tenth, store, common["seed"])
+    kb.save_pretrained(averaged(models), options.out / "model", dtype="bfloat16")
 
 
 if __name__ == "__main__":

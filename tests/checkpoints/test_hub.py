@@ -348,7 +348,11 @@ def add_pooling(folder, fields, *kinds, first=1):
     ("fields", "kinds", "expected"),
     [
         ({"pooling_mode_cls_token": True}, ["Pooling", "Normalize"], ("cls", True)),
-        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, ["Pooling"], ("mean", False)),
+        (
+            {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True},
+            ["Pooling"],
+            ("mean", False),
+        ),
         ({"pooling_mode": "max", "include_prompt": True}, ["Pooling"], ("max", False)),
     ],
 )
@@ -370,7 +374,11 @@ def test_a_text_embedder_has_the_pooling_of_its_folder(
     ("fields", "kinds", "message"),
     [
         ({"pooling_mode_lasttoken": True}, ["Pooling"], "pooling_mode_lasttoken"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, ["Pooling"], "cls and max"),
+        (
+            {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
+            ["Pooling"],
+            "cls and max",
+        ),
         ({"pooling_mode_mean_tokens": True}, ["Pooling", "Dense"], "mean and Dense"),
         ({}, ["SpladePooling"], "SpladePooling"),
     ],

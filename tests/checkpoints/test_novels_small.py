@@ -30,8 +30,8 @@ def test_it_prefers_grammatical_sentences(model, data_dir):
     with lzma.open(data_dir / "minimal_pairs/blimp.jsonl.xz", "rt", encoding="utf-8") as file:
         pairs = [json.loads(line) for line in file][::335]  # 3 of nearly every phenomenon
     assert len(pairs) == 200
-    # 69.1 % of 13,400 pairs; the standard error of 200 pairs is 3.3 %.
-    assert 0.61 < kb.minimal_pairs(model, pairs).accuracy < 0.76
+    # 70.0 % of 13,400 pairs; the standard error of 200 pairs is 3.3 %.
+    assert 0.62 < kb.minimal_pairs(model, pairs).accuracy < 0.78
 
 
 @pytest.mark.slow
@@ -54,4 +54,4 @@ def test_it_predicts_the_words_of_chapters_that_it_has_not_seen(model, data_dir,
     )
     model.compile()
     metrics = model.evaluate(held_out, return_dict=True, verbose=0)
-    assert 0.34 < metrics["mlm_accuracy"] < 0.47  # 0.410 on all held-out chapters
+    assert 0.34 < metrics["mlm_accuracy"] < 0.47  # 0.367 on all held-out chapters

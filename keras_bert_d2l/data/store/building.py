@@ -133,9 +133,9 @@ def cached_store(
         corpus: The text.
         tokenizer: The tokenizer.
         cache_dir: Folder for the stores. Each is in a subfolder named after the fingerprints of
-            the corpus and the vocabulary, and the class of the tokenizer. None: `keras_bert_d2l` in the user's cache folder, which
-            is `$XDG_CACHE_HOME` or `~/.cache`. A store can be deleted at any time; it will be
-            rebuilt.
+            the corpus and the vocabulary, and the class of the tokenizer. None: `keras_bert_d2l`
+            in the user's cache folder, which is `$XDG_CACHE_HOME` or `~/.cache`. A store can be
+            deleted at any time; it will be rebuilt.
     """
     if cache_dir is None:
         cache_dir = user_cache()

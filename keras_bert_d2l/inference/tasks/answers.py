@@ -82,7 +82,7 @@ class AnswerOptions(AskOptions, total=False):
 def check_null_threshold(value: object) -> None:
     """Raise `ValueError` unless `null_threshold` is a number or `None`."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if value is not None and (not is_number or np.isnan(value)):
+    if value is not None and (not is_number or value != value):  # NaN is not equal to itself
         raise ValueError(f"`null_threshold` must be a number or None. Received: {shown(value)}.")
 
 
