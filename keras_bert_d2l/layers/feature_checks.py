@@ -42,7 +42,7 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
         check_range("tokens.shape[1]", length, 1, max_len, "The limit is `max_len` of the model.")
     num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
     wanted = {(name, 0): num_rows for name in num_rows_of}
-    wanted |= {(name, -1): length for name in ("segments", "position_ids", "example_ids")}
+    wanted |= {(name, 1): length for name in ("segments", "position_ids", "example_ids")}
     wanted["attention_mask", -1] = length
     if _is_one_row(shapes.get("pred_positions", ())):
         del wanted["pred_positions", 0]

@@ -172,12 +172,11 @@ def test_labels_of_other_losses_are_not_checked(bert):
         ({"segments": np.zeros((1, 4), int)}, "`segments.shape[0]` must be 2. Received: 1."),
         ({"valid_lens": np.array([4])}, "`valid_lens.shape[0]` must be 2. Received: 1."),
         ({"tokens": np.array([1, 2])}, "`tokens` must have the shape (B, T). Received: "),
-        ({"pred_positions": np.array([1, 2])}, "`pred_positions` must have the shape (B, P). "),
         ({"valid_lens": np.ones((2, 4), int)}, "`valid_lens` must have the shape (B,). "),
         ({"attention_mask": np.ones((2, 3))}, "`attention_mask.shape[-1]` must be 4. Received: 3."),
         (
             {"attention_mask": np.array([[0.0, 0.0, 0.0, -1e4]] * 2)},
-            "`attention_mask` must be from 0 to 1. Received: -10000.0.",
+            "`attention_mask` must be from 0 to 1. Received: -10000.",
         ),
     ],
 )
