@@ -60,7 +60,7 @@ def learn_vocab(
         if not counts:
             raise ValueError("`corpus` must contain words to learn from. Received: no words.")
         # A character may need two tokens: one on its own and one as a continuation.
-        alphabet = _frequent_characters(counts, min(_MAX_ALPHABET, size // 3))
+        alphabet = set(_frequent_characters(counts)[: min(_MAX_ALPHABET, size // 3)])
         words = _learnable_words(counts, alphabet)
         tokens = [*GOOGLE_SPECIALS, *_character_tokens(words, alphabet)]
         return Vocab([*tokens, *_frequent_pieces(words, size - len(tokens))][:size])
@@ -72,9 +72,10 @@ def extend_vocab(
     """Extend a vocabulary with tokens learned from text that it covers poorly.
 
     Existing tokens keep their ids. New tokens are learned as in `learn_vocab`, from the words
-    that the vocabulary splits into several pieces or does not cover: missing characters first,
-    then pieces, most frequent first. The result is deterministic. Use `add_tokens` to enlarge the
-    token embedding of a model to match.
+    that the vocabulary splits into several pieces or does not cover: missing characters first, for
+    which up to two thirds of the new tokens are used, then pieces. Both are ordered by frequency.
+    The result is deterministic. Use `add_tokens` to enlarge the token embedding of a model to
+    match.
 
     Args:
         vocab: The `Vocab` to extend.
@@ -101,20 +102,40 @@ def extend_vocab(
     check_integer("size", size, len(vocab), ", the size of the vocabulary")
     check_bool("lowercase", lowercase)
     counts = count_words(corpus, vocab.special_tokens, lowercase)
-    alphabet = _frequent_characters(counts, _MAX_ALPHABET)
-    words = [item for item in _learnable_words(counts, alphabet) if item[0] not in vocab]
-    new = [token for token in _character_tokens(words, alphabet) if token not in vocab]
-    new += _new_pieces(words, vocab, size - len(vocab) - len(new))
-    return Vocab([*vocab.tokens, *new][:size])
+    counts = Counter({word: count for word, count in counts.items() if word not in vocab})
+    characters = _frequent_characters(counts)
+    missing = _missing_tokens(characters, counts, vocab)
+    number = min(_MAX_ALPHABET, max(1, (size - len(vocab)) // 3))
+    alphabet = set(characters) - missing.keys()
+    tokens = [*vocab.tokens]
+    for some in ([*missing][:number], [*missing][number:_MAX_ALPHABET]):  # the rest fill the room
+        alphabet.update(some)
+        tokens += [token for character in some for token in missing[character]]
+        words = _learnable_words(counts, alphabet)
+        tokens += _new_pieces(words, set(tokens), size - len(tokens))
+    return Vocab(tokens[:size])
 
 
-def _frequent_characters(counts: Counter[str], size: int) -> set[str]:
-    """Return the `size` most frequent characters of words that occur at least twice."""
+def _frequent_characters(counts: Counter[str]) -> list[str]:
+    """Return the characters of words that occur at least twice, most frequent first."""
     characters: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
             characters[character] += count
-    return {c for c, count in most_common(characters, size) if count >= _LEAST_COUNT}
+    return [c for c, count in most_common(characters, len(characters)) if count >= _LEAST_COUNT]
+
+
+def _missing_tokens(
+    characters: Sequence[str], words: Iterable[str], vocab: Vocab
+) -> dict[str, list[str]]:
+    """Return the tokens that each of the characters needs and the vocabulary lacks, if any."""
+    inner = {character for word in words for character in word[1:]}
+    missing = {}
+    for character in characters:
+        tokens = [character, *([f"##{character}"] if character in inner else [])]
+        if new := [token for token in tokens if token not in vocab]:
+            missing[character] = new
+    return missing
 
 
 def _learnable_words(counts: Counter[str], alphabet: set[str]) -> _Words:
@@ -132,12 +153,12 @@ def _character_tokens(words: _Words, alphabet: set[str]) -> list[str]:
     return [*sorted(alphabet), *(f"##{character}" for character in sorted(inner))]
 
 
-def _new_pieces(words: _Words, vocab: Vocab, number: int) -> list[str]:
-    """Return the `number` most frequent pieces that are not in the vocabulary, or all of them."""
+def _new_pieces(words: _Words, tokens: Container[str], number: int) -> list[str]:
+    """Return the `number` most frequent pieces that are no tokens yet, or all of them."""
     wanted = number
     while True:
         pieces = _frequent_pieces(words, wanted)
-        new = [piece for piece in pieces if piece not in vocab]
+        new = [piece for piece in pieces if piece not in tokens]
         if len(new) >= number or len(pieces) < wanted:
             return new[: max(number, 0)]
         wanted += 2 * (number - len(new))

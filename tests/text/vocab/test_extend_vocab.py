@@ -42,6 +42,18 @@ def test_the_order_of_the_documents_does_not_matter(vocab):
     assert extend_vocab(vocab, corpus[::-1], len(vocab) + 30) == extended
 
 
+def test_the_most_frequent_missing_characters_come_first_and_leave_room_for_pieces(vocab):
+    rare = [f"{chr(code)}x" for code in range(0x430, 0x450)]  # Cyrillic, which follows Greek
+    corpus = [[*rare, *rare, *["ωn neuron neurons"] * 70]]
+
+    def added(number):
+        return extend_vocab(vocab, corpus, len(vocab) + number).tokens[len(vocab) :]
+
+    assert added(1) == ("##o",)
+    assert added(7) == ("##o", "r", "##r", "u", "##u", "ω", "x")
+    assert {"##o", "r", "ω", "x", "neuron", "neurons"} < set(added(30))
+
+
 def test_a_path_instead_of_a_vocabulary_is_rejected():
     with pytest.raises(ValueError, match="`vocab` must be a `Vocab`. Received: 'vocab.txt'"):
         extend_vocab("vocab.txt", NEW, 100)
