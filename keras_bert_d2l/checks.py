@@ -105,3 +105,19 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def has_surrogate(value: object) -> bool:
+    """Return whether a string, or one in a list, has half of a surrogate pair.
+
+    JSON may have one, but UTF-8 cannot encode it. It remains of an emoji that a program truncated.
+    """
+    if isinstance(value, tuple | list):
+        return any(map(has_surrogate, value))
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -11,7 +11,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.ranges import check_range, is_in_graph
 from keras_bert_d2l.types import Tensor
 
-_SHAPES = {
+_SHAPES = {  # the shapes that each feature may have
     "tokens": ("(B, T)",),
     "segments": ("(B, T)",),
     "valid_lens": ("(B,)",),

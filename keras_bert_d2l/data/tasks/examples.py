@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
-from keras_bert_d2l.checks import check_choice, is_integer, shown
+from keras_bert_d2l.checks import check_choice, has_surrogate, is_integer, shown
 
 TASKS = ("classify", "regress", "tag", "answer", "choose", "embed")
 
@@ -423,22 +423,6 @@ class ChoiceExamples(TaskExamples):
                     f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
                     f"Received: {shown(label)} in example {name!r}."
                 )
-
-
-def has_surrogate(value: object) -> bool:
-    """Return whether a string, or one in a list, has half of a surrogate pair.
-
-    JSON may have one, but UTF-8 cannot encode it. It remains of an emoji that a program truncated.
-    """
-    if isinstance(value, tuple | list):
-        return any(map(has_surrogate, value))
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def names_of(label: Label) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ import pathlib
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_bool, check_integer, shown
-from keras_bert_d2l.data.tasks.examples import has_surrogate
+from keras_bert_d2l.checks import check_bool, check_integer, has_surrogate, shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
 from keras_bert_d2l.data.tasks.readers.tables import read_table

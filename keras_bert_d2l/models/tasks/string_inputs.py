@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import has_surrogate, shown
 from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.types import Tensor
 
@@ -209,14 +209,11 @@ def _check_strings(texts: Iterable[object], name: str) -> None:
                 f"`{name}` must be strings. Received: {shown(text)} at index {index}. Remove the "
                 "example, or replace the value with a string."
             )
-        if isinstance(text, str):
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                raise ValueError(
-                    f"`{name}` must be strings that UTF-8 can encode. Received: a surrogate in "
-                    f"{shown(text)} at index {index}. Read the text with the right encoding."
-                ) from None
+        if has_surrogate(text):
+            raise ValueError(
+                f"`{name}` must be strings that UTF-8 can encode. Received: a surrogate in "
+                f"{shown(text)} at index {index}. Read the text with the right encoding."
+            )
 
 
 def _check_word_counts(words: Tensor, labels: Tensor) -> None:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from keras_bert_d2l.data.tasks.examples import TaskExamples, has_surrogate
+from keras_bert_d2l.checks import has_surrogate
+from keras_bert_d2l.data.tasks.examples import TaskExamples
 
 _Examples = TypeVar("_Examples", bound=TaskExamples)
 _Row = TypeVar("_Row")
