@@ -259,7 +259,8 @@ def main() -> None:
     common["seed"] += 3
     kb.pretrain(store, tenth, init=ninth / "last", **{**common, **TENTH})
     models += with_ending(tenth, store, common["seed"])
-    kb.save_pretrained(averaged(models), options.out / "model", dtype="bfloat16")
+    model = fit_long_rows(averaged(models), store, common["seed"] + 3)
+    kb.save_pretrained(model, options.out / "model", dtype="bfloat16")
 
 
 if __name__ == "__main__":

@@ -54,4 +54,4 @@ def test_it_predicts_the_words_of_chapters_that_it_has_not_seen(model, data_dir,
     )
     model.compile()
     metrics = model.evaluate(held_out, return_dict=True, verbose=0)
-    assert 0.29 < metrics["mlm_accuracy"] < 0.43  # 0.367 on all held-out chapters
+    assert 0.33 < metrics["mlm_accuracy"] < 0.47  # 0.408 on all held-out chapters
