@@ -131,7 +131,7 @@ def test_any_module_may_be_imported_first(module):
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
 @pytest.mark.parametrize("environment", [{"KERAS_BACKEND": "jax"}, {}])
-def test_keras_may_change_its_backend_after_the_package_is_imported(environment):
+def test_keras_may_change_to_the_jax_backend_after_the_package_is_imported(environment):
     result = in_a_process(
         """
         import keras_bert_d2l as kb

@@ -73,7 +73,7 @@ def test_a_step_is_the_same_on_two_devices(make_batch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_a_step_is_the_same_with_jax(fresh_process):
+def test_a_step_is_the_same_with_the_jax_backend(fresh_process):
     fresh_process(
         """
         import numpy as np

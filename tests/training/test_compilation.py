@@ -62,7 +62,7 @@ def test_a_run_keeps_the_choice_of_its_first_machine(text, options, tmp_path, gp
 
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_jax_keeps_compiled_steps_for_the_next_process(text, tmp_path, fresh_process):
+def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(text, tmp_path, fresh_process):
     code = """
         import sys
         import jax
@@ -91,7 +91,7 @@ def test_jax_keeps_compiled_steps_for_the_next_process(text, tmp_path, fresh_pro
 
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_the_user_can_name_the_folder_of_compiled_steps(tmp_path, fresh_process):
+def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(tmp_path, fresh_process):
     code = """
         import jax
         from keras_bert_d2l.training.compilation import prepare_jax

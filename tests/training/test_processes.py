@@ -44,7 +44,7 @@ def test_other_errors_of_a_process_are_unchanged(monkeypatch):
         ("JAX_COORDINATOR_ADDRESS", "host", "must be HOST:PORT. Received: 'host'"),
     ],
 )
-def test_variables_that_do_not_describe_a_process_are_rejected(
+def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejected(
     variable, value, message, monkeypatch
 ):
     pytest.importorskip("jax")
