@@ -78,16 +78,17 @@ def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     or a named pipe, such as `/dev/stdout`, is not replaced: the content is written into it.
     """
     check_local("path", path)
-    path = pathlib.Path(os.path.realpath(path))
+    path = pathlib.Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "A file cannot replace the folder", os.fspath(path))
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # before links are followed: a pipe has no real path
         with tempfile.TemporaryDirectory() as folder:
             temporary = pathlib.Path(folder, "content")
             yield temporary
             with open(temporary, "rb") as content, open(path, "wb") as device:
                 shutil.copyfileobj(content, device)
         return
+    path = pathlib.Path(os.path.realpath(path))
     with _workspace(path) as workspace:
         temporary = workspace / path.name
         yield temporary

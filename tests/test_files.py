@@ -86,6 +86,12 @@ def test_a_pipe_gets_the_content_and_is_not_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
+def test_standard_output_gets_the_content_if_it_is_a_pipe():
+    code = "from keras_bert_d2l.files import write_text; write_text('/dev/stdout', 'content')"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (told.stdout, told.stderr) == ("content", "")
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert read_folder(tmp_path / "pipe", lambda: "read") == "read"
