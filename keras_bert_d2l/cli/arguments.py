@@ -7,11 +7,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from keras_bert_d2l.cli.options_from_records import Integer, panel
+from keras_bert_d2l.cli.outputs import nonempty_path
 
 PositiveInt = Annotated[Integer, Parameter(validator=Number(gt=0))]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Out = Annotated[Path, Parameter(alias="-o")]
-OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
+Out = Annotated[Path, Parameter(alias="-o", converter=nonempty_path)]
+OptionalOut = Annotated[Path | None, Parameter(alias="-o", converter=nonempty_path)]
 Corpus = Annotated[
     list[str],
     Parameter(
@@ -72,20 +73,23 @@ NullThreshold = Annotated[
         "[default: best threshold on the development data; without one, always answer]"
     ),
 ]
-OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.")]
+OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.", converter=nonempty_path)]
 
 RunDir = Annotated[
     Path | None,
     Parameter(
         help="Folder for the new run: an empty folder, a new path, or a URL such as "
         "s3://bucket/runs/mine.",
+        converter=nonempty_path,
         group=panel("Run"),
     ),
 ]
 Resume = Annotated[
     Path | None,
     Parameter(
-        help="Folder or URL of the run to resume. Its own options apply.", group=panel("Run")
+        help="Folder or URL of the run to resume. Its own options apply.",
+        converter=nonempty_path,
+        group=panel("Run"),
     ),
 ]
 Config = Annotated[

@@ -387,7 +387,9 @@ def test_json_lines_have_no_infinite_numbers():
 
 def test_a_file_does_not_replace_a_folder(error, folder):
     (folder / "out.npy").mkdir()
-    assert "A file cannot replace the folder" in error("embed", "a film", "--out", "out.npy")
+    assert "--out must be a file. Received: the folder 'out.npy'" in error(
+        "embed", "a film", "--out", "out.npy"
+    )
 
 
 def test_an_unknown_choice_is_answered_with_a_question(error):

@@ -5,6 +5,7 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OptionalOut, Texts, Truncate
 from keras_bert_d2l.cli.input_output import PART, as_json_line, read_texts
 from keras_bert_d2l.cli.loading import load_embedder
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import parts, without_bar
 
 _DIGITS = 9  # enough to distinguish any two float32 numbers
@@ -32,8 +33,7 @@ def embed(
         out: Output file: .npy for an array with one row per text, or .jsonl. [default: print JSON,
             one object per line]
     """
-    if out is not None and out.suffix not in (".npy", ".jsonl"):
-        raise ValueError(f"--out must end in .npy or .jsonl. Received: {str(out)!r}.")
+    check_output("out", out, inputs=[file], suffixes=[".npy", ".jsonl"])
     found = read_texts(texts, file)
     embedder = load_embedder(model)
     vectors = (

@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, Out, Texts, Truncate
 from keras_bert_d2l.cli.input_output import iterate_texts
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import stage
 
 
@@ -46,6 +47,7 @@ def features(
             f"--layers must be numbers separated by commas, such as -1,-2. Received: {layers!r}."
         ) from error
     check_features_path(out)
+    check_output("out", out, inputs=[file])
     found = kb.extract_features(
         load(model).model,
         iterate_texts(texts, file),

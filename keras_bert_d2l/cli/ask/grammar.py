@@ -4,6 +4,9 @@ import dataclasses
 import functools
 import sys
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
@@ -11,6 +14,7 @@ from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
 from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.cli.options_from_records import Integer
+from keras_bert_d2l.cli.outputs import check_output, nonempty_path
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.option_records import Precision
 
@@ -25,7 +29,7 @@ def grammar(
     batch_size: PositiveInt = 256,
     precision: Precision = "auto",
     seed: Integer = 0,
-    json: Path | None = None,
+    json: Annotated[Path | None, Parameter(converter=nonempty_path)] = None,
 ) -> None:
     """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.
 
@@ -46,8 +50,7 @@ def grammar(
     """
     if str(data) == STDIN:
         raise ValueError("`data` must be a file, because its name shows the format. Received: -.")
-    if json is not None and json.is_dir():
-        raise ValueError(f"`json` must be a file. Received: the folder {str(json)!r}.")
+    check_output("json", json, inputs=[data])
     bert = _load(model, precision, batch_size)
     with stage("Scoring sentences"):
         found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)

@@ -5,6 +5,7 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import File, Model, Out, Texts
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import stage
 
 
@@ -24,6 +25,7 @@ def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: 
     Args:
         out: Output file.
     """
+    check_output("out", out, suffixes=[".html"])
     found = read_texts(texts, file) if texts or file else None
     loaded = load(model, as_embedder=None)
     with stage("Writing the page"):

@@ -10,6 +10,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, Json, OptionalOut, TaskModel
 from keras_bert_d2l.cli.loading import load_task
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
@@ -41,6 +42,7 @@ def evaluate(
             answer by more than this. [default: the best threshold for these examples]
         out: Also write metrics and errors to this JSON file.
     """
+    check_output("out", out, inputs=[data])
     trained, task = load_task(model)
     if task != "answer" and null_threshold is not None:
         raise ValueError(

@@ -18,6 +18,7 @@ from keras_bert_d2l.cli.arguments import (
 from keras_bert_d2l.cli.input_output import STDIN, as_json_line
 from keras_bert_d2l.cli.loading import load_task
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import parts, without_bar
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
@@ -58,6 +59,7 @@ def predict(
         out: Output file. [default: standard output]
         context: File with the text that all questions are about. INPUT then contains the questions.
     """
+    check_output("out", out, inputs=[source, context])
     trained, task = load_task(model)
     if task == "embed":
         raise ValueError(

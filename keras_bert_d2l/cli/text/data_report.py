@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import OptionalOut
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
@@ -40,6 +41,7 @@ def data_report(
         store: Token store folder, as written by `prepare`.
         out: Also write the report to this HTML file.
     """
+    check_output("out", out, suffixes=[".html"])
     from rich.console import Console
     from rich.text import Text
 

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, PositiveInt, one_or_many
 from keras_bert_d2l.cli.options_from_records import panel, takes_options
+from keras_bert_d2l.cli.outputs import check_output, nonempty_path
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions
@@ -41,7 +42,9 @@ def prepare(
     language: str | None = None,
     quality: str | None = None,
     beam: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    static_masks: Annotated[Path | None, Parameter(group=panel("Static masks"))] = None,
+    static_masks: Annotated[
+        Path | None, Parameter(converter=nonempty_path, group=panel("Static masks"))
+    ] = None,
     dupe_factor: Annotated[PositiveInt | None, Parameter(group=panel("Static masks"))] = None,
     **examples: Any,
 ) -> None:
@@ -86,6 +89,7 @@ def prepare(
             f"Received: --workers {workers}; remove it."
         )
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
+    check_output("static_masks", static_masks, inputs=(*corpus.files, vocab))
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab), lowercase=lowercase, compat=compat)
     was_there = kb.TokenStore.is_at(out)
     options = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Out, one_or_many
 from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
@@ -37,6 +38,7 @@ def vocab(
         out: Output file, with one token per line.
     """
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
+    check_output("out", out, inputs=corpus.files)
     print(f"Learning {vocab_size:,} tokens from {corpus.description}", flush=True)
     is_enough = sum(1 for _ in itertools.islice(corpus, _ENOUGH)) == _ENOUGH
     learned = _part(corpus, held_out=False) if is_enough else corpus

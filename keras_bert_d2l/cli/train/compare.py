@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Out
+from keras_bert_d2l.cli.outputs import check_output
 
 
 def compare(
@@ -29,5 +30,6 @@ def compare(
     """
     if not runs:
         raise ValueError("RUN is missing: specify the folders of the runs to compare.")
+    check_output("out", out, suffixes=[".html"])
     page = kb.compare_runs(runs, out) if len(runs) > 1 else kb.run_report(runs[0], out)
     print(f"{page.title}: {out}")

@@ -27,6 +27,9 @@ def distill_static(
     Args:
         num_hiddens: Width of the vectors. [default: 256, or that of the model if it is smaller]
     """
+    from keras_bert_d2l.checkpoints.saving import check_target
+
+    check_target(out)
     texts = None if file is None else read_texts((), file)
     teacher = load_embedder(model)
     with stage("Distilling"):

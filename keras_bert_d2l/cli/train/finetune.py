@@ -10,6 +10,7 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Config, Flag, Resume, RunDir, run_folder
 from keras_bert_d2l.cli.options_from_records import help_text, panel, takes_options
+from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, TaskRunOptions
 
@@ -67,6 +68,7 @@ def finetune(
         class_weight: Weight of a label in the loss, as LABEL=WEIGHT. Repeat the option for several
             labels. [default: 1 for each label]
     """
+    check_output("lr_find", lr_find, suffixes=[".svg"])
     if task is not None:
         options["task"] = task
     if class_weight:

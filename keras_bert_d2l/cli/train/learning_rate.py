@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.options_from_records import panel
+from keras_bert_d2l.cli.outputs import nonempty_path
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.types import Tensor
 
@@ -16,6 +17,7 @@ LrFind = Annotated[
     Parameter(
         help="Test learning rates instead of training: up to 100 steps with rising rates. Print "
         "the proposed rate and write the plot to this SVG file.",
+        converter=nonempty_path,
         group=panel("Run"),
     ),
 ]

@@ -219,6 +219,11 @@ class Corpus:
             yield Piece(tuple(gathered))
 
     @property
+    def files(self) -> list[pathlib.PurePath]:
+        """The text files, in the order in which they are read."""
+        return [part.path for part in self._parts if isinstance(part, _TextFile)]
+
+    @property
     def description(self) -> str:
         """A one-line, human-readable description of the corpus."""
         files = [part for part in self._parts if isinstance(part, _TextFile)]

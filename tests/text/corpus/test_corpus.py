@@ -146,6 +146,12 @@ def test_patterns_and_lists_include_each_file_once(write, tmp_path, monkeypatch)
     assert names(["two.txt", "*.txt", "deep", str(tmp_path / "one.txt")]) == ["two", "one", "three"]
 
 
+def test_a_corpus_lists_its_text_files(write, tmp_path):
+    paths = [write(name, f"In {name}.") for name in ("a.txt", "sub/b.txt")]
+    assert Corpus.open([tmp_path, "docstrings"]).files == paths
+    assert Corpus.open([["A sentence."]]).files == []
+
+
 def test_an_existing_file_is_not_treated_as_a_pattern(write):
     assert list(Corpus.open(write("text[1].txt", "The cat."))) == [["The cat."]]
 

@@ -1,0 +1,113 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from keras_bert_d2l.cli.outputs import check_output
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working directory, with the file `text.txt`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("text")
+    return tmp_path
+
+
+def test_an_input_is_no_output(here):
+    (here / "link.txt").symlink_to("text.txt")
+    for out in ("text.txt", "link.txt"):
+        with pytest.raises(ValueError, match=rf"`out` must not be an input.*'{out}'"):
+            check_output("out", Path(out), inputs=[None, "<standard input>", here / "text.txt"])
+    check_output("out", Path("text.txt"), inputs=["other.txt"])
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("text.txt", "`out` must end in .npy or .jsonl. Received: 'text.txt'"),
+        (".", "`out` must be a file. Received: the folder '.'"),
+        ("text.txt/a.npy", "`out` must be in a folder. Received: 'text.txt/a.npy', but .* a file"),
+        ("s3://bucket/a.npy", "`out` must be a local path. Received: 's3://bucket/a.npy'"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_rejected(here, out, message):
+    with pytest.raises(ValueError, match=message):
+        check_output("out", Path(out), suffixes=[".npy", ".jsonl"])
+    assert os.listdir(here) == ["text.txt"]
+
+
+def test_a_folder_without_permission_is_rejected(here, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (here, os.W_OK))
+    with pytest.raises(PermissionError, match="not writable"):
+        check_output("out", Path("new/a.npy"))
+
+
+def test_devices_and_new_folders_are_accepted(here):
+    os.mkfifo(here / "pipe")
+    for out in ("pipe", os.devnull, "new/folder/page.html", None):
+        check_output("out", out and Path(out), inputs=[out], suffixes=[".html"])
+    assert sorted(os.listdir(here)) == ["pipe", "text.txt"]
+
+
+COMMANDS = {
+    "vocab text.txt --out": "text.txt",
+    "prepare text.txt --vocab vocab.txt --out store --static-masks": "vocab.txt",
+    "predict text.txt --model nowhere --out": "text.txt",
+    "predict a.txt --context text.txt --model nowhere --out": "text.txt",
+    "evaluate --data text.txt --model nowhere --out": "text.txt",
+    "grammar --data text.txt --model nowhere --json": "text.txt",
+    "features --file lines.jsonl --model nowhere --out": "lines.jsonl",
+    "embed --file lines.jsonl --model nowhere --out": "lines.jsonl",
+}
+PAGES = {
+    "data-report nowhere --out": ".html",
+    "compare nowhere --out": ".html",
+    "playground --model nowhere --out": ".html",
+    "pretrain nowhere --lr-find": ".svg",
+    "finetune classify --train nowhere --model nowhere --lr-find": ".svg",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_do_not_replace_their_inputs(here, invoke, command):
+    for name in ("vocab.txt", "lines.jsonl"):
+        (here / name).write_text("text")
+    before = sorted(os.listdir(here))
+    result = invoke(*command.split(), COMMANDS[command])
+    option = command.split()[-1]
+    assert result.stderr.startswith(f"error: {option} must not be an input, because it would be")
+    assert result.exit_code == 2
+    assert sorted(os.listdir(here)) == before
+    assert {file.read_text() for file in here.iterdir()} == {"text"}
+
+
+@pytest.mark.parametrize("command", PAGES)
+def test_the_names_of_pages_and_plots_are_checked(here, invoke, command):
+    option = command.split()[-1]
+    result = invoke(*command.split(), "text.txt")
+    assert result.stderr == f"error: {option} must end in {PAGES[command]}. Received: 'text.txt'.\n"
+    assert (here / "text.txt").read_text() == "text"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *PAGES])
+def test_outputs_are_checked_before_the_work(here, invoke, command):
+    (here / "vocab.txt").write_text("text")
+    suffix = PAGES.get(command, ".jsonl")
+    option, out = command.split()[-1], f"text.txt/out{suffix}"
+    result = invoke(*command.split(), out)
+    assert result.stderr.startswith(f"error: {option} must be in a folder. Received: '{out}', but")
+    assert "Learning" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *PAGES, "distill-static --out", "export --out", "pretrain a --run-dir"]
+)
+def test_an_empty_path_is_rejected(here, invoke, command):
+    result = invoke(*command.split(), "")
+    assert f'for {command.split()[-1]}: The path must not be empty. Received: "".' in result.stderr
+
+
+def test_distill_static_checks_its_folder_before_it_loads_a_model(here, invoke):
+    result = invoke("distill-static", "--model", "nowhere", "--out", "text.txt")
+    assert result.stderr.startswith("error: 'text.txt' is a file.")
