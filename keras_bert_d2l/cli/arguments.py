@@ -115,6 +115,16 @@ def run_folder(run_dir: Path | None, resume: Path | None) -> Path:
     return folder
 
 
+def check_not_resumed(resume: Path | None, **options: object) -> None:
+    """Raise `ValueError` if `--resume` is given with an option that does not train."""
+    for name, value in options.items():
+        if resume is not None and value:
+            raise ValueError(
+                f"`{name}` does not train, so it has no run to resume. Received: --resume "
+                f"{resume}; remove one of them."
+            )
+
+
 def one_or_many(texts: list[str]) -> str | list[str]:
     """Return a single path as a string, and several paths as a list."""
     return texts[0] if len(texts) == 1 else texts

@@ -8,7 +8,14 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Config, Flag, Resume, RunDir, run_folder
+from keras_bert_d2l.cli.arguments import (
+    Config,
+    Flag,
+    Resume,
+    RunDir,
+    check_not_resumed,
+    run_folder,
+)
 from keras_bert_d2l.cli.options_from_records import help_text, panel, takes_options
 from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
@@ -68,6 +75,7 @@ def finetune(
         class_weight: Weight of a label in the loss, as LABEL=WEIGHT. Repeat the option for several
             labels. [default: 1 for each label]
     """
+    check_not_resumed(resume, peek=peek, lr_find=lr_find)
     check_output("lr_find", lr_find, suffixes=[".svg"])
     if task is not None:
         options["task"] = task

@@ -6,7 +6,14 @@ from typing import Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Config, Resume, RunDir, one_or_many, run_folder
+from keras_bert_d2l.cli.arguments import (
+    Config,
+    Resume,
+    RunDir,
+    check_not_resumed,
+    one_or_many,
+    run_folder,
+)
 from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.cli.outputs import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
@@ -61,6 +68,7 @@ def pretrain(
         texts: Text files, folders or globs (also .gz, .xz), or the word "docstrings"; or a token
             store from `prepare`.
     """
+    check_not_resumed(resume, lr_find=lr_find)
     check_output("lr_find", lr_find, suffixes=[".svg"])
     given: dict[str, Any] = {"corpus": None}
     if config is not None:
