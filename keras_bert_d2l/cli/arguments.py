@@ -87,7 +87,8 @@ RunDir = Annotated[
 Resume = Annotated[
     Path | None,
     Parameter(
-        help="Folder or URL of the run to resume. Its own options apply.",
+        help="Folder or URL of the run to resume. Its own options apply. If it contains no run "
+        "yet, start one with the given options.",
         converter=nonempty_path,
         group=panel("Run"),
     ),

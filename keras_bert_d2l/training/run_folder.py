@@ -19,7 +19,7 @@ import pathlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 from keras_bert_d2l.checkpoints.location import (
@@ -296,12 +296,20 @@ def damaged(path: pathlib.Path, reason: object) -> ValueError:
 
 @contextlib.contextmanager
 def opened_run(
-    run: RunFolder, record: type[R], given: Mapping[str, Any], *, resume: bool, is_complete: bool
+    run: RunFolder,
+    record: type[R],
+    given: Mapping[str, Any],
+    *,
+    resume: bool,
+    is_complete: bool,
+    say: Callable[[str], None],
 ) -> Iterator[tuple[RunFolder, R, bool]]:
     """Open a run as `RunFolder.opened` does, in all processes of the run.
 
     Only the first process uses the run folder. The others get temporary folders for the small files
     that they write, in which they also find the state of a run to resume.
+
+    With `resume`, it reports if there is no run yet, because the path may be mistyped.
 
     Yields: the folder of this process, the options, and whether the run is resumed.
     """
@@ -314,13 +322,15 @@ def opened_run(
             wait_for_all()  # the first process has locked and recovered the folder
             temporary = stack.enter_context(tempfile.TemporaryDirectory())
             run = _view(run, pathlib.Path(temporary, run.path.name))
-        opened = stack.enter_context(
+        settings, is_resumed = stack.enter_context(
             run.opened(record, given, resume=resume, is_complete=is_complete)
         )
+        if resume and not is_resumed:
+            say(f"{run.name!r} contains no run to resume yet. Starting a new one.")
         if is_first():
             wait_for_all()
         wait_for_all()  # the first process may write now
-        yield run, *opened
+        yield run, settings, is_resumed
         run.upload()
         wait_for_all()  # the processes end together
 

@@ -351,7 +351,7 @@ def test_another_process_reads_the_state_without_the_copy_of_the_first(
     on_another_machine()
     monkeypatch.setattr(run_folder, "is_first", lambda: False)
     opened = run_folder.opened_run(
-        RunFolder(address), PretrainingOptions, {}, resume=True, is_complete=False
+        RunFolder(address), PretrainingOptions, {}, resume=True, is_complete=False, say=print
     )
     with opened as (run, _, is_resumed):
         assert is_resumed

@@ -6,8 +6,9 @@ import pytest
 
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import CHECKSUMS
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
-from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.run_folder import RunFolder, opened_run
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +28,23 @@ def run(stopped, tmp_path):
 
 def resume(run):
     return pretrain(None, run, resume=True, verbose=0)
+
+
+def test_resume_reports_that_a_folder_contains_no_run_yet(run, tmp_path):
+    new = tmp_path / "mistyped"
+    message = f"'{new}' contains no run to resume yet. Starting a new one."
+    for folder, resume, expected in ((new, True, [message]), (new, False, []), (run, True, [])):
+        said, given = [], {} if folder is run else {"corpus": "text.txt"}
+        with opened_run(
+            RunFolder(folder),
+            PretrainingOptions,
+            given,
+            resume=resume,
+            is_complete=True,
+            say=said.append,
+        ) as (_, _, is_resumed):
+            assert is_resumed == (folder is run)
+        assert said == expected
 
 
 def interrupt_replacement(folder):

@@ -86,8 +86,9 @@ def finetune_files(
     ```
     """
     run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
-    complete = bool(options)
-    opened = opened_run(run, TaskRunOptions, options, resume=resume, is_complete=complete)
+    opened = opened_run(
+        run, TaskRunOptions, options, resume=resume, is_complete=bool(options), say=say
+    )
     with (
         opened as (run, settings, is_resumed),
         distributed(settings.devices),

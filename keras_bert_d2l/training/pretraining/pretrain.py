@@ -122,14 +122,16 @@ def pretrain(
     ```
     """
     PretrainingOptions.check_known(options)
-    run = RunFolder(run_dir)
+    run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
     given = _plain(corpus, dict(options), run)
     objects: dict[str, Any] = {
         k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
     }
     is_complete = corpus is not None
     given = with_store_options(given)
-    opened = opened_run(run, PretrainingOptions, given, resume=resume, is_complete=is_complete)
+    opened = opened_run(
+        run, PretrainingOptions, given, resume=resume, is_complete=is_complete, say=say
+    )
     with (
         opened as (run, settings, is_resumed),
         distributed(settings.devices),
@@ -138,7 +140,6 @@ def pretrain(
         prepare_jax()
         if is_resumed:
             _check_objects(run, settings, objects)
-        say = Printer(verbose if is_first() else 0)
         checkpoint = run.last if is_resumed else None
         trainer = make_trainer(corpus, run, settings, say, checkpoint=checkpoint, **objects)
         if is_resumed:
