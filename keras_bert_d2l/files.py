@@ -106,8 +106,12 @@ def write_text(path: PathLike, text: str) -> None:
 
 
 def write_json(path: PathLike, content: object, *, indent: int | None = 2, **options: Any) -> None:
-    """Write a JSON file atomically, with the options of `json.dumps`."""
-    write_text(path, json.dumps(content, indent=indent, **options) + "\n")
+    """Write a JSON file atomically, with the options of `json.dumps`.
+
+    Raises:
+        ValueError: A number is infinite or NaN, which JSON does not have.
+    """
+    write_text(path, json.dumps(content, indent=indent, allow_nan=False, **options) + "\n")
 
 
 def write_checksums(folder: PathLike, names: Sequence[str] | None = None) -> None:

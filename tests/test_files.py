@@ -1,4 +1,5 @@
 import errno
+import math
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from keras_bert_d2l.files import (
     replacing_file,
     replacing_folder,
     verify_checksums,
+    write_json,
     write_text,
 )
 
@@ -292,6 +294,13 @@ def test_an_error_while_reading_is_raised_at_once_if_the_folder_has_not_changed(
         with pytest.raises(ValueError, match="damaged"):
             read_folder(path, fail)
         assert calls == [1]
+
+
+def test_numbers_that_json_does_not_have_are_not_written(tmp_path):
+    for value in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write_json(tmp_path / "metrics.json", {"loss": value})
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])

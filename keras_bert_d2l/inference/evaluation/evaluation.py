@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, cast
 
@@ -25,7 +26,7 @@ from keras_bert_d2l.inference.tasks.answers import (
     AnswerOptions,
     FoundAnswer,
     answer,
-    check_null_threshold,
+    checked_null_threshold,
     fitting_questions,
 )
 from keras_bert_d2l.inference.tasks.choices import Choice, choose
@@ -223,9 +224,9 @@ def evaluate(
     check_examples(model, examples)
     rows: RowOptions = {"batch_size": batch_size, "max_len": max_len}
     if isinstance(examples, QuestionExamples):
-        check_null_threshold(null_threshold)
+        threshold = checked_null_threshold(null_threshold)
         options: AnswerOptions = {**rows, "overlap": overlap, "max_answer_len": max_answer_len}
-        return _evaluate_answers(cast(QuestionAnswerer, model), examples, null_threshold, options)
+        return _evaluate_answers(cast(QuestionAnswerer, model), examples, threshold, options)
     if isinstance(examples, WordExamples):
         return _evaluate_tags(cast(TokenClassifier, model), examples, rows)
     if isinstance(examples, PairExamples):
@@ -389,7 +390,7 @@ def _answers(
     if null_threshold is None and all(gold):
         return [best for [best] in answer(model, asked, contexts, **options)], None
     # With this threshold, the first result is "no answer" and the second is the best answer.
-    options = {**options, "top_k": 2, "null_threshold": -np.inf}
+    options = {**options, "top_k": 2, "null_threshold": -sys.float_info.max}
     pairs = answer(model, asked, contexts, **options)
     # A context without tokens has only "no answer".
     margins = [results[-1].null_margin for results in pairs]

@@ -6,6 +6,7 @@ k: maximum number of answers per question.
 
 import dataclasses
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from typing import Unpack, overload
 
@@ -79,11 +80,17 @@ class AnswerOptions(AskOptions, total=False):
     null_threshold: float | None
 
 
-def check_null_threshold(value: object) -> None:
-    """Raise `ValueError` unless `null_threshold` is a number or `None`."""
+def checked_null_threshold(value: object) -> float | None:
+    """Return `null_threshold`, or raise `ValueError` unless it is a finite number or `None`."""
+    if value is None:
+        return None
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if value is not None and (not is_number or value != value):  # NaN is not equal to itself
-        raise ValueError(f"`null_threshold` must be a number or None. Received: {shown(value)}.")
+    if not is_number or not math.isfinite(value):
+        raise ValueError(
+            "`null_threshold` must be a finite number, or None to always give an answer. "
+            f"Received: null_threshold={shown(value)}."
+        )
+    return float(value)
 
 
 @overload
@@ -163,7 +170,7 @@ def answer(
     check_integer("top_k", top_k, 1)
     check_integer("max_answer_len", max_answer_len, 1)
     check_integer("batch_size", batch_size, 1)
-    check_null_threshold(null_threshold)
+    null_threshold = checked_null_threshold(null_threshold)
     asked, texts = text_list("questions", questions), text_list("contexts", contexts)
     if isinstance(contexts, str):
         texts *= len(asked)

@@ -81,7 +81,7 @@ def write_model_card(
         "training": None if run_dir is None else _training(run_dir),
     }
     file = folder / CARD_FILE
-    write_json(file, card, ensure_ascii=False, allow_nan=False, default=os.fspath)
+    write_json(file, card, ensure_ascii=False, default=os.fspath)
 
 
 def describe_signatures(path: PathLike) -> dict[str, SignatureDescription]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_choice, check_integer, check_path
 from keras_bert_d2l.files import check_local, make_folder, replacing_folder
+from keras_bert_d2l.inference.tasks.answers import checked_null_threshold
 from keras_bert_d2l.layers.kernels.int8 import check_int8_products
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer
@@ -135,6 +136,7 @@ def export_saved_model(
     can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
+    null_threshold = checked_null_threshold(null_threshold)
     options = TextOptions(pairs, top_k, null_threshold)
     signatures = model_signatures(model, tokenizer, options, quantize)
     folder = _version_folder(pathlib.Path(path), version)

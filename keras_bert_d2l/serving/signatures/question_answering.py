@@ -4,8 +4,6 @@ B: questions in a batch, W: windows of all contexts, T: tokens, L: tokens of the
 N: candidate spans, n: best spans of a window or a context, k: answers per question.
 """
 
-import math
-
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer
@@ -45,7 +43,7 @@ class AnswererSignatures(TextSignatures):
             answer" is one of the candidates.
 
     Raises:
-        ValueError: `top_k` is below 1, or `null_threshold` is not a finite number.
+        ValueError: `top_k` is below 1.
     """
 
     specs = (QUESTION, CONTEXT)
@@ -54,8 +52,6 @@ class AnswererSignatures(TextSignatures):
         super().__init__(run, tokenizer, options)
         self._top_k, self._null_threshold = options.top_k, options.null_threshold
         check_integer("top_k", self._top_k, 1)
-        if self._null_threshold is not None:
-            _check_threshold(self._null_threshold)
         self._num_best = max(self._top_k, N_BEST)
         self._max_len, self._overlap = run.model.window_sizes
 
@@ -178,15 +174,6 @@ class AnswererSignatures(TextSignatures):
             return tf.where(is_span, tf.gather(values, column, batch_dims=1), 0)
 
         return best, of_best(start), of_best(end)
-
-
-def _check_threshold(null_threshold: float) -> None:
-    is_number = isinstance(null_threshold, int | float) and not isinstance(null_threshold, bool)
-    if not is_number or not math.isfinite(null_threshold):
-        raise ValueError(
-            "`null_threshold` must be a finite number, or None to always give an answer. "
-            f"Received: null_threshold={null_threshold!r}."
-        )
 
 
 def _softmax(logits: tf.Tensor) -> tf.Tensor:

@@ -162,6 +162,8 @@ def test_the_null_threshold_is_tuned_unless_it_is_passed(reader):
     assert threshold == pytest.approx(max(margins[0], margins[2]))
     assert [found.text for found in evaluation.predictions] == ["cat dog", "", "cat on dog", ""]
     assert evaluation.metrics["exact_match"] == 1
+    with pytest.raises(ValueError, match="`null_threshold` must be a finite number.*=inf"):
+        evaluate(reader, examples, null_threshold=np.inf)
     never = evaluate(reader, examples, null_threshold=99.0)
     assert [found.text for found in never.predictions] == [best.text for best in spans]
     assert never.metrics["no_answer_accuracy"] == 0
