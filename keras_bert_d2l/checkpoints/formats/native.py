@@ -71,7 +71,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
             f"{WEIGHTS_FILE!r}."
         )
     arrays = open_safetensors([file])
-    config, options, task, embedding = _read_config(path / CONFIG_FILE)
+    config, options, task, embedding = read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
     vocab_file = path / VOCAB_FILE
     if vocab_file.exists() and not options:
@@ -126,9 +126,17 @@ def table(config: BERTConfig, task: TaskFields | None = None) -> list[Row]:
     return [Row(name, name) for name in weight_names(config, parts_of(task))]
 
 
-def _read_config(
+def read_config(
     file: pathlib.Path,
 ) -> tuple[BERTConfig, TokenizerOptions, TaskFields | None, TaskArguments | None]:
+    """Read the `config.json` of a checkpoint.
+
+    Returns: the architecture, the options of the tokenizer, the task and the embedding.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: The file is damaged or has a different format version.
+    """
     fields = read_json_object(file)
     try:
         del fields["format"]

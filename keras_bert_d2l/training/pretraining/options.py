@@ -142,8 +142,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
             lowercase.
         preset: Architecture by name: d2l, tiny, mini, small, medium, base or large. Defaults to
             mini.
-        bert_config: Architecture from a `config.json`, instead of a preset. The size of the actual
-            vocabulary replaces its vocabulary size.
+        bert_config: Architecture from the `config.json` of a run or a checkpoint of this package,
+            instead of a preset. The size of the actual vocabulary replaces its vocabulary size.
         init: Checkpoint, run, or name on the Hugging Face Hub to start from, including its
             vocabulary and architecture.
         dropout: Dropout rate after each sublayer, of the attention weights and of the embeddings,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,11 +10,13 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert
+from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import with_config
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -105,7 +108,7 @@ def from_scratch(
     if options.bert_config is None:
         bert_config = BERTConfig.preset(options.preset or DEFAULT_PRESET)
     elif bert_config is None:
-        bert_config = BERTConfig.from_json(options.bert_config)
+        bert_config = _architecture(pathlib.Path(options.bert_config))
     config = adapted(bert_config, options)
     if vocab is None:
         vocab = _vocab(options, text, say)
@@ -144,6 +147,13 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
         add_pace(model.optimizer)
     add_gradient_norms(model.optimizer)
     return model
+
+
+def _architecture(file: pathlib.Path) -> BERTConfig:
+    """Read the architecture from a file of `BERTConfig.to_json` or of a native checkpoint."""
+    if read_json_object(file).get("format") == native.FORMAT:
+        return native.read_config(file)[0]
+    return BERTConfig.from_json(file)
 
 
 def _vocab(

@@ -1,9 +1,16 @@
 """What a pretraining run from scratch starts from."""
 
+import dataclasses
+
 import pytest
 
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks import SequenceClassifier
 from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import from_scratch
 
@@ -38,6 +45,21 @@ def test_dropout_replaces_all_rates_of_the_architecture(text, preset):
         config.ffn_dropout,
         config.block_dropout,
     } == {0.0}
+
+
+def test_the_architecture_may_come_from_the_config_of_a_checkpoint(text, tmp_path):
+    given = BERTConfig(50, 8, 16, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK]".split() + [f"w{n}" for n in range(45)]
+    tokenizer = Tokenizer(Vocab(words))
+    classifier = SequenceClassifier(BERTModel.from_bert_config(given), ["bad", "good"])
+    save_pretrained(classifier, tmp_path / "model", tokenizer=tokenizer)
+    given.to_json(tmp_path / "config.json")
+    corpus = Corpus.open(text, layout="lines")
+    for file in (tmp_path / "model" / "config.json", tmp_path / "config.json"):
+        options = PretrainingOptions(corpus=text, vocab_size=40, max_len=24, bert_config=str(file))
+        start = from_scratch(options, corpus, say=lambda _: None)
+        assert start.config == dataclasses.replace(given, vocab_size=len(start.tokenizer.vocab))
+        assert start.weights is None
 
 
 def test_without_a_next_sentence_head_there_is_no_pooler_to_train(text):
