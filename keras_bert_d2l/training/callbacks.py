@@ -101,16 +101,19 @@ class ProgressLine(keras.callbacks.Callback):
     Args:
         say: Prints the line.
         position: Returns the position, such as `"step 5/10"`, and the number of remaining steps.
-        evaluated: The data of the evaluations.
+        evaluated: The data of the evaluations, if there are any.
     """
 
     def __init__(
-        self, say: Printer, position: Callable[[], tuple[str, int]], evaluated: tf.data.Dataset
+        self,
+        say: Printer,
+        position: Callable[[], tuple[str, int]],
+        evaluated: tf.data.Dataset | None = None,
     ) -> None:
         super().__init__()
         self.say = say
         self.position = position
-        num_batches = int(evaluated.cardinality())
+        num_batches = 0 if evaluated is None else int(evaluated.cardinality())
         self._num_batches = num_batches if num_batches > 0 else None
         self._start: float | None = None
         self._evaluation: Stage | None = None

@@ -1,4 +1,5 @@
 import functools
+import re
 
 import keras
 import numpy as np
@@ -18,10 +19,12 @@ from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,
     _batches,
+    _DistillationProgress,
     _examples,
     _Lesson,
     hidden_loss,
 )
+from keras_bert_d2l.training.verbosity import Printer
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 TEXTS = ["the cat sat", "good dogs ran on the mat", "bad rug", "the dog sat on the rug badly"]
@@ -205,6 +208,26 @@ def test_a_student_is_saved_loaded_and_repeated_with_the_same_seed(tmp_path):
     expected = first.predict(TEXTS, verbose=0)
     np.testing.assert_array_equal(second.predict(TEXTS, verbose=0), expected)
     np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)
+
+
+@pytest.mark.slow
+def test_every_epoch_is_printed_with_its_number_and_its_loss(capsys):
+    teacher, data = make_teacher("classify")
+    kb.distill(teacher, data, [1], epochs=2, verbose=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"\d\.\d{4}$", "LOSS", line) for line in lines] == [
+        "Epoch 1/2: loss LOSS",
+        "Epoch 2/2: loss LOSS",
+    ]
+    kb.distill(teacher, data, [1], epochs=1, verbose=0)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_progress_counts_the_steps_of_all_epochs():
+    line = _DistillationProgress(Printer(0), epochs=3, num_batches=10)
+    line.on_epoch_begin(1)
+    line.on_train_batch_end(3)
+    assert line.position() == ("epoch 2/3, step 4/10", 16)
 
 
 @pytest.mark.slow
