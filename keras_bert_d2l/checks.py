@@ -49,7 +49,7 @@ def check_list(name: str, value: object, items: str) -> None:
 
 def check_share(name: str, value: object, *, ends: bool = False) -> None:
     """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
-    if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):
+    if not is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):
         raise ValueError(
             f"`{name}` must be a number between 0 and 1. Received: {name}={shown(value)}."
         )
@@ -64,7 +64,7 @@ def check_bool(name: str, value: object) -> bool:
 
 def check_positive(name: str, value: object) -> None:
     """Raise a `ValueError` unless `value` is a number above 0, and neither infinite nor NaN."""
-    if not _is_number(value) or not 0 < value < math.inf:
+    if not is_number(value) or not 0 < value < math.inf:
         raise ValueError(
             f"`{name}` must be a positive, finite number. Received: {name}={shown(value)}."
         )
@@ -72,7 +72,7 @@ def check_positive(name: str, value: object) -> None:
 
 def check_not_negative(name: str, value: object, below: float = math.inf) -> None:
     """Raise a `ValueError` unless `value` is a finite number of at least 0, and below `below`."""
-    if not _is_number(value) or not 0 <= value < below:
+    if not is_number(value) or not 0 <= value < below:
         limit = "" if below == math.inf else f" and below {below}"
         raise ValueError(
             f"`{name}` must be a finite number of at least 0{limit}. "
@@ -103,7 +103,8 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a Python or NumPy number. Booleans are not."""
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_integer, is_number, shown
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import predict_rows, text_list
 from keras_bert_d2l.inference.results import Result, ResultList
@@ -84,8 +84,7 @@ def checked_null_threshold(value: object) -> float | None:
     """Return `null_threshold`, or raise `ValueError` unless it is a finite number or `None`."""
     if value is None:
         return None
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise ValueError(
             "`null_threshold` must be a finite number, or None to always give an answer. "
             f"Received: null_threshold={shown(value)}."
