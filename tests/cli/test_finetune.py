@@ -295,7 +295,17 @@ def test_every_command_accepts_a_run_folder_as_its_model(run, error, reviews):
 
 
 def test_peek_shows_the_data_without_training(run, files):
-    out = run("finetune", "classify", "--train", "reviews.tsv", "--model", "bert", "--peek").stdout
+    out = run(
+        "finetune",
+        "classify",
+        "--train",
+        "reviews.tsv",
+        "--model",
+        "bert",
+        "--held-out",
+        0.2,
+        "--peek",
+    ).stdout
     assert "good" in out
     assert "[CLS]" in out
     assert "total 48" in " ".join(out.replace("│", " ").split())  # nothing is held out

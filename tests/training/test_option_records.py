@@ -161,3 +161,10 @@ def test_a_checkpoint_is_a_path_or_a_name_of_the_hub(tmp_path, monkeypatch):
     (tmp_path / "minilm").mkdir()
     for path in ("minilm", "runs/mine/best", "bert"):
         assert TaskRunOptions.normal_form("model", path) == str(tmp_path / path)
+
+
+def test_data_is_not_held_out_from_the_training_data_beside_development_data():
+    files = {"task": "tag", "model": "a", "train": "b"}
+    with pytest.raises(ValueError, match="`dev` and `held_out` exclude each other.*held_out=0.2"):
+        TaskRunOptions(**files, dev="c", held_out=0.2)
+    assert TaskRunOptions(**files, held_out=0.2).held_out == 0.2

@@ -112,7 +112,9 @@ def _peek(options: TaskRunOptions) -> None:
     from keras_bert_d2l.training.finetuning.start import read_data
 
     # Training data replaces missing development data, so that no example is held out.
-    named = dataclasses.replace(options, dev=options.dev or options.train)
+    named = dataclasses.replace(
+        options, dev=options.dev or options.train, held_out=TaskRunOptions.held_out
+    )
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(options.model, heads=False)
     max_len = row_len(loaded.config, options.task, options.max_len, options.long_texts or "cut")

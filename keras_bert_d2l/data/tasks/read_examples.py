@@ -106,6 +106,16 @@ def read_examples(
             "`multi_label` needs the task 'classify' and a `separator`. Received: "
             f"task={task!r}, separator={separator!r}."
         )
+    if separator != "," and not multi_label:
+        raise ValueError(
+            "`separator` separates the labels of a text and needs `multi_label`. Received: "
+            f"separator={separator!r}, multi_label=False; set `multi_label` or omit `separator`."
+        )
+    if text_b is not None and task == "tag":
+        raise ValueError(
+            "`text_b` is not for the task 'tag', which has one sequence of words per example. "
+            f"Received: text_b={shown(text_b)}; omit it."
+        )
     if negative is not None and task != "embed":
         raise ValueError(f"`negative` needs the task 'embed'. Received: task={task!r}.")
     if choices is not None and task != "choose":

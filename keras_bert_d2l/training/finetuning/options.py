@@ -205,6 +205,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
                 "`mine_negatives` requires the task 'embed'. Received: mine_negatives=True, "
                 f"task={self.task!r}."
             )
+        self._check_exclusive("dev", "held_out")
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
 
 

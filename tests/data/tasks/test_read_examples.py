@@ -78,3 +78,17 @@ def test_real_files_are_read_completely(data_dir):
     assert sum(map(len, pos.words)) == 25_147
     squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
     assert (len(squad), len(set(squad.titles)), dict(squad.dropped)) == (10_570, 48, {})
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("classify", {"separator": "|"}, r"`separator` .* needs `multi_label`.*separator='\|'"),
+        ("tag", {"text_b": 2}, "`text_b` is not for the task 'tag'.*text_b=2; omit it"),
+        ("tag", {"negative": 2}, "`negative` needs the task 'embed'"),
+        ("classify", {"choices": 2}, "`choices` needs the task 'choose'"),
+    ],
+)
+def test_an_option_of_another_kind_of_data_is_rejected(task, options, message, write):
+    with pytest.raises(ValueError, match=message):
+        read_examples(task, write("a.tsv", "text\tlabel\na b\tx\n"), **options)

@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown
@@ -219,7 +219,25 @@ class _Finder:
             find = self._needed if is_needed else self._one
             label = find("label", besides=(text, text_b, *choices))
         negative = self._one("negative")
+        self._check_different(
+            {"text": text, "text_b": text_b, "negative": negative, "label": label},
+            {"choices": choices, "label": flags},
+        )
         return Columns(text, text_b, label, self._one("id"), flags, negative, choices)
+
+    def _check_different(
+        self, single: Mapping[str, int | None], several: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Raise `ValueError` if a column has two roles."""
+        places = [(role, place) for role, place in single.items() if place is not None]
+        places += [(role, place) for role, found in several.items() for place in found]
+        roles: dict[int, str] = {}
+        for role, place in places:
+            if roles.setdefault(place, role) != role:
+                raise ValueError(
+                    f"`{roles[place]}` and `{role}` must be different columns of "
+                    f"{os.fspath(self.file.path)!r}. Received: {self.table.name(place)!r} for both."
+                )
 
     def _texts(self) -> tuple[int, int | None]:
         options, names = self.options, self._plain_names()

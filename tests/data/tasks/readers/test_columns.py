@@ -146,3 +146,28 @@ def test_camel_case_column_names_match_names_with_underscores(write):
     assert read_examples("classify", path).texts == ("A series", "of")
     books = write("books.jsonl", '{"reviewText": "It is so.", "overall": 4.0}')
     assert read_examples("regress", books).labels == (4.0,)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "roles"),
+    [
+        ("classify", {"text": "a", "label": 1}, "`text` and `label`.*'a'"),
+        ("classify", {"text": "a", "text_b": "A"}, "`text` and `text_b`.*'a'"),
+        (
+            "classify",
+            {"text": "a", "label": "b,a", "multi_label": True},
+            "`text` and `label`.*'a'",
+        ),
+        ("embed", {"text": "a", "text_b": "b", "negative": "b"}, "`text_b` and `negative`.*'b'"),
+        ("choose", {"text": "a", "choices": "b,a", "label": "c"}, "`text` and `choices`.*'a'"),
+    ],
+)
+def test_a_column_cannot_have_two_roles(task, columns, roles, write):
+    path = write("a.csv", "a,b,c\nthe dog,1,0\nthe cat,0,1\n")
+    with pytest.raises(ValueError, match=f"{roles} for both"):
+        read_examples(task, path, **columns)
+
+
+def test_the_ids_of_examples_may_be_their_texts(write):
+    path = write("a.csv", "text,label\nthe dog,x\n")
+    assert read_examples("classify", path, id="text").ids == ("the dog",)
