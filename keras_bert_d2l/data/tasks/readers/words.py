@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import WordExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
@@ -59,6 +60,8 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     may_be_words = not is_json(file) or columns.label is not None or columns.id is not None
     are_words = may_be_words and len(rows) > 1 and all(row.is_word for row in rows)
     if table.has_words or are_words:
+        if table.has_words and table.columns is None:
+            _check_words(file, rows)
         rows = _sentences(rows)
         if len(rows) < 2 and not table.has_words and options.id is None:
             raise ValueError(
@@ -75,6 +78,18 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         source=os.fspath(file.path),
         sha256=file.sha256,
     )
+
+
+def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
+    """Raise `ValueError` if most words of a CoNLL file are texts of several words."""
+    texts = [row for row in rows if " " in as_string(row.words)]
+    if 2 * len(texts) > len(rows):
+        raise file.error(
+            texts[0].line,
+            "the task 'tag' needs one word with its label per line (CoNLL), or a table with a "
+            "header and with lists of words and labels. Received: the text "
+            f"{shown(as_string(texts[0].words))}; for a label per text, use the task 'classify'.",
+        )
 
 
 def _example(has_labels: bool, row: _Words) -> dict[str, object]:

@@ -173,3 +173,12 @@ def test_a_file_of_only_document_marks_has_no_examples(write):
     for header in (None, True):
         with pytest.raises(ValueError, match="at least one usable example|`text` must name"):
             read_examples("tag", path, header=header)
+
+
+@pytest.mark.parametrize("header", ["text\tlabel\n", ""])
+def test_a_table_of_texts_is_not_read_as_words(write, header):
+    path = write("reviews.tsv", f"{header}a joy to see\tgood\na bore\tbad\nnot for me\tbad\n")
+    with pytest.raises(ValueError, match="reviews.tsv', line [12]: .*one word .*'a joy to see'"):
+        read_examples("tag", path)
+    words = write("words.tsv", "New York\tB-LOC\nis\tO\nfar\tO\n")  # a word may have a space
+    assert read_examples("tag", words).words == (("New York", "is", "far"),)
