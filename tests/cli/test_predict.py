@@ -214,3 +214,16 @@ def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
 def test_options_of_questions_are_refused_for_other_tasks(error, models, option):
     told = error("predict", "plain.txt", "--model", "reviews", *option)
     assert f"{option[0]} requires a QuestionAnswerer" in told
+
+
+@pytest.mark.slow
+def test_evaluate_says_that_the_task_needs_labels_only_if_they_are_missing(error, models):
+    for content, needs_labels in (
+        ("a film\nit is bad\n", True),
+        ("text\tmood\na film\tgood\n", True),
+        ("\n", False),
+        ("text\tlabel\n \tgood\n", False),
+    ):
+        (models / "data.tsv").write_text(content)
+        message = error("evaluate", "--model", "reviews", "--data", "data.tsv")
+        assert ("so the data must have labels for 'classify'" in message) == needs_labels

@@ -1,6 +1,7 @@
 """`keras-bert-d2l evaluate`."""
 
 import dataclasses
+import functools
 import json as json_format
 import sys
 from pathlib import Path
@@ -50,9 +51,14 @@ def evaluate(
             f"{null_threshold:g} with {model!r}, a {type(trained).__name__}."
         )
     several = getattr(trained, "multi_label", False)
+    read = functools.partial(kb.read_examples, task, data, multi_label=several, **columns)
     try:
-        examples = kb.read_examples(task, data, multi_label=several, labeled=True, **columns)
+        examples = read(labeled=True)
     except ValueError as error:
+        try:
+            read(labeled=False)
+        except ValueError:  # the labels are not the reason
+            raise error from None
         kind = type(trained).__name__
         raise ValueError(
             f"{error} {model!r} is a {kind}, so the data must have labels for {task!r}."
