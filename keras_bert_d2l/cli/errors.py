@@ -8,6 +8,7 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     UnknownCommandError,
+    UnknownOptionError,
     UnusedCliTokensError,
 )
 
@@ -50,6 +51,11 @@ def _usage(error: CycloptsError) -> str:
         return f"Unknown option: {unused[0]}."
     if isinstance(error, UnusedCliTokensError):
         return f"Unexpected argument: {unused[0]!r}."
+    if isinstance(error, UnknownOptionError):
+        option = error.token.keyword or error.token.value
+        takes_texts = any(argument.name == "TEXT" for argument in error.argument_collection)
+        if takes_texts and (" " in option or not option.startswith("--")):
+            return f"Unknown option: {option}. Write -- before texts if one of them begins with -."
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.keyword or error.argument.name
         is_given = error.keyword is not None or bool(error.argument.tokens)

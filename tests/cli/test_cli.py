@@ -273,6 +273,14 @@ def test_a_usage_error_names_the_option_and_the_help_page(command, message, erro
     assert message in error(*command.split())
 
 
+def test_a_text_that_begins_with_a_hyphen_needs_two_hyphens_before_it(error):
+    for text in ("- hello", "-hello", "-- hello"):
+        message = error("embed", text)
+        assert f"Unknown option: {text}. Write -- before texts if" in message
+    for arguments in (("embed", "--fiel", "a"), ("serve", "-x")):
+        assert "Write --" not in error(*arguments)
+
+
 def test_the_help_page_lists_every_exit_code(run):
     page = " ".join(run("--help").stdout.split())
     assert "Exit codes: 0 success, 1 " in page
