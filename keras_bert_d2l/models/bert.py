@@ -13,7 +13,7 @@ from keras import ops
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.feature_checks import check_positions, is_known
+from keras_bert_d2l.layers.feature_checks import check_positions, check_shapes, is_known
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
@@ -27,7 +27,7 @@ from keras_bert_d2l.models.keras_options import (
 )
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
@@ -194,11 +194,18 @@ class BERTModel(BatchModel):
                 "`segments` is missing: call the model with (tokens, segments, valid_lens, "
                 "pred_positions), or with a dictionary of these arguments."
             )
+        features = {
+            "tokens": tokens,
+            "pred_positions": pred_positions,
+            "cls_positions": cls_positions,
+        }
+        shapes = {name: x.shape for name, x in features.items() if x is not None}
+        check_shapes(shapes, self.bert_config.max_len)
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
         positions = None
         if only_logits and pred_positions is not None and pred_positions.shape[0] != 1:
-            positions = _positions_read(pred_positions, cls_positions, tokens.shape)
+            positions = _positions_read(pred_positions, cls_positions, tokens.shape[1])
         encoded = self.encoder(
             tokens,
             segments,
@@ -325,14 +332,14 @@ class BERTModel(BatchModel):
 
 
 def _positions_read(
-    pred_positions: Tensor, cls_positions: Tensor | None, tokens_shape: Shape
+    pred_positions: Tensor, cls_positions: Tensor | None, length: int | None
 ) -> Tensor:
     """Return all positions that the heads read, those of `[CLS]` first, int32 `(B, 1 or E + P)`."""
     if cls_positions is None:
         cls_positions = ops.zeros_like(pred_positions[:, :1])
     for name, given in (("pred_positions", pred_positions), ("cls_positions", cls_positions)):
-        if is_known(given) and len(tokens_shape) == 2:  # the encoder reports other shapes
-            check_positions(name, given, tokens_shape[1])
+        if is_known(given):
+            check_positions(name, given, length)
     parts = (ops.cast(x, "int32") for x in (cls_positions, pred_positions))
     return ops.concatenate(list(parts), axis=1)
 

@@ -173,6 +173,9 @@ def test_labels_of_other_losses_are_not_checked(bert):
         ({"valid_lens": np.array([4])}, "`valid_lens.shape[0]` must be 2. Received: 1."),
         ({"tokens": np.array([1, 2])}, "`tokens` must have the shape (B, T). Received: "),
         ({"valid_lens": np.ones((2, 4), int)}, "`valid_lens` must have the shape (B,). "),
+        ({"pred_positions": np.array([1, 2])}, "`pred_positions` must have the shape (B, P). "),
+        ({"pred_positions": np.ones((3, 1), int)}, "`pred_positions.shape[0]` must be 2. "),
+        ({"cls_positions": np.zeros(2, int)}, "`cls_positions` must have the shape (B, E). "),
         ({"attention_mask": np.ones((2, 3))}, "`attention_mask.shape[-1]` must be 4. Received: 3."),
         (
             {"attention_mask": np.array([[0.0, 0.0, 0.0, -1e4]] * 2)},
