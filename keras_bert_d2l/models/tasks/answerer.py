@@ -70,6 +70,10 @@ class QuestionAnswerer(TaskModel):
 
     task = "answer"
     gives_tokens = True
+    dataset_labels = (
+        "{'text': (B,), 'start': (B,)}, the answers and the indices of their first characters in "
+        "the contexts"
+    )
 
     def __init__(self, bert: BERTModel, **options: Unpack[TaskOptions]) -> None:
         check_type("bert", bert, BERTModel)

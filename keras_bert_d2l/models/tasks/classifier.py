@@ -87,6 +87,11 @@ class SequenceClassifier(LabeledTask):
     ) -> None:
         self.multi_label = check_bool("multi_label", multi_label)
         self.min_labels = 1 if self.multi_label else 2
+        if self.multi_label:
+            self.dataset_labels = (
+                "rows of 0 and 1, as from keras.layers.StringLookup(vocabulary=model.labels, "
+                "num_oov_indices=0, output_mode='multi_hot')"
+            )
         super().__init__(bert, labels, **options)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:

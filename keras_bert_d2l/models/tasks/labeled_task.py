@@ -41,7 +41,9 @@ class LabeledTask(TaskModel):
 
     fields: tuple[str, ...] = ("labels", "dropout")
     min_labels = 2
-    has_named_classes = True
+    dataset_labels = (
+        "ids, as from keras.layers.StringLookup(vocabulary=model.labels, num_oov_indices=0)"
+    )
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class SequenceRegressor(LabeledTask):
     fields = ("labels", "long_texts", "dropout", "pooling")
     pools = True
     min_labels = 1
-    has_named_classes = False
+    dataset_labels = "numbers"
 
     def __init__(
         self,

@@ -132,7 +132,7 @@ def tokenized(
     dataset: "tf.data.Dataset",
     text_batch: Callable[[Texts], Batch],
     text_targets: Callable[..., tuple[Tensor, ...]],
-    has_named_classes: bool,
+    dataset_labels: str,
 ) -> "tf.data.Dataset":
     """Convert a dataset of batches of strings to batches of token ids.
 
@@ -141,7 +141,7 @@ def tokenized(
         text_batch: Computes the features of the strings, and other values for `text_targets`.
         text_targets: Computes the labels, and the weights if any, from the strings, the output of
             `text_batch`, and the labels and weights of the strings.
-        has_named_classes: Whether `model.labels` contains the names of the classes.
+        dataset_labels: What the labels must be, for an error message.
 
     Raises:
         ValueError: The labels are strings.
@@ -157,14 +157,7 @@ def tokenized(
     spec = dataset.element_spec
     has_labels = isinstance(spec, tuple) and len(spec) > 1
     if has_labels and getattr(spec[1], "dtype", None) == tf.string:
-        advice = (
-            " Map them to ids with "
-            "keras.layers.StringLookup(vocabulary=model.labels, num_oov_indices=0)."
-        )
-        raise ValueError(
-            "The labels of a dataset must be numbers. Received: strings."
-            + (advice if has_named_classes else "")
-        )
+        raise ValueError(f"The labels of a dataset must be {dataset_labels}. Received: strings.")
     if isinstance(spec, tuple):
         mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
     else:  # a dictionary is a single argument

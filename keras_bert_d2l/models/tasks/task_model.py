@@ -111,7 +111,7 @@ class TaskModel(BatchModel, abc.ABC):
     pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | None = None
     has_head = True  # whether the head has weights
-    has_named_classes = False  # whether `labels` contains the names of the classes
+    dataset_labels = "numbers"  # what the labels in a dataset of strings must be
 
     def __init__(
         self,
@@ -369,9 +369,7 @@ class TaskModel(BatchModel, abc.ABC):
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
 
     def _tokenized(self, dataset: Tensor, text_batch: Callable[..., Batch]) -> Tensor:
-        return string_inputs.tokenized(
-            dataset, text_batch, self.text_targets, self.has_named_classes
-        )
+        return string_inputs.tokenized(dataset, text_batch, self.text_targets, self.dataset_labels)
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data in a format that Keras accepts."""

@@ -217,3 +217,9 @@ def test_an_overlap_that_is_too_large_raises():
     assert longest_question(16, 11) == 1
     with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
         longest_question(16, 12)
+
+
+def test_labels_of_a_dataset_that_are_only_strings_are_rejected(make_answerer):
+    dataset = tf.data.Dataset.from_tensor_slices((X, ["ada", "film", "", "wrote"])).batch(2)
+    with pytest.raises(ValueError, match=r"must be \{'text': \(B,\), 'start': \(B,\)\}, the ans"):
+        make_answerer().fit(dataset)

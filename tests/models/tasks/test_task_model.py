@@ -1,5 +1,7 @@
 import functools
 import json
+import math
+import re
 
 import keras
 import numpy as np
@@ -540,7 +542,7 @@ def test_invalid_labels_are_named_in_the_error(tokenizer):
         classifier.fit(TEXTS[:2], [0, 3])
     with pytest.raises(ValueError, match="one label and one weight per text"):
         classifier.fit(TEXTS[:2], ["a"])
-    with pytest.raises(ValueError, match="of a dataset must be numbers.*strings. Map them"):
+    with pytest.raises(ValueError, match="of a dataset must be ids, as from .*StringLookup"):
         classifier.fit(tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1))
     tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
@@ -654,6 +656,20 @@ def test_only_named_classes_can_be_looked_up_in_the_labels_of_the_model(tokenize
     for kind in ("SequenceRegressor", "TextEmbedder"):
         with pytest.raises(ValueError, match="of a dataset must be numbers. Received: strings.$"):
             make_task(kind, tokenizer=tokenizer).evaluate(dataset)
+
+
+@pytest.mark.slow
+def test_the_advice_on_labels_of_a_dataset_with_several_labels_per_text_works(tokenizer):
+    model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
+    compile_eagerly(model)
+    dataset = tf.data.Dataset.from_tensor_slices((["it", "a"], [["a", "b"], ["c", "c"]])).batch(2)
+    with pytest.raises(ValueError, match="must be rows of 0 and 1, as from keras") as error:
+        model.fit(dataset)
+    call = re.search(r"keras\.layers\.StringLookup\(.*\)", str(error.value))[0]
+    lookup = eval(call, {"keras": keras, "model": model})
+    mapped = dataset.map(lambda texts, labels: (texts, lookup(labels)))
+    assert next(iter(mapped))[1].numpy().tolist() == [[1, 1, 0], [0, 0, 1]]
+    assert math.isfinite(model.fit(mapped, verbose=0).history["loss"][0])
 
 
 def test_a_dataset_of_texts_may_consist_of_tuples(tokenizer):
