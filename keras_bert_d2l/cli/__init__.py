@@ -28,7 +28,6 @@ from keras_bert_d2l.progress import showing_stages, stage
 _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)
 _NAME = "keras-bert-d2l"
-_READ_FROM_STDIN = ("texts", "source", "data")  # arguments that may be -
 # Groups of the help page and their commands, in the order of a typical workflow.
 GROUPS = {
     "Text": ("vocab", "prepare", "data-report"),
@@ -61,18 +60,33 @@ _OPTIONS = Group("Options", sort_key=100)  # shown last
 
 
 def _refusing_stdin(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that rejects - for arguments that are not read from standard input."""
+    """Return a command that rejects - for arguments that are not read from standard input.
+
+    The commands that read texts from a --file also read them from standard input, and so does
+    `predict` with its INPUT.
+    """
     signature = inspect.signature(command)
+    readable = "texts" if {"texts", "file"} <= signature.parameters.keys() else None
+    readable = "source" if command.__name__ == "predict" else readable
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> Any:
         arguments = signature.bind(*args, **options).arguments
         for name, value in [*arguments.items(), *options.items()]:
             values = value if isinstance(value, tuple | list) else (value,)
-            if STDIN in map(str, values) and (name not in _READ_FROM_STDIN or len(values) > 1):
+            if STDIN not in map(str, values):
+                continue
+            if name != readable or len(values) > 1:
+                advice = "This command does not read it; give a path."
+                if readable:
+                    advice = f"Only a lone `{readable}` may be -."
                 raise ValueError(
-                    f"`{name}` must not be -, which stands for standard input. Give "
-                    "/dev/stdin or /dev/stdout for a file, and a lone - for the texts."
+                    f"`{name}` must not be -, which stands for standard input. {advice}"
+                )
+            if sys.stdin is None:
+                raise ValueError(
+                    f"`{name}` is -, but standard input is closed. Pipe the texts into the "
+                    "command, or give a file."
                 )
         return command(*args, **options)
 
@@ -171,14 +185,24 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
                 print_error=False,
                 result_action="return_value",
             )
+        if sys.stdout is not None:
+            sys.stdout.flush()  # otherwise Python prints a traceback when it fails at the end
     except KeyboardInterrupt as error:
         with contextlib.suppress(OSError):  # after SIGHUP, the terminal may be gone
             print(f"\n{str(error) or 'Interrupted.'}", file=sys.stderr)
         code = 128 + getattr(error, "signal_number", signal.SIGINT)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         code = _BROKEN_PIPE
+    except OSError as error:  # a help page or the last output does not fit on the disk
+        _discard_output()
+        _fail(error, None)
     sys.exit(code)
+
+
+def _discard_output() -> None:
+    """Discard the rest of standard output, which Python would write and fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Interrupted(KeyboardInterrupt):

@@ -33,8 +33,9 @@ def message_of(error: Exception, command: App | None) -> str:
         command: The command, or `None` if there is no such command.
     """
     message = str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.strerror}: {str(error.filename)!r}."  # without the errno
+    if isinstance(error, OSError) and error.strerror:  # without the errno
+        file = "" if error.filename is None else f": {str(error.filename)!r}"
+        return f"{error.strerror}{file}."
     if isinstance(error, CycloptsError):
         message = _usage(error).strip()
         page = f"{command.name[0]} --help" if command else "--help"

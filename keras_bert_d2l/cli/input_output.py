@@ -13,6 +13,13 @@ from keras_bert_d2l.progress import parts, without_bar
 
 STDIN = "<standard input>"  # replaces the argument "-"
 PART = 512  # texts per chunk; results are printed after each chunk
+_OTHER_FORMATS = {  # by their first bytes
+    b"\x1f\x8b": "a gzip file; unpack it with `gunzip -c`",
+    b"PK\x03\x04": "a ZIP archive; unpack it with `unzip -p`",
+    b"\xfd7zXZ": "an xz file; unpack it with `xz -dc`",
+    b"\xff\xfe": "UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`",
+    b"\xfe\xff": "UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`",
+}
 
 
 def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
@@ -83,22 +90,24 @@ def read_pairs(
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def read_file(file: pathlib.Path | None) -> str:
-    """Return the text of a file, or of standard input for `None`.
+def read_file(file: pathlib.Path) -> str:
+    """Return the text of a file.
 
     Raises:
         ValueError: The text is empty or not UTF-8.
         OSError: The file cannot be read.
     """
-    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
     name = _name(file)
-    text = _decoded(data, name).removeprefix("\ufeff")
+    text = _decoded(file.read_bytes(), name).removeprefix("\ufeff")
     if not text.strip():
         raise ValueError(f"The input must contain text. Received: {name} is empty.")
     return text
 
 
 def _decoded(data: bytes, name: str) -> str:
+    for start, found in _OTHER_FORMATS.items():
+        if data.startswith(start):
+            raise ValueError(f"{name} must be UTF-8 text. Received: {found}.")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -36,15 +36,16 @@ class Result:
 
 
 def invoke(*arguments, input=""):
-    """Run the command in this process."""
-    content = input if isinstance(input, bytes) else input.encode()
+    """Run the command in this process. Standard input is closed if `input` is `None`."""
+    content = input.encode() if isinstance(input, str) else input
+    stdin = content is not None and io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
     stdout, stderr, exception = io.StringIO(), io.StringIO(), None
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
     ):
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+        patch.setattr(sys, "stdin", stdin or None)
         try:
             main(list(map(str, arguments)))
         except SystemExit as exit:
@@ -87,8 +88,8 @@ def run(folder, monkeypatch):
 def error(run):
     """Return a function that runs a command, which must print a one-line error and exit with 2."""
 
-    def error(*arguments):
-        stderr = run(*arguments, exit_code=2).stderr
+    def error(*arguments, input=""):
+        stderr = run(*arguments, exit_code=2, input=input).stderr
         assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr
         return stderr
 

@@ -1,5 +1,7 @@
 import functools
+import gzip
 import json
+import lzma
 import re
 
 import numpy as np
@@ -168,7 +170,7 @@ def test_grammar_lists_a_phenomenon_with_the_name_of_the_total(run, folder, trai
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--data", "-"), "--data must be a file"),
+        (("--data", "-"), "--data must not be -"),
         (("--data", "pairs.jsonl", "--json", "."), "--json must be a file. Received: the folder"),
     ],
 )
@@ -317,6 +319,23 @@ def test_a_checkpoint_of_a_different_task_gives_a_one_line_error(error, tasks, t
     assert "a SequenceClassifier" in error("tag", "a", "--model", tasks / "classify")
     assert "a TokenClassifier" in error("answer", "who ?", "the dog", "--model", tasks / "tag")
     assert "--model" in error("classify", "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (gzip.compress(b"the dog\n"), "a gzip file; unpack it with `gunzip -c`"),
+        (b"PK\x03\x04\x14\x00the dog\n", "a ZIP archive"),
+        (lzma.compress(b"the dog\n"), "an xz file"),
+        ("the dog\n".encode("utf-16"), "UTF-16; convert it with `iconv -f UTF-16"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--file", "--context"])
+def test_a_file_in_another_format_is_named_with_its_remedy(error, folder, content, kind, option):
+    (folder / "packed").write_bytes(content)
+    texts = ["who ?"] if option == "--context" else []
+    message = error("answer", *texts, option, "packed", "--model", "nowhere")
+    assert f"must be UTF-8 text. Received: {kind}" in message
 
 
 def test_answer_requires_a_text_for_each_question(error, tasks, folder):

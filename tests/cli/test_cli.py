@@ -316,11 +316,10 @@ def in_a_process(*arguments, folder, **kwargs):
         [sys.executable, "-m", "keras_bert_d2l", *map(str, arguments)],
         cwd=folder,
         env=environment,
-        capture_output=True,
         text=True,
         timeout=300,
         check=False,
-        **kwargs,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs},
     )
 
 
@@ -385,10 +384,39 @@ def test_lr_find_of_pretrain_writes_a_plot_and_creates_no_run(run, folder):
         ("embed", "a", "--out", "-"),
         ("fill-mask", "a [MASK] .", "--target", "-"),
         ("convert", "novels-small", "-"),
+        ("convert", "-", "x"),
+        ("vocab", "-"),
+        ("pretrain", "-", "--run-dir", "x"),
+        ("prepare", "-", "--vocab", "x", "--out", "y"),
+        ("grammar", "--data", "-"),
+        ("evaluate", "--data", "-", "--model", "x"),
+        ("doctor", "--data", "-"),
+        ("inspect", "-"),
     ],
 )
 def test_standard_input_is_refused_where_it_is_not_read(error, arguments):
     assert "must not be -, which stands for standard input" in error(*arguments)
+
+
+def test_an_error_about_standard_input_names_the_argument_that_may_be_a_dash(error):
+    assert error("embed", "a", "-").endswith("Only a lone TEXT may be -.\n")
+    assert error("predict", "a", "-m", "x", "-o", "-").endswith("Only a lone INPUT may be -.\n")
+    assert error("vocab", "-").endswith("This command does not read it; give a path.\n")
+
+
+@pytest.mark.parametrize("command", [("fill-mask", "-"), ("predict", "-", "--model", "x")])
+def test_closed_standard_input_gives_a_one_line_error(error, command):
+    message = error(*command, input=None)
+    assert " is -, but standard input is closed. Pipe the texts into the command" in message
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="The system has no /dev/full")
+@pytest.mark.parametrize("arguments", [("pretrain", "--help"), ("--version",)])
+def test_output_that_cannot_be_written_gives_a_one_line_error(arguments):
+    with open("/dev/full", "w") as full:
+        result = in_a_process(*arguments, folder=None, stdout=full)
+    assert (result.returncode, result.stderr) == (2, "error: No space left on device.\n")
 
 
 def test_json_lines_have_no_infinite_numbers():

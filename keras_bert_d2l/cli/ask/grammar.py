@@ -11,7 +11,6 @@ from cyclopts import Parameter
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import Flag, Model, PositiveInt
-from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.cli.options_from_records import Integer
 from keras_bert_d2l.cli.outputs import check_output, nonempty_path
@@ -48,8 +47,6 @@ def grammar(
         seed: Seed of the bootstrap intervals.
         json: Also write the results to this JSON file.
     """
-    if str(data) == STDIN:
-        raise ValueError("`data` must be a file, because its name shows the format. Received: -.")
     check_output("json", json, inputs=[data])
     bert = _load(model, precision, batch_size)
     with stage("Scoring sentences"):
