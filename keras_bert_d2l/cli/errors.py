@@ -12,14 +12,23 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-# Arguments of Python functions that the commands call by another name.
+# Arguments of Python functions that the commands call by another name: the first that one has.
 _RENAMED = {
-    "size": "vocab_size",
-    "corpus": "texts",
-    "name": "preset",
-    "path": "out",
-    "class_weights": "class_weight",
+    "size": ("vocab_size",),
+    "corpus": ("texts",),
+    "source": ("texts",),
+    "name": ("preset",),
+    "path": ("out", "target"),
+    "directory": ("out",),
+    "model": ("init",),
+    "examples": ("data", "train"),
+    "pairs": ("data",),
+    "data": ("train",),
+    "class_weights": ("class_weight",),
 }
+# "--text 2 (text=2 in Python)" and "(see --multi-label; `multi_label` in Python)".
+_PYTHON = re.compile(r" \([^();]* in Python\)|; [^();]* in Python(?=\))")
+_ALTERNATIVE = re.compile(r", or choose [^.]*?(--[a-z-]+)[^.]*")
 
 
 _COMMANDS = {"pseudo_perplexity": "`keras-bert-d2l perplexity`"}  # by their Python functions
@@ -68,12 +77,21 @@ def _options(command: App) -> dict[str, str]:
     """Return the option or the placeholder for each Python argument of a command."""
     arguments = command.assemble_argument_collection()
     options = {argument.field_info.name: argument.name for argument in arguments}
-    renamed = {python: options[name] for python, name in _RENAMED.items() if name in options}
+    renamed = {
+        python: options[name]
+        for python, names in _RENAMED.items()
+        for name in reversed(names)
+        if name in options
+    }
     return _COMMANDS | renamed | options
 
 
 def _with_options(message: str, options: Mapping[str, str]) -> str:
-    """Write "--batch-size 0" for "`batch_size`" and "batch_size=0"."""
+    """Write "--batch-size 0" for "`batch_size`" and "batch_size=0".
+
+    The names in Python of a message that has both are removed, and so is the advice to choose an
+    option that the command lacks.
+    """
 
     def name(found: re.Match[str]) -> str:
         return options.get(found[1], found[0])
@@ -83,5 +101,9 @@ def _with_options(message: str, options: Mapping[str, str]) -> str:
             return found[0]
         return options[found[1]] if found[2] == "True" else f"{options[found[1]]} {found[2]}"
 
+    def alternative(found: re.Match[str]) -> str:
+        return found[0] if found[1] in options.values() else ""
+
+    message = _ALTERNATIVE.sub(alternative, _PYTHON.sub("", message))
     message = re.sub(r"`(\w+)`", name, message)
     return re.sub(r"`?\b(\w+)=(True\b|[^\s])`?", setting, message)

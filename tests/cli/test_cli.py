@@ -16,6 +16,7 @@ import yaml
 import keras_bert_d2l
 from keras_bert_d2l import __main__, cli, quickstart
 from keras_bert_d2l.checkpoints.saving import Format
+from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import as_json_line
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -417,6 +418,41 @@ def test_output_that_cannot_be_written_gives_a_one_line_error(arguments):
     with open("/dev/full", "w") as full:
         result = in_a_process(*arguments, folder=None, stdout=full)
     assert (result.returncode, result.stderr) == (2, "error: No space left on device.\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "translated"),
+    [
+        ("pretrain", "`model` must not have LoRA.", "--init must not have LoRA."),
+        ("embed", "`model` must be a BERT.", "--model must be a BERT."),
+        ("embed", "`path` must be new.", "--out must be new."),
+        ("convert", "`path` must be new.", "TARGET must be new."),
+        ("convert", "`source` must be a file.", "SOURCE must be a file."),
+        ("vocab", "`source` must be a path.", "TEXT must be a path."),
+        ("evaluate", "`examples` must be pairs.", "--data must be pairs."),
+        ("grammar", "`pairs` must have a pair.", "--data must have a pair."),
+        ("distill", "`data` must be examples.", "--train must be examples."),
+        ("distill", "Rename it, or choose one with --label (`label` in Python).", "Rename it."),
+        (
+            "finetune",
+            "See it, or choose --text 2 (text=2 in Python).",
+            "See it, or choose --text 2.",
+        ),
+        ("finetune", "(see --id; `id` in Python)", "(see --id)"),
+    ],
+)
+def test_an_error_has_the_names_of_the_command_line(command, message, translated):
+    assert message_of(ValueError(message), cli.app[command]) == translated
+
+
+def test_errors_of_distill_name_no_option_for_columns(folder):
+    (folder / "mood.tsv").write_text("text\tmood\na\tx\n")
+    (folder / "bare.tsv").write_text("gj\t1\t\tIt is so.\ngj\t0\t*\tSo is it it.\n")
+    for name, end in (("mood", "Rename one of them to 'label'."), ("bare", "with common names.")):
+        with pytest.raises(ValueError, match="Python") as raised:
+            keras_bert_d2l.read_examples("classify", folder / f"{name}.tsv", labeled=True)
+        assert message_of(raised.value, cli.app["distill"]).endswith(end)
+        assert "--label" in message_of(raised.value, cli.app["finetune"])
 
 
 def test_json_lines_have_no_infinite_numbers():

@@ -288,7 +288,12 @@ class _Finder:
         raise ValueError(
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}{why}. "
             f"{self._what_exists()}"
-            + (f" Name one of them with {_option(role)}." if has_names else "")
+            + (
+                f" Rename one of them to {usual[0]!r}, or choose one with {_option(role)} "
+                f"(`{role}` in Python)."
+                if has_names
+                else ""
+            )
         )
 
     def _one(self, role: str, besides: Sequence[int | None] = ()) -> int | None:
@@ -326,8 +331,8 @@ class _Finder:
         if len(places) > 1:
             raise ValueError(
                 f"{os.fspath(self.file.path)!r} has {len(places)} columns named {name!r}, numbers "
-                f"{', '.join(map(str, places))}. Choose one by its number, such as "
-                f"{_option(role)} {places[0]} ({role}={places[0]} in Python)."
+                f"{', '.join(map(str, places))}. Rename all but one, or choose one by its "
+                f"number, such as {_option(role)} {places[0]} ({role}={places[0]} in Python)."
             )
         return places[0] - 1
 
@@ -349,11 +354,14 @@ class _Finder:
                 f"Its first line is a single column, {shown(first[0])}. Columns must be "
                 f"separated by {separators}."
             )
+        such_as = "--text 2 --label 1 (text=2, label=1 in Python)"
+        if self.options.labeled is False:
+            such_as = "--text 2 (text=2 in Python)"
         cells = ", ".join(f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(first, 1))
         return (
-            f"It has {len(first)} columns without names; the first row is {cells}. Choose columns "
-            "by their numbers, such as --text 2 --label 1 (text=2, label=1 in Python), or by their "
-            "names if this row is a header."
+            f"It has {len(first)} columns without names; the first row is {cells}. Add a first row "
+            f"with common names, or choose columns by their numbers, such as {such_as}, or by "
+            "their names if this row is a header."
         )
 
 

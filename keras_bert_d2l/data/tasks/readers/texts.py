@@ -75,8 +75,8 @@ def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
     ):
         raise file.error(
             1,
-            f"the label {labels[0]!r} occurs only here, so this may be a header. Pass --header or "
-            "--no-header (`header` in Python).",
+            f"the label {labels[0]!r} occurs only here, so this may be a header. Delete the line "
+            "if it is one, or choose --header or --no-header (`header` in Python).",
         )
 
 

@@ -66,8 +66,8 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         if len(rows) < 2 and not table.has_words and options.id is None:
             raise ValueError(
                 f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
-                "not marked. Put an empty line after each sentence, or pass the column of sentence "
-                "numbers with --id (`id` in Python)."
+                "not marked. Put an empty line after each sentence, or choose the column of "
+                "sentence numbers with --id (`id` in Python)."
             )
     has_labels = any(any(_strings(row.labels)) for row in rows)
     return collect(

@@ -118,7 +118,10 @@ def test_ambiguous_columns_without_a_header_are_rejected(write):
     for name, content in files.items():
         with pytest.raises(ValueError, match=r"`text` must.*such as --text 2 --label 1 \(text=2"):
             read_examples("classify", write(name, content), labeled=True)
-    with pytest.raises(ValueError, match="are 'text', 'mood'. Name one of them with --label"):
+    with pytest.raises(
+        ValueError,
+        match="are 'text', 'mood'. Rename one of them to .label., or choose one with --label",
+    ):
         read_examples("classify", write("mood.tsv", "text\tmood\na\tx\n"), labeled=True)
 
 
