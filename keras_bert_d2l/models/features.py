@@ -261,10 +261,12 @@ class BatchModel(CheckedModel):
                 f"{accumulated}; use `compile(micro_batches=...)` with larger batches instead."
             )
         if micro_batches > 1 and (self.split_loss is None or options.get("metrics")):
+            is_object = isinstance(loss, keras.losses.Loss)
+            shown_loss = type(loss).__name__ if is_object else f"{loss!r:.80}"
             raise ValueError(
                 "`micro_batches` requires a loss that is a mean over the batch, such as "
                 "WeightedCrossEntropy, and `weighted_metrics` instead of `metrics`. Received: "
-                f"micro_batches={micro_batches}, loss={loss!r:.80}, "
+                f"micro_batches={micro_batches}, loss={shown_loss}, "
                 f"metrics={options.get('metrics')!r:.80}."
             )
         self.micro_batches = micro_batches

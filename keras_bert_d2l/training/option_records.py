@@ -107,6 +107,8 @@ def _switch(name: str, value: object) -> bool:
 
 
 def _choice(allowed: tuple[object, ...], name: str, value: object) -> object:
+    if value is None:
+        raise ValueError(f"`{name}` is missing: specify one of {allowed}.")
     if value not in allowed:
         raise out_of_range(name, value, f"one of {allowed}")
     return value

@@ -335,7 +335,12 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     windows = ("finetune", "tag", "--train", "words.conll", *given, "--long-texts", "mean")
     assert "--long-texts is for the tasks 'classify', 'regress' and 'embed'" in error(*windows)
     assert "--model is missing" in error(*classify, "few.tsv", "--run-dir", "x")
-    assert "TASK must be" in error("finetune", "--train", "few.tsv", *given)
+    missing_task = error("finetune", "--train", "few.tsv", *given)
+    assert "TASK is missing: specify one of ('classify', " in missing_task
+    embed = ("finetune", "embed", "--train", "pairs.tsv", *given)
+    assert "Received: --micro-batches 2; use a smaller" in error(*embed, "--micro-batches", 2)
+    choose = ("finetune", "choose", "--train", "few.tsv", *given, "--long-texts", "mean")
+    assert "Received: --long-texts 'mean', TASK 'choose'; omit it" in error(*choose)
     assert "nowhere" in error(*classify, "nowhere.tsv", *given)
     assert "LABEL=WEIGHT" in error(*classify, "few.tsv", *given, "--class-weights", "good")
     assert "exclude each other" in error(

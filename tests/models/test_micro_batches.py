@@ -134,7 +134,7 @@ def test_an_optimizer_that_accumulates_is_rejected(make_model):
 
 def test_a_loss_or_a_metric_that_cannot_be_split_is_rejected(make_model):
     embedder = TextEmbedder(make_model())
-    with pytest.raises(ValueError, match=r"mean over the batch.*loss=<.*ContrastiveLoss"):
+    with pytest.raises(ValueError, match=r"mean over the batch.*loss=ContrastiveLoss, "):
         embedder.compile(optimizer(), micro_batches=2)
     classifier = SequenceClassifier(make_model(), LABELS)
     with pytest.raises(ValueError, match=r"`weighted_metrics` instead.*metrics=\['accuracy'\]"):

@@ -99,10 +99,9 @@ class Reader:
         if rest and not self.drop_remainder:
             num_steps += 1
         if not num_steps:
-            of_shards = f" and shard={self.shard}" if self.shard[1] > 1 else ""
             raise ValueError(
-                f"The text gives only {num_rows} rows, fewer than one batch. Received: "
-                f"batch_size={self.batch_size}{of_shards}. Use a smaller `batch_size` or more text."
+                f"The text gives only {num_rows} rows, fewer than the {self._step_rows} of one "
+                "batch. Use a smaller `batch_size` or more text."
             )
         return num_steps
 

@@ -59,7 +59,7 @@ class FinetuningOptions(StepOptions):
         layer_decay: Learning rate of each block relative to the block above it.
         batch_size: Rows per batch.
         micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same.
+            takes less memory. The training step stays the same. Not for embed.
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
         seed: Random seed of the order of the examples and, for a run on files, of new weights and
@@ -181,6 +181,11 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
                 "`devices` is not for the task 'embed', whose loss compares all texts of a batch. "
                 f"Received: devices={self.devices!r}; omit it."
             )
+        if self.micro_batches > 1 and self.task == "embed":
+            raise ValueError(
+                "`micro_batches` is not for the task 'embed', whose texts cannot be divided. "
+                f"Received: micro_batches={self.micro_batches}; use a smaller `batch_size`."
+            )
         if self.dropout is not None and self.task == "embed":
             raise ValueError(
                 f"`dropout` is not for the task 'embed'. Received: dropout={self.dropout}; omit it."
@@ -190,10 +195,11 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
                 "`multi_label` requires the task 'classify'. Received: multi_label=True, "
                 f"task={self.task!r}."
             )
-        if self.long_texts not in (None, "cut") and self.task in ("tag", "answer"):
+        pools_windows = self.task in ("classify", "regress", "embed")
+        if self.long_texts not in (None, "cut") and not pools_windows:
             raise ValueError(
-                "`long_texts` is for the tasks 'classify', 'regress' and 'embed'; the others split "
-                f"long texts anyway. Received: long_texts={self.long_texts!r}, task={self.task!r}."
+                "`long_texts` is for the tasks 'classify', 'regress' and 'embed'. Received: "
+                f"long_texts={self.long_texts!r}, task={self.task!r}; omit it."
             )
         if self.pooling is not None and self.task not in ("classify", "regress", "choose"):
             raise ValueError(

@@ -352,10 +352,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
                     f"steps={self.steps}."
                 )
         if self.causal_steps and self.objective != "none":
+            given = "" if self.objective is None else f", objective={self.objective!r}"
             raise ValueError(
                 "`causal_steps` requires objective='none', because [CLS], which the next-sentence "
                 "head reads, does not see the texts in these steps. Received: causal_steps="
-                f"{self.causal_steps}, objective={self.objective!r}."
+                f"{self.causal_steps}{given}."
             )
         if self.num_steps("causal_steps") >= self.total_steps:
             raise ValueError(
@@ -376,11 +377,10 @@ class PretrainingOptions(StepOptions, LoraOptions):
 
     def _check_devices(self) -> None:
         if self.rows == "bucketed" and (self.jit or self.strategy == "tpu"):
+            given = "jit=True" if self.jit else "strategy='tpu'"
             raise ValueError(
                 "rows='bucketed' produces batches of many lengths, and XLA would compile the step "
-                "for each of them. Received: rows='bucketed' with "
-                f"jit={self.jit}, strategy={self.strategy!r}; "
-                "use rows='packed'."
+                f"for each of them. Received: rows='bucketed' with {given}; use rows='packed'."
             )
         if self.ema_momentum is not None and self.strategy is not None:
             raise ValueError(
