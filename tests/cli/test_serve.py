@@ -103,8 +103,3 @@ def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
     texts.write_text("a text\n\n")
     options = ("--model", trained, "--out", tmp_path / "new", "--int8", "--calibration", texts)
     assert "number 2 is empty" in error("export-onnx", *options)
-
-
-def test_a_calibration_requires_int8(error):
-    message = error("export-onnx", "--out", "onnx", "--calibration", "text.txt")
-    assert "--calibration requires --int8. Received: --calibration text.txt" in message

@@ -26,10 +26,6 @@ def export_onnx(
         calibration: File with a few hundred typical texts, one per line, for static int8
             quantization, which is faster in OpenVINO. Requires --int8.
     """
-    if calibration is not None and not int8:
-        raise ValueError(
-            f"--calibration requires --int8. Received: --calibration {calibration} without --int8."
-        )
     texts = None if calibration is None else read_texts((), calibration)
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
