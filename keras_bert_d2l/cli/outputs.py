@@ -67,3 +67,17 @@ def check_output(
         )
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{str(folder)!r} is not writable. Choose a different folder.")
+
+
+def check_teacher_stays(out: Path, model: str) -> None:
+    """Raise `ValueError` if the student would replace its teacher.
+
+    Args:
+        out: Folder of the student.
+        model: Folder or name of the teacher.
+    """
+    if out.exists() and os.path.exists(model) and os.path.samefile(model, out):
+        raise ValueError(
+            f"`out` must not be the folder of the teacher, because it would be replaced. Received: "
+            f"{str(out)!r}. Choose a different path."
+        )

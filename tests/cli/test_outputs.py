@@ -108,6 +108,13 @@ def test_an_empty_path_is_rejected(here, invoke, command):
     assert f'for {command.split()[-1]}: The path must not be empty. Received: "".' in result.stderr
 
 
+@pytest.mark.parametrize("command", ["distill --blocks 1 --train text.txt", "distill-static"])
+def test_a_student_does_not_replace_its_teacher(here, invoke, command):
+    (here / "teacher").mkdir()
+    result = invoke(*command.split(), "--model", "teacher", "--out", "./teacher")
+    assert result.stderr.startswith("error: --out must not be the folder of the teacher")
+
+
 def test_distill_static_checks_its_folder_before_it_loads_a_model(here, invoke):
     result = invoke("distill-static", "--model", "nowhere", "--out", "text.txt")
     assert result.stderr.startswith("error: 'text.txt' is a file.")

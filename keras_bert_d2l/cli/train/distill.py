@@ -8,6 +8,7 @@ from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Model, OutFolder
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.cli.options_from_records import Integer
+from keras_bert_d2l.cli.outputs import check_teacher_stays
 
 
 def distill(
@@ -61,6 +62,7 @@ def distill(
     from keras_bert_d2l.checkpoints.saving import check_target
 
     check_target(out)
+    check_teacher_stays(out, model)
     teacher = load(model, as_embedder=None).model
     if file is not None and isinstance(teacher, kb.BERTModel):
         raise ValueError(

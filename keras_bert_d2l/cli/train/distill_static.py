@@ -5,6 +5,7 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder, PositiveInt
 from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load_embedder
+from keras_bert_d2l.cli.outputs import check_teacher_stays
 from keras_bert_d2l.progress import stage
 
 
@@ -30,6 +31,7 @@ def distill_static(
     from keras_bert_d2l.checkpoints.saving import check_target
 
     check_target(out)
+    check_teacher_stays(out, model)
     texts = None if file is None else read_texts((), file)
     teacher = load_embedder(model)
     with stage("Distilling"):
