@@ -324,7 +324,7 @@ def test_a_checkpoint_of_a_different_task_gives_a_one_line_error(error, tasks, t
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (gzip.compress(b"the dog\n"), "a gzip file; unpack it with `gunzip -c`"),
+        (gzip.compress(b"the dog\n", mtime=0), "a gzip file; unpack it with `gunzip -c`"),
         (b"PK\x03\x04\x14\x00the dog\n", "a ZIP archive"),
         (lzma.compress(b"the dog\n"), "an xz file"),
         ("the dog\n".encode("utf-16"), "UTF-16; convert it with `iconv -f UTF-16"),
