@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import uuid
 from pathlib import Path
@@ -23,8 +24,11 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 
-# Tests do not write to the user's cache folder.
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+# Tests share what JAX compiles, in a folder of their own instead of the user's.
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the variable
+    COMPILED = tempfile.TemporaryDirectory(prefix="keras_bert_d2l-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # No test needs the network. `huggingface_hub` reads this variable when it is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"

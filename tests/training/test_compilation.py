@@ -62,7 +62,10 @@ def test_a_run_keeps_the_choice_of_its_first_machine(text, options, tmp_path, gp
 
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(text, tmp_path, fresh_process):
+def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(
+    text, tmp_path, fresh_process, monkeypatch
+):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     code = """
         import sys
         import jax
@@ -76,9 +79,7 @@ def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(text, tmp_pat
         )
         print(events.count("/jax/compilation_cache/cache_hits"))
     """
-    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    variables |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(tmp_path)}
-    variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
 
     def number_of_hits(run):
         return int(fresh_process(code, text, tmp_path / run, **variables))
@@ -91,7 +92,10 @@ def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(text, tmp_pat
 
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(tmp_path, fresh_process):
+def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
+    tmp_path, fresh_process, monkeypatch
+):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     code = """
         import jax
         from keras_bert_d2l.training.compilation import prepare_jax

@@ -29,8 +29,8 @@ pytestmark = [
 
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 STEPS = {
-    "steps": 20,
-    "evaluate_every": 1,
+    "steps": 12,
+    "evaluate_every": 2,
     "batch_size": 8,
     "max_len": 24,
     "learning_rate": 1e-3,

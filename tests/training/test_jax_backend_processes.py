@@ -40,14 +40,14 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def given(files, options):
-    """Options of a run of 300 steps, with dropout, as JSON knows them."""
+    """Options of a run of 120 steps, with dropout, as JSON knows them."""
     return {
         "vocab": str(files / "vocab.txt"),
         "bert_config": str(files / "config.json"),
         "cache_dir": str(options["cache_dir"]),
         "layout": "lines",
-        "steps": 300,
-        "evaluate_every": 20,
+        "steps": 120,
+        "evaluate_every": 10,
         "batch_size": 8,
         "max_len": 24,
         "learning_rate": 1e-3,
@@ -126,7 +126,7 @@ RUN = """
 
 
 def test_two_devices_train_as_one(text, given, tmp_path, fresh_process):
-    given |= {"steps": 20, "evaluate_every": 1}
+    given |= {"steps": 12, "evaluate_every": 2}
     packed = {**given, "rows": "packed", "micro_batches": 2, "optimizer": "muon"}
     runs = {
         str(tmp_path / f"{name}-{devices}"): {**options, "devices": devices}
@@ -149,13 +149,10 @@ def test_a_run_continues_in_another_number_of_processes(text, given, tmp_path, f
     assert launcher.returncode == 128 + signal.SIGINT, errors
     assert errors.count("the state is saved") == 1
     step = json.loads((run / "last/training_state.json").read_text())["step"]
-    assert 20 < step < 300
+    assert 10 < step < 120
     launcher = launched(4, "--resume", run)
-    wait_for_evaluations(run, 7, launcher)
-    launcher.send_signal(signal.SIGTERM)
     _, errors = launcher.communicate(timeout=SECONDS)
-    assert launcher.returncode == 128 + signal.SIGTERM, errors
-    fresh_process(RUN, text, json.dumps({str(run): {**given, "resume": True}}), **JAX)
+    assert launcher.returncode == 0, errors
     assert_same_run(run, whole)
 
 
@@ -172,7 +169,7 @@ def test_one_of_two_processes_uploads_a_run_that_resumes_in_one(
     _, errors = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 128 + signal.SIGINT, errors
     assert f"--resume file://{run}" in errors
-    assert 20 < json.loads((run / "last/training_state.json").read_text())["step"] < 300
+    assert 10 < json.loads((run / "last/training_state.json").read_text())["step"] < 120
     shutil.rmtree(tmp_path / "cache")  # as on another machine
     again = {f"file://{run}": {**given, "resume": True}}
     fresh_process(RUN, text, json.dumps(again), **JAX)
@@ -191,7 +188,7 @@ def test_a_lost_process_ends_the_run(lost, text, given, tmp_path):
     assert launcher.returncode == 2
     assert errors.count("error: ") == 1
     assert "--resume" in errors
-    assert json.loads((run / "last/training_state.json").read_text())["step"] >= 20
+    assert json.loads((run / "last/training_state.json").read_text())["step"] >= 10
     assert not any(pathlib.Path(f"/proc/{process}").exists() for process in processes)
 
 
@@ -226,7 +223,7 @@ def labeled(files):
         "train": str(files / "train.tsv"),
         "dev": str(files / "dev.tsv"),
         "monitor": "val_cross_entropy",
-        "epochs": 12,
+        "epochs": 6,
         "batch_size": 8,
         "learning_rate": 1e-2,
     }
@@ -255,7 +252,7 @@ def test_fine_tuning_continues_in_another_number_of_processes(labeled, tmp_path,
     _, errors = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 0, errors
     ours, theirs = (json.loads((x / "metrics.json").read_text()) for x in (run, whole))
-    assert ours["best_epoch"] == theirs["best_epoch"] < 12
+    assert ours["best_epoch"] == theirs["best_epoch"] < 6
     for found, expected in zip(ours["history"], theirs["history"], strict=True):
         assert found == pytest.approx(expected, abs=1e-5)
     weights = [load_pretrained(folder).model.get_weights() for folder in (run, whole)]
@@ -303,7 +300,7 @@ def test_a_signal_for_one_process_of_a_cluster_stops_all(kind, text, given, tmp_
         assert process.returncode == 128 + signal.SIGTERM, errors
         assert "the state is saved" in errors
     step = json.loads((tmp_path / "run/last/training_state.json").read_text())["step"]
-    assert 20 <= step < 3000
+    assert 10 <= step < 3000
 
 
 def environment_without_others(index):
