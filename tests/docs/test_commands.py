@@ -43,7 +43,7 @@ NOT_RUN = {  # pattern in a line -> reason
     r"python (-m benchmarks|scripts/kill_)": "takes from minutes to hours",
 }
 ELLIPSIS = " --model minilm --peek"  # what `...` stands for: other options
-FEWER = ("--blocks 2,4,6", "--blocks 1"), ("--workers 8", "--workers 1")
+FEWER = ("--blocks 2,4,6", "--blocks 1"), ("--workers 8", "--workers 1"), ("novels-small", "minilm")
 INT8 = " --quantize int8"
 NEEDED = {  # first
     "docs/doctor.md": "keras-bert-d2l pretrain my_text/ --run-dir runs/mine",
