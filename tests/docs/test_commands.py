@@ -43,7 +43,11 @@ NOT_RUN = {  # pattern in a line -> reason
     r"python (-m benchmarks|scripts/kill_)": "takes from minutes to hours",
 }
 ELLIPSIS = " --model minilm --peek"  # what `...` stands for: other options
-FEWER = ("--blocks 2,4,6", "--blocks 1"), ("--workers 8", "--workers 1"), ("novels-small", "minilm")
+SMALLER = (
+    ("--blocks 2,4,6", "--blocks 1"),
+    ("--workers 8", "--workers 1"),
+    ("novels-small", "minilm"),
+)
 INT8 = " --quantize int8"
 NEEDED = {  # first
     "docs/doctor.md": "keras-bert-d2l pretrain my_text/ --run-dir runs/mine",
@@ -133,7 +137,7 @@ class Shell:
         return result.stdout
 
     def command(self, line):
-        for long, short in FEWER:
+        for long, short in SMALLER:
             line = line.replace(long, short)
         if INT8 in line and not has_int8():
             line = line.replace(INT8, "")

@@ -165,9 +165,9 @@ def test_one_of_two_processes_uploads_a_run_that_resumes_in_one(
     fresh_process(RUN, text, json.dumps({str(whole): given}), **JAX)
     launcher = launched(2, text, "--run-dir", f"file://{run}", **given)
     wait_for_evaluations(run, 3, launcher)
-    launcher.send_signal(signal.SIGINT)
+    launcher.send_signal(signal.SIGTERM)
     _, errors = launcher.communicate(timeout=SECONDS)
-    assert launcher.returncode == 128 + signal.SIGINT, errors
+    assert launcher.returncode == 128 + signal.SIGTERM, errors
     assert f"--resume file://{run}" in errors
     assert 10 < json.loads((run / "last/training_state.json").read_text())["step"] < 120
     shutil.rmtree(tmp_path / "cache")  # as on another machine

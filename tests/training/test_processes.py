@@ -49,11 +49,12 @@ def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejecte
     variable, value, message, fresh_process
 ):
     pytest.importorskip("jax")
+    # In a process where JAX has already computed something, it raises RuntimeError instead.
     code = """
         from keras_bert_d2l.training.processes import join
 
         try:
-            join()  # JAX rejects it if it has already computed something
+            join()
         except ValueError as error:
             print(error)
     """
