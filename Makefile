@@ -65,17 +65,17 @@ clean: ## delete the environments, caches and build files
 
 $(VENV)/installed: EXTRAS := dev,docs
 $(PEERS)/installed: EXTRAS := dev,peers
-# seqeval has no wheel, and it does not build with setuptools_scm 10.
-$(PEERS)/installed: export PIP_CONSTRAINT := tests/peers/build-constraints.txt
-$(PEERS)/installed: export PIP_BUILD_CONSTRAINT := tests/peers/build-constraints.txt
+# seqeval has no wheel, and it does not build with setuptools_scm 10. uv and old and new versions of pip
+# read the constraint from one variable each.
+CONSTRAINT := tests/peers/build-constraints.txt
+$(PEERS)/installed: export UV_BUILD_CONSTRAINT := $(CONSTRAINT)
+$(PEERS)/installed: export PIP_BUILD_CONSTRAINT := $(CONSTRAINT)
+$(PEERS)/installed: export PIP_CONSTRAINT := $(CONSTRAINT)
 $(VENV)/installed $(PEERS)/installed: setup.cfg pyproject.toml
-	@echo "== Creating $(@D). Installing TensorFlow takes a few minutes the first time."
-	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@set -o pipefail; $(@D)/bin/python -m pip install --editable '.[$(EXTRAS)]' \
-		| grep --line-buffered -oE '^(Collecting [A-Za-z0-9_.-]+|Installing collected packages)'
+	@echo "== Installing $(@D)"
+	@scripts/environment.sh $(PYTHON) $(@D) --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(TF212)/installed:
-	python3.11 -m venv $(TF212)
-	$(TF212)/bin/pip install --quiet tensorflow==2.12.1 tensorflow-text==2.12.1
+	@scripts/environment.sh python3.11 $(TF212) tensorflow==2.12.1 tensorflow-text==2.12.1
 	@touch $@

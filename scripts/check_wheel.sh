@@ -26,8 +26,7 @@ if packed != source:
 print(f"{len(packed)} files, the same as in the source tree")
 PYTHON
 
-"$python" -m venv "$scratch/venv"
-"$scratch/venv/bin/pip" install --quiet "$wheel"
+scripts/environment.sh "$python" "$scratch/venv" "$wheel"
 cd "$scratch" # so that Python does not import from the source tree
 venv/bin/python -c 'import keras_bert_d2l as kb; print(kb.__file__, kb.__version__, kb.Tokenizer)'
 venv/bin/keras-bert-d2l --help
