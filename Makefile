@@ -29,11 +29,12 @@ demo: $(VENV)/installed ## train, export and query a small BERT, in about 10 min
 check: lint ## lint and run the fast tests; use it before each commit
 	$(PYTEST) -m 'not slow and not long'
 
-lint: $(VENV)/installed ## check style, formatting, types and imports
+lint: $(VENV)/installed ## check style, formatting, types, imports and the budget of lines
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+	$(VENV)/bin/python scripts/budget.py
 
 test: $(VENV)/installed ## run the tests, including the slow ones
 	$(PYTEST) -m 'not long' --durations=10
