@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.training.distribution import make_strategy
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def use_own_server(monkeypatch, stack):
 
     def connect(url, name, **options):
         if url == "http://127.0.0.1:8501":
-            server = LocalServer(ServedVersions(f"saved_models/{name}"), name)
+            server = LocalServer(ServedModel(f"saved_models/{name}"), name)
             url = stack.enter_context(running(server))
         return client(url, name, **options)
 

@@ -19,7 +19,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.cli import app
 from keras_bert_d2l.layers.kernels.int8 import check_int8_products
 from keras_bert_d2l.serving.server import local_server
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 from tests.cli.conftest import invoke
 from tests.docs.test_code_blocks import PAGES, use_one_strategy
 
@@ -119,8 +119,7 @@ class Shell:
         monkeypatch.setattr(local_server, "serve", self.serve)
 
     def serve(self, path, *, name, limits, host, port, **options):
-        versions = ServedVersions(path, **options)
-        server = local_server.LocalServer(versions, name or versions.name, limits=limits)
+        server = local_server.LocalServer(ServedModel(path, **options), name, limits=limits)
         self.urls[server.name] = self.stack.enter_context(local_server.running(server))
 
     def run(self, line):

@@ -14,7 +14,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.training.finetuning.trainer import Trainer as Finetuning
 from keras_bert_d2l.training.pretraining.trainer import Trainer as Pretraining
 
@@ -196,10 +196,10 @@ def _write_export(path: Path) -> None:
 
 
 def _load_export(path: Path) -> Content:
-    version = ServedVersions(path).newest
-    answers = version.ask("serving_default", {"text": np.array(TEXTS, object)})
-    content = Content().add(version.number, *(answers[name] for name in sorted(answers)))
-    weights = version.model.signatures["serving_default"].variables
+    model = ServedModel(path)
+    answers = model.ask("serving_default", {"text": np.array(TEXTS, object)})
+    content = Content().add(model.version, *(answers[name] for name in sorted(answers)))
+    weights = model.model.signatures["serving_default"].variables
     return content.add(*(weight.numpy() for weight in weights))
 
 

@@ -17,7 +17,7 @@ from keras_bert_d2l.models.tasks import (
     TokenClassifier,
 )
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -129,6 +129,6 @@ def task_folders(task_models, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def task_versions(task_folders):
-    """The exported versions of the `task_models`, loaded as the local server does."""
-    return {name: ServedVersions(folder) for name, folder in task_folders.items()}
+def task_exports(task_folders):
+    """The exports of the `task_models`, loaded as the local server does."""
+    return {name: ServedModel(folder) for name, folder in task_folders.items()}

@@ -12,7 +12,7 @@ import pytest
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 
 NUM_HOSTILE, NUM_OF_A_TASK = 500, 100
 NUM_REQUESTS, NUM_THREADS = 200, 8
@@ -24,36 +24,33 @@ TASKS = ("classifier", "pairs of any labels", "regressor", "tagger", "answerer",
 @pytest.mark.long
 def test_hostile_requests_get_a_valid_response_or_a_clear_error(exported, http):
     huge = [" " * (MAX_BODY + 1), *(json.dumps({"inputs": [text]}) for text in MEGABYTES)]
-    counts = ask_hostile(ServedVersions(exported), http, NUM_HOSTILE, huge)
+    counts = ask_hostile(ServedModel(exported), http, NUM_HOSTILE, huge)
     assert counts.keys() == {200, 400, 413}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_hostile_task_requests_get_a_valid_response_or_a_clear_error(task, task_versions, http):
-    names = inputs_of(task_versions[task], "serving_default")
+def test_hostile_task_requests_get_a_valid_response_or_a_clear_error(task, task_exports, http):
+    names = inputs_of(task_exports[task], "serving_default")
     huge = json.dumps({"inputs": {name: [MEGABYTES[0]] for name in names}})
-    counts = ask_hostile(task_versions[task], http, NUM_OF_A_TASK, [huge])
+    counts = ask_hostile(task_exports[task], http, NUM_OF_A_TASK, [huge])
     assert {200, 400} <= counts.keys() <= {200, 400, 413}
 
 
-def ask_hostile(versions, http, number, huge):
+def ask_hostile(model, http, number, huge):
     """Return the number of hostile requests per status."""
     draw = random.Random(0)
-    normal = {"inputs": {name: ["red [MASK]"] for name in inputs_of(versions, "serving_default")}}
-    with running(LocalServer(versions, "demo", limits=Limits(max_bytes=MAX_BODY))) as url:
+    normal = {"inputs": {name: ["red [MASK]"] for name in inputs_of(model, "serving_default")}}
+    with running(LocalServer(model, "demo", limits=Limits(max_bytes=MAX_BODY))) as url:
         ask = f"{url}/v1/models/demo"
         before = http(f"{ask}:predict", normal)
         assert before[0] == 200
         bodies = [*BODIES, *(body.encode() for body in huge)]
         answers = [http(f"{ask}:predict", body) for body in bodies]
-        answers += [http(f"{ask}:classify", body) for body in BODIES]
         for _ in range(number - len(answers)):
-            method = draw.choice(["predict"] * 8 + ["classify", "regress"])
-            kind = hostile if method == "predict" else hostile_examples
-            answers.append(http(f"{ask}:{method}", json.dumps(kind(draw, versions)).encode()))
+            answers.append(http(f"{ask}:predict", json.dumps(hostile(draw, model)).encode()))
         with ServingClient(url, "demo") as client:
-            ask_hostile_values(client, versions, draw, number // 10)
+            ask_hostile_values(client, model, draw, number // 10)
         assert http(f"{ask}:predict", normal) == before
     for status, answer in answers:
         assert status in (200, 400, 413), answer
@@ -65,11 +62,11 @@ def ask_hostile(versions, http, number, huge):
     return counts
 
 
-def ask_hostile_values(client, versions, draw, number):
+def ask_hostile_values(client, model, draw, number):
     """Check that the client raises `ValueError` or returns finite numbers."""
     refusals = []
     for _ in range(number):
-        document = hostile(draw, versions)
+        document = hostile(draw, model)
         inputs = document.get("inputs", document.get("instances"))
         try:
             answer = client.predict(inputs, document["signature_name"])
@@ -81,8 +78,8 @@ def ask_hostile_values(client, versions, draw, number):
     assert all(10 < len(refusal) < 1500 for refusal in refusals)
 
 
-def inputs_of(versions, signature):
-    return versions.newest.interfaces[signature].inputs
+def inputs_of(model, signature):
+    return model.interfaces[signature].inputs
 
 
 BODIES = [
@@ -100,15 +97,14 @@ BODIES = [
     b'{"inputs": ' + b"[" * 100_000,
     b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     b'{"signature_name": ' + b'{"a": ' * 50_000 + b"1" + b"}" * 50_000 + b', "inputs": []}',
-    b'{"signature_name": "tf_example", "examples": [{"text": ' + b"[" * 900 + b"]" * 900 + b"}]}",
     b'{"signature_name": "tokens", "inputs": {"tokens": [[' + b"9" * 5000 + b"]]}}",
 ]
 MEGABYTES = ["a" * 2**20, "\0" * 2**20, " " * 2**20, "[MASK]" * 170_000]
 
 
-def hostile(draw, versions):
-    signature = draw.choice(list(versions.newest.interfaces))
-    specs = inputs_of(versions, signature)
+def hostile(draw, model):
+    signature = draw.choice(list(model.interfaces))
+    specs = inputs_of(model, signature)
     columns = {
         name: column(draw, spec.dtype.is_integer)
         for name, spec in specs.items()
@@ -124,18 +120,6 @@ def hostile(draw, versions):
     if draw.random() < 0.1:
         document[draw.choice(["inputs", "instances", "signature_name"])] = anything(draw, 2)
     return document
-
-
-def hostile_examples(draw, versions):
-    """Return a request for `:classify` or `:regress`."""
-    names = [*inputs_of(versions, "serving_default"), "context"]
-    examples = [
-        {name: draw.choice(TEXTS)() for name in names if draw.random() < 0.9}
-        if draw.random() < 0.7
-        else anything(draw, 2)
-        for _ in range(draw.choice([0, 1, 1, 2]))
-    ]
-    return {"signature_name": "tf_example", "examples": examples, "context": anything(draw, 1)}
 
 
 def column(draw, integers):
@@ -175,15 +159,15 @@ def anything(draw, depth):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_concurrent_requests_to_a_task_get_the_right_outputs(task, task_versions):
-    version = task_versions[task].newest
-    names = inputs_of(task_versions[task], "serving_default")
+def test_concurrent_requests_to_a_task_get_the_right_outputs(task, task_exports):
+    model = task_exports[task]
+    names = inputs_of(task_exports[task], "serving_default")
     texts = [f"red {'green ' * number}blueish" for number in range(5)]
     requests = [{name: [text] for name in names} for text in texts]
-    right = [version.ask("serving_default", request) for request in requests]
+    right = [model.ask("serving_default", request) for request in requests]
     with concurrent.futures.ThreadPoolExecutor(NUM_THREADS) as pool:
         asked = [requests[number % len(requests)] for number in range(NUM_REQUESTS)]
-        answers = list(pool.map(lambda request: version.ask("serving_default", request), asked))
+        answers = list(pool.map(lambda request: model.ask("serving_default", request), asked))
     for number, answer in enumerate(answers):
         expected = right[number % len(right)]
         assert answer.keys() == expected.keys()

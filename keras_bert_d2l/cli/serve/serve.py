@@ -28,7 +28,7 @@ def serve(
 ) -> None:
     """Serve a SavedModel over the REST API of TensorFlow Serving, for development and tests.
 
-    Do not use it in production. New versions are loaded as they appear. Press Ctrl-C to stop.
+    Do not use it in production. It serves the newest version. Press Ctrl-C to stop.
 
     A SavedModel is a program: serve only models whose author you trust. Models that can access
     files or the network are refused, unless you pass --allow-files.
@@ -42,7 +42,7 @@ def serve(
         name: Model name in the URL. [default: the name of its folder]
         max_rows: Maximum number of rows in a request.
         max_tokens: Maximum number of tokens in a request, including padding.
-        verify: Compare the files of a version with its SHA256SUMS, if it has one.
+        verify: Compare the files of the version with its SHA256SUMS, if it has one.
         allow_files: Also serve models that can access files or the network.
     """
     try:

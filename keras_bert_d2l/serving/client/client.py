@@ -63,7 +63,7 @@ class ServingClient:
     ```python
     import keras_bert_d2l as kb
     from keras_bert_d2l.serving.server.local_server import LocalServer, running
-    from keras_bert_d2l.serving.server.versions import ServedVersions
+    from keras_bert_d2l.serving.server.served_model import ServedModel
 
     vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "text"])
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab))
@@ -71,7 +71,7 @@ class ServingClient:
     folder = kb.export_saved_model(model, "saved_models/demo", tokenizer=kb.Tokenizer(vocab))
 
     # Instead of `running`, you can start `keras-bert-d2l serve saved_models/demo`.
-    with running(LocalServer(ServedVersions(folder), "demo")) as url:
+    with running(LocalServer(ServedModel(folder))) as url:
         with kb.ServingClient(url, "demo") as client:
             print(client.embed(["a text", "a"]).shape)  # (2, 128)
             print(client.fill_mask("a [MASK]")[0][0].token)

@@ -28,12 +28,10 @@ class Interface(NamedTuple):
     Attributes:
         inputs: Dtypes and shapes of the arguments by name.
         outputs: Dtypes and shapes of the outputs by name.
-        method: TensorFlow Serving method that can call the signature in addition to `Predict`.
     """
 
     inputs: dict[str, tf.TensorSpec]
     outputs: dict[str, tf.TensorSpec]
-    method: str
 
 
 def interfaces(
@@ -41,7 +39,7 @@ def interfaces(
 ) -> dict[str, Interface]:
     """Return the interfaces of the signatures of a SavedModel by name."""
     return {
-        name: Interface(_specs(found.inputs), _specs(found.outputs), found.method_name)
+        name: Interface(_specs(found.inputs), _specs(found.outputs))
         for name, found in sorted(signature_defs.items())
         if name != _INITIALIZER
     }

@@ -13,7 +13,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import anyio
@@ -21,34 +21,39 @@ import h11
 import uvicorn
 from google.protobuf import json_format
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from keras_bert_d2l.serving.protocol.interface import find_interface, to_arrays
+from keras_bert_d2l.serving.protocol.rest_json import (
+    DEFAULT_SIGNATURE,
+    JSONObject,
+    encode,
+    read_object,
+    request_columns,
+    response,
+)
 from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
-from keras_bert_d2l.serving.server.methods import METHODS
-from keras_bert_d2l.serving.server.versions import ServedVersions, Version
+from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.types import PathLike
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 _MAX_PORT = 2**16 - 1
-_POLL_SECONDS = 1.0
 _GRACE_SECONDS = 5  # time to finish requests in progress when the server stops
 _CONCURRENT = 4  # requests that run at the same time; the others wait
 _NAME = re.compile(r"[^/:]+")
 
 
 class LocalServer:
-    """Web application that serves the versions of one model.
+    """Web application that serves one model.
 
     Args:
-        versions: The versions.
-        name: Name of the model in the routes.
+        model: The model.
+        name: Name of the model in the routes. Defaults to the name of its folder.
         limits: Limits of one request.
-        poll_seconds: Seconds between checks for a newer version.
 
     Raises:
         ValueError: The name contains a character that is not allowed in a route.
@@ -56,87 +61,75 @@ class LocalServer:
 
     def __init__(
         self,
-        versions: ServedVersions,
-        name: str,
+        model: ServedModel,
+        name: str | None = None,
         *,
         limits: Limits = Limits(),  # noqa: B008, it is immutable
-        poll_seconds: float = _POLL_SECONDS,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"`name` must not contain '/' or ':'. Received: {name!r}.")
-        self.versions = versions
-        self.name = name
+        self.model = model
+        self.name = model.name if name is None else name
         self.limits = limits
-        self._poll_seconds = poll_seconds
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"`name` must not contain '/' or ':'. Received: {self.name!r}.")
         self._slots = anyio.CapacityLimiter(_CONCURRENT)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
         model = "/v1/models/{name}"
-        routes: list[BaseRoute] = [
+        routes = [
             route
             for place in (f"{model}/versions/{{version:int}}", model)
             for route in (
-                Route(place + ":{method}", self._ask, methods=["POST"]),
+                Route(place + ":predict", self._predict, methods=["POST"]),
                 Route(place + "/metadata", self._metadata),
                 Route(place, self._status),
             )
         ]
         routes.append(Route("/v1/{rest:path}", _malformed, methods=["GET", "POST"]))
         failures = (HTTPException, ClientDisconnect, ValueError, Exception)
-        app = Starlette(
-            routes=routes,
-            exception_handlers=dict.fromkeys(failures, _error_response),
-            lifespan=self._polling,
-        )
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, _error_response))
         app.router.redirect_slashes = False  # TensorFlow Serving does not redirect
         return app
 
-    async def _ask(self, request: Request) -> Response:
-        version, method = self._version(request), METHODS.get(request.path_params["method"])
-        if method is None:
-            raise _malformation(request)
+    async def _predict(self, request: Request) -> Response:
+        self._check(request)
         body = await self._body(request)
         return await anyio.to_thread.run_sync(
-            lambda: _json(method(version, body, self.limits)), limiter=self._slots
+            lambda: _json(predict(self.model, body, self.limits)), limiter=self._slots
         )
 
     async def _metadata(self, request: Request) -> Response:
-        version = self._version(request)
+        self._check(request)
         definitions = {
             name: json_format.MessageToDict(
                 definition,
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
             )
-            for name, definition in version.definitions.items()
+            for name, definition in self.model.definitions.items()
         }
-        spec = {"name": self.name, "signature_name": "", "version": str(version.number)}
+        version = str(self.model.version)
+        spec = {"name": self.name, "signature_name": "", "version": version}
         signatures = {"signature_def": {"signature_def": definitions}}
         return _json({"model_spec": spec, "metadata": signatures})
 
     async def _status(self, request: Request) -> Response:
-        states = self._known(request).states()
-        number = request.path_params.get("version")
-        if number is not None and number not in states:
-            raise HTTPException(404, f"Could not find version {number} of model {self.name}")
-        shown = sorted(states, reverse=True) if number is None else [number]
-        return _json({"model_version_status": [_version_status(n, *states[n]) for n in shown]})
+        self._check(request)
+        status = {"error_code": "OK", "error_message": ""}
+        told = {"version": str(self.model.version), "state": "AVAILABLE", "status": status}
+        return _json({"model_version_status": [told]})
 
-    def _known(self, request: Request) -> ServedVersions:
-        name = request.path_params["name"]
-        if ":" in name:  # a GET request for a method
+    def _check(self, request: Request) -> None:
+        """Raise an exception unless the request names the served model and version."""
+        name, version = request.path_params["name"], request.path_params.get("version")
+        if ":" in name:  # an unknown method, or a GET request for a method
             raise _malformation(request)
-        if name != self.name:
-            raise HTTPException(404, f"Could not find any versions of model {name}")
-        return self.versions
-
-    def _version(self, request: Request) -> Version:
-        number = request.path_params.get("version")
-        version = self._known(request).find(number)
-        if version is None:
-            raise HTTPException(404, f"Servable not found for request: {self.name} {number}")
-        return version
+        if name != self.name or version not in (None, self.model.version):
+            raise HTTPException(
+                404,
+                f"{request.url.path} does not exist. This server has only version "
+                f"{self.model.version} of the model {self.name}.",
+            )
 
     async def _body(self, request: Request) -> bytes:
         body, size, most = [], 0, self.limits.max_bytes
@@ -154,16 +147,26 @@ class LocalServer:
             raise HTTPException(413, f"The body must not exceed {most} bytes. Received: {size}.")
         return b"".join(body)
 
-    @contextlib.asynccontextmanager
-    async def _polling(self, app: Starlette) -> AsyncIterator[None]:
-        async def poll() -> None:
-            while True:
-                await asyncio.sleep(self._poll_seconds)
-                await run_in_threadpool(self.versions.refresh)
 
-        task = asyncio.create_task(poll())
-        yield
-        task.cancel()
+def predict(model: ServedModel, body: bytes, limits: Limits) -> JSONObject:
+    """Return the response to the body of a request to `:predict`.
+
+    Raises:
+        TooLargeError: The request or its response exceeds a limit.
+        ValueError: The request does not match the signature.
+    """
+    document = read_object(body)
+    signature: Any = document.get("signature_name", "")
+    if signature == "":
+        signature = DEFAULT_SIGNATURE
+    specs = find_interface(model.interfaces, signature).inputs
+    columns, by_rows = request_columns(document, specs)
+    limits.check_rows(columns, specs)
+    inputs = to_arrays(columns, specs, encode)
+    limits.check_tokens(inputs, model.max_len)
+    outputs = model.ask(signature, inputs)
+    limits.check_outputs(outputs)
+    return response(outputs, by_rows)
 
 
 def serve(
@@ -184,19 +187,19 @@ def serve(
         host: Address of this machine to listen on.
         port: Port to listen on. 0: any free port.
         limits: Limits of one request.
-        verify: As for `ServedVersions`.
-        allow_files: As for `ServedVersions`.
+        verify: As for `ServedModel`.
+        allow_files: As for `ServedModel`.
 
     Raises:
         FileNotFoundError: The folder contains no version.
-        ValueError: As for `ServedVersions`, or the name is not allowed in a route.
+        ValueError: As for `ServedModel`, or the name is not allowed in a route.
         OSError: The port is already in use.
     """
     with listen(host, port) as found:
-        versions = ServedVersions(path, verify=verify, allow_files=allow_files)
-        server = LocalServer(versions, name or versions.name, limits=limits)
+        model = ServedModel(path, verify=verify, allow_files=allow_files)
+        server = LocalServer(model, name, limits=limits)
         url = f"{url_of(found)}/v1/models/{server.name}"
-        print(f"Serving {os.fspath(path)}, version {versions.newest.number}, at {url}")
+        print(f"Serving {os.fspath(path)}, version {model.version}, at {url}")
         print("This is a development server. Press Ctrl-C to stop it.", flush=True)
         _uvicorn(server).run(sockets=[found])
 
@@ -217,7 +220,7 @@ def running(server: LocalServer) -> Iterator[str]:
     Example:
 
     ```python
-    with running(LocalServer(ServedVersions("saved_models/mine"), "mine")) as url:
+    with running(LocalServer(ServedModel("saved_models/mine"))) as url:
         ServingClient(url, "mine").embed("a text")
     ```
     """
@@ -272,7 +275,7 @@ def _uvicorn(server: LocalServer) -> uvicorn.Server:
         log_config=None,  # uvicorn's default would close the log handlers of this process
         log_level="warning",
         ws="none",
-        lifespan="on",
+        lifespan="off",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return uvicorn.Server(config)
@@ -308,11 +311,6 @@ class _Protocol(H11Protocol):
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
-
-
-def _version_status(number: int, state: str, message: str) -> dict[str, object]:
-    status = {"error_code": "UNKNOWN" if message else "OK", "error_message": message}
-    return {"version": str(number), "state": state, "status": status}
 
 
 def _json(

@@ -23,7 +23,7 @@ from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 
 TOLERANCE = 1e-5
 PAIRS = "pairs of any labels"
@@ -56,33 +56,31 @@ REQUESTS = {
 class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
     """The part of TensorFlow Serving's gRPC service that the client needs."""
 
-    def __init__(self, versions):
-        self.versions = versions
+    def __init__(self, model):
+        self.model = model
 
     def Predict(self, request, context):
-        version = self.find(request.model_spec, context)
+        self.check(request.model_spec, context)
         inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
         try:
-            outputs = version.ask(request.model_spec.signature_name, inputs)
+            outputs = self.model.ask(request.model_spec.signature_name, inputs)
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         protos = {name: tf.make_tensor_proto(array) for name, array in outputs.items()}
         return predict_pb2.PredictResponse(outputs=protos)
 
     def GetModelMetadata(self, request, context):
-        version = self.find(request.model_spec, context)
+        self.check(request.model_spec, context)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
-        response.model_spec.version.value = version.number
-        found = get_model_metadata_pb2.SignatureDefMap(signature_def=version.definitions)
+        response.model_spec.version.value = self.model.version
+        found = get_model_metadata_pb2.SignatureDefMap(signature_def=self.model.definitions)
         response.metadata["signature_def"].Pack(found)
         return response
 
-    def find(self, spec, context):
-        number = spec.version.value if spec.HasField("version") else None
-        version = self.versions.find(number)
-        if spec.name != "demo" or version is None:
+    def check(self, spec, context):
+        number = spec.version.value if spec.HasField("version") else self.model.version
+        if (spec.name, number) != ("demo", self.model.version):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found: {spec.name} {number}")
-        return version
 
 
 class Models(model_service_pb2_grpc.ModelServiceServicer):
@@ -94,11 +92,9 @@ class Models(model_service_pb2_grpc.ModelServiceServicer):
 
 
 @contextlib.contextmanager
-def running_grpc(versions):
+def running_grpc(model):
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        Prediction(versions), server
-    )
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Prediction(model), server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(Models(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -108,8 +104,8 @@ def running_grpc(versions):
 
 @pytest.fixture(scope="module")
 def urls(exported):
-    versions = ServedVersions(exported)
-    with running(LocalServer(versions, "demo")) as rest, running_grpc(versions) as grpc_:
+    model = ServedModel(exported)
+    with running(LocalServer(model)) as rest, running_grpc(model) as grpc_:
         yield {"rest": rest, "grpc": grpc_}
 
 
@@ -171,7 +167,7 @@ def test_a_split_request_gets_the_same_outputs(connect, answers):
 
 
 @pytest.mark.long
-def test_every_task_matches_the_functions_in_inference(task_models, task_versions):
+def test_every_task_matches_the_functions_in_inference(task_models, task_exports):
     """Uses REST, with one client per task and the same texts."""
     ask = {
         "classifier": lambda client, bert: (client.classify(TEXTS), classify(bert, TEXTS)),
@@ -193,8 +189,8 @@ def test_every_task_matches_the_functions_in_inference(task_models, task_version
             bert(bert.tokenizer(TEXTS, max_len=24)).numpy(),
         ),
     }
-    for name, versions in task_versions.items():
-        server = LocalServer(versions, "demo")
+    for name, model in task_exports.items():
+        server = LocalServer(model, "demo")
         with running(server) as url, ServingClient(url, "demo", batch_size=2) as client:
             given, right = ask[name](client, task_models[name])
             for one, other in zip(given, right, strict=True):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 
 LIMITS = Limits(max_rows=8, max_tokens=64, max_outputs=30, max_bytes=4000, read_seconds=0.5)
 MAX_LEN = 16
@@ -40,7 +40,7 @@ def url(request, tmp_path_factory):
         "other": None,
     }
     folder = write_model(tmp_path_factory.mktemp("model") / "1", cards[request.param])
-    with running(LocalServer(ServedVersions(folder), "demo", limits=LIMITS)) as url:
+    with running(LocalServer(ServedModel(folder), "demo", limits=LIMITS)) as url:
         yield f"{url}/v1/models/demo", request.param
 
 

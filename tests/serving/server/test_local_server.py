@@ -2,12 +2,9 @@
 
 import concurrent.futures
 import os
-import pathlib
-import shutil
 import signal
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, listen, running, serve
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 
 TOLERANCE = 1e-5
 MAX_BODY = 2**16
@@ -34,8 +31,8 @@ REQUESTS = {
 
 @pytest.fixture(scope="module")
 def url(exported):
-    versions = ServedVersions(exported.parent)
-    with running(LocalServer(versions, versions.name, limits=Limits(max_bytes=MAX_BODY))) as url:
+    server = LocalServer(ServedModel(exported.parent), limits=Limits(max_bytes=MAX_BODY))
+    with running(server) as url:
         yield f"{url}/v1/models/demo"
 
 
@@ -126,6 +123,7 @@ def test_status_and_metadata_have_tensorflow_servings_format(url, http):
         ("", {"inputs": ["red"]}, 400),
         (":predict", b" " * (MAX_BODY + 1), 413),
         (":classify", {"examples": [{"text": "red"}]}, 400),
+        (":regress", {"examples": [{"text": "red"}]}, 400),
     ],
 )
 def test_unknown_routes_and_models_have_tensorflow_servings_status(url, http, path, body, status):
@@ -154,87 +152,6 @@ def test_concurrent_requests_get_the_right_outputs(url, http, served):
     for number, (status, answer) in enumerate(answers):
         assert status == 200
         assert_same(answer["outputs"], right[number % len(texts)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classify", "regress"])
-def test_classify_and_regress_take_examples(kind, http, tmp_path):
-    folder = tmp_path / "lengths" / "1"
-    export_method(folder, kind)
-    with running(LocalServer(ServedVersions(folder), "lengths")) as url:
-        ask = f"{url}/v1/models/lengths:{kind}"
-        body = {"signature_name": "method", "examples": [{"text": "red"}, {"text": ["blue"]}]}
-        classified = [[["a", 3.0], ["b", 6.0]], [["a", 4.0], ["b", 8.0]]]
-        results = [3.0, 4.0] if kind == "regress" else classified
-        assert http(ask, body) == (200, {"results": results})
-        body = {"signature_name": "method", "context": {"text": "red"}, "examples": [{}, {}]}
-        assert http(ask, body) == (200, {"results": [results[0]] * 2})
-        for example in ({"text": 1}, {"text": [1, "red"]}, {"text": None}, {}, "red", {"b64": []}):
-            status, answer = http(ask, {"signature_name": "method", "examples": [example]})
-            assert status == 400
-            assert answer["error"]
-        assert http(ask, {"signature_name": "method", "examples": []})[0] == 400
-        other = f"{url}/v1/models/lengths:{'classify' if kind == 'regress' else 'regress'}"
-        assert http(other, body)[0] == 400
-
-
-def export_method(folder, kind):
-    """Write a model whose scores are the text lengths."""
-
-    def lengths(inputs):
-        features = {"text": tf.io.FixedLenFeature((), tf.string)}
-        text = tf.io.parse_example(inputs, features)["text"]
-        scores = tf.cast(tf.strings.length(text), tf.float32)
-        if kind == "regress":
-            return {"outputs": scores}
-        classes = tf.tile([["a", "b"]], [tf.shape(scores)[0], 1])
-        return {"classes": classes, "scores": tf.stack([scores, 2 * scores], axis=1)}
-
-    model = tf.Module()
-    model.lengths = tf.function(lengths, input_signature=[tf.TensorSpec((None,), tf.string)])
-    signatures = {"method": model.lengths.get_concrete_function()}
-    tf.saved_model.save(model, str(folder), signatures)
-    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(folder))
-    updater.replace_method_name("method", f"tensorflow/serving/{kind}")
-    updater.save()
-
-
-@pytest.mark.slow
-def test_a_new_version_takes_over_while_requests_are_running(exported, http, tmp_path, capfd):
-    path = tmp_path / "demo"
-    shutil.copytree(exported, path / "3")
-    server = LocalServer(ServedVersions(path), "demo", poll_seconds=0.02)
-    ask = {"signature_name": "embed", "inputs": ["red"]}
-    with running(server) as url:
-        url = f"{url}/v1/models/demo"
-        right = http(f"{url}:predict", ask)
-        publish(exported, path / "2")  # older than the served version
-        publish(exported, path / "x")
-        publish(exported, path / "10")
-        asked = 0
-        while http(f"{url}/versions/10")[0] != 200:
-            assert http(f"{url}:predict", ask) == right
-            asked += 1
-        assert asked
-        assert http(f"{url}:predict", ask) == http(f"{url}/versions/10:predict", ask) == right
-        assert http(f"{url}/versions/3:predict", ask)[0] == 404
-        (tmp_path / "damaged").mkdir()
-        (tmp_path / "damaged" / "saved_model.pb").write_bytes(b"\xff")
-        (tmp_path / "damaged").rename(path / "11")
-        while http(f"{url}/versions/11")[0] != 200:
-            time.sleep(0.02)
-        shutil.rmtree(path)
-        states = {one["version"]: one["state"] for one in http(url)[1]["model_version_status"]}
-        assert states == {"3": "END", "10": "AVAILABLE", "11": "END"}
-        assert http(f"{url}:predict", ask) == right
-    printed = capfd.readouterr()
-    assert "Loaded version 10." in printed.out
-    assert "Skipping version 11: " in printed.err
-
-
-def publish(version, folder):
-    shutil.copytree(version, folder.parent / "unfinished")
-    (folder.parent / "unfinished").rename(folder)
 
 
 @pytest.mark.slow
@@ -274,32 +191,3 @@ def test_errors_are_reported_before_serving_starts(exported, tmp_path):
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="is damaged"):
         serve(tmp_path, port=0)
-
-
-@pytest.mark.slow
-def test_a_version_is_named_after_its_parent_folder(exported):
-    assert ServedVersions(exported).name == "demo"
-
-
-@pytest.mark.slow
-def test_an_unreadable_version_does_not_hide_the_others(exported, tmp_path, monkeypatch, capfd):
-    path = tmp_path / "demo"
-    path.mkdir()
-    (path / "1").symlink_to(exported)
-    versions = ServedVersions(path)
-    (path / "3").mkdir()
-    is_file = pathlib.Path.is_file
-
-    def is_file_or_closed(file):
-        if file.parent.name == "3":
-            raise PermissionError(13, "Permission denied", str(file))
-        return is_file(file)
-
-    monkeypatch.setattr(pathlib.Path, "is_file", is_file_or_closed)
-    versions.refresh()
-    assert "Skipping version 3: [Errno 13] Permission denied" in capfd.readouterr().err
-    assert {number: state for number, (state, _) in versions.states().items()} == {
-        1: "AVAILABLE",
-        3: "END",
-    }
-    assert versions.find(None).number == 1

@@ -10,7 +10,7 @@ from keras_bert_d2l.models.tasks import MultipleChoice
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def test_the_graph_gives_the_same_choices(chooser, folder):
 
 
 def test_the_client_gives_the_same_choices(chooser, folder):
-    server = LocalServer(ServedVersions(folder.parent), "demo")
+    server = LocalServer(ServedModel(folder.parent), "demo")
     with running(server) as url, ServingClient(url, "demo") as client:
         expected = choose(chooser, TEXTS, CHOICES)
         assert [one.choice for one in client.choose(TEXTS, PADDED)] == [x.choice for x in expected]

@@ -1,4 +1,4 @@
-"""Tests of versions that are copied, damaged, changed or dangerous."""
+"""Tests of models with several versions, and of damaged, changed or dangerous ones."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.files import write_checksums
-from keras_bert_d2l.serving.server.versions import ServedVersions
+from keras_bert_d2l.serving.server.served_model import ServedModel
 
 pytestmark = pytest.mark.slow
 
@@ -46,56 +46,45 @@ def path(original, tmp_path):
     return tmp_path / "demo"
 
 
+def test_the_newest_version_is_loaded_and_named_after_the_parent_folder(original, path):
+    for number in ("3", "10"):
+        shutil.copytree(original, path / number)
+    shutil.copytree(original, path / "x20")
+    for folder, version in ((path, 10), (path / "3", 3)):
+        model = ServedModel(folder)
+        assert (model.name, model.version) == ("demo", version)
+        assert model.ask("serving_default", {"text": [b"a"]})["number"] == 7
+    model = ServedModel(path / "x20")
+    assert (model.name, model.version) == ("x20", 1)
+
+
 @pytest.mark.parametrize("has_checksums", [True, False])
 @pytest.mark.parametrize(
     "last",
     ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
 )
-def test_a_half_copied_version_is_loaded_when_its_copy_is_complete(
-    last, has_checksums, original, path, capfd
-):
-    versions = ServedVersions(path)
-    shutil.copytree(original, path / "2")
+def test_a_half_copied_version_is_refused(last, has_checksums, path):
     if not has_checksums:
-        (path / "2" / "SHA256SUMS").unlink()
-    content = (path / "2" / last).read_bytes()
+        (path / "1" / "SHA256SUMS").unlink()
+    content = (path / "1" / last).read_bytes()
     for end in (0, len(content) // 2):
-        (path / "2" / last).write_bytes(content[:end])
-        for _ in range(2):
-            versions.refresh()
-    assert versions.newest.number == 1
-    assert versions.states()[2][0] == "END"
-    assert 1 <= capfd.readouterr().err.count("Skipping version 2: ") <= 2
-    (path / "2" / last).write_bytes(content)
-    versions.refresh()
-    assert versions.states() == {1: ("END", ""), 2: ("AVAILABLE", "")}
-    assert versions.newest.ask("serving_default", {"text": [b"a"]})["number"] == 7
-
-
-def test_a_damaged_version_is_reported_once_and_does_not_hide_an_older_one(original, path, capfd):
-    versions = ServedVersions(path)
-    (path / "3").mkdir()
-    (path / "3" / "saved_model.pb").write_bytes(b"\xff")
-    shutil.copytree(original, path / "2")
-    for _ in range(3):
-        versions.refresh()
-    assert versions.newest.number == 2
-    assert capfd.readouterr().err.count("Skipping version 3: ") == 1
-    assert versions.states()[3][0] == "END"
+        (path / "1" / last).write_bytes(content[:end])
+        with pytest.raises(ValueError, match="demo/1"):
+            ServedModel(path)
 
 
 def test_a_version_that_has_changed_since_it_was_written_is_refused(path):
     (path / "1" / "notes.txt").write_text("changed")
     with pytest.raises(ValueError, match="notes.txt' has changed since it was written"):
-        ServedVersions(path)
-    ServedVersions(path, verify=False)
+        ServedModel(path)
+    ServedModel(path, verify=False)
 
 
 def test_a_model_that_can_read_files_is_refused(tmp_path):
     write_model(tmp_path / "1", Reader())
     with pytest.raises(ValueError, match=r"A SavedModel is a program.*ReadFile.*`--allow-files`"):
-        ServedVersions(tmp_path)
-    versions = ServedVersions(tmp_path, allow_files=True)
+        ServedModel(tmp_path)
+    model = ServedModel(tmp_path, allow_files=True)
     (tmp_path / "file").write_text("text")
-    answer = versions.newest.ask("serving_default", {"name": str(tmp_path / "file").encode()})
+    answer = model.ask("serving_default", {"name": str(tmp_path / "file").encode()})
     assert answer["content"] == b"text"
