@@ -54,7 +54,7 @@ VARIANTS = {
     "packed": f"{PRETRAIN} --rows packed",
     "bucketed": f"{PRETRAIN} --rows bucketed",
     "two-phase": f"{PRETRAIN} --short-steps 5 --short-len 8",
-    "recipe": f"{PRETRAIN} --recipe modern --ema-momentum 0.9 --ramp-steps 4",
+    "recipe": f"{PRETRAIN} --recipe modern --causal-steps 4 --objective none",
     "bfloat16": f"{PRETRAIN} --precision mixed_bfloat16",
     "SOP": f"{PRETRAIN} --objective sop",
     "finetune": FINETUNE,

@@ -47,13 +47,9 @@ SETTINGS: dict[str, Mapping[str, object]] = {
     "dropout 0.1 instead of 0": {"dropout": 0.1},
     "rows of 64 tokens only": {"short_steps": 0},
     "and next-sentence prediction": {"objective": "nsp"},
-    "and a batch ramp": {"ramp_steps": 0.2},
-    "and z-loss 1e-4": {"z_loss": 1e-4},
-    "and averaged weights, 0.99": {"ema_momentum": 0.99},
     "BERT: AdamW, linear, 15 %, dropout 0.1, rows of 64": BERT,
 }
 TIMED = {"muon": "modern", "adamw": "AdamW instead of Muon"}
-RAMP_TOKENS = 0.875  # of a run: a quarter of the rows in a tenth of the steps, half in a tenth
 TIMED_STEPS = 48  # a multiple of the stages of the mask rate and of the phases
 
 
@@ -167,8 +163,6 @@ def main() -> None:
                 if (name, seed) not in done:
                     optimizer = SETTINGS[name].get("optimizer", "muon")
                     ratio = seconds["muon"] / seconds[optimizer]
-                    if "ramp_steps" in SETTINGS[name]:
-                        ratio /= RAMP_TOKENS
                     steps = round(options.steps * ratio)
                     metrics = run_one(name, steps, seed)
                     keep(

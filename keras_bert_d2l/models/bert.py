@@ -273,8 +273,6 @@ class BERTModel(BatchModel):
         self,
         optimizer: Optimizer = "rmsprop",
         loss: Loss | None = None,
-        *,
-        z_loss: float = 0.0,
         **options: Unpack[CompileOptions],
     ) -> None:
         """Configure training as `keras.Model.compile` does, with the correct losses by default.
@@ -286,26 +284,15 @@ class BERTModel(BatchModel):
         Args:
             optimizer: As in Keras.
             loss: As in Keras.
-            z_loss: Weight of the z-loss in the default loss of the MLM head; see
-                `WeightedCrossEntropy`.
             **options: Other keyword arguments of `keras.Model.compile`, and `micro_batches` and
                 `remat`.
-
-        Raises:
-            ValueError: `z_loss` is given together with `loss`.
         """
-        if loss is not None and z_loss:
-            raise ValueError(
-                "`z_loss` belongs to the default loss. Received: a `loss` and z_loss="
-                f"{z_loss}; pass WeightedCrossEntropy(z_loss=...) as the loss instead."
-            )
         if loss is None:
             heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
             # Keras prefixes metric names with the head's name, unless there is only one head.
             prefix = "mlm_" if self.nsp is None else ""
             metrics = {head: label_metrics(prefix) for head in heads}
-            z_losses = {"mlm": z_loss}
-            loss = {head: WeightedCrossEntropy(z_loss=z_losses.get(head, 0.0)) for head in heads}
+            loss = {head: WeightedCrossEntropy() for head in heads}
             options = with_default_metrics(options, metrics)
         super().compile(optimizer, loss, **options)
 

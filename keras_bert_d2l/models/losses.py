@@ -5,12 +5,12 @@ B batch, C classes, K scores.
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import keras
-import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_list, shown
+from keras_bert_d2l.checks import check_list
 from keras_bert_d2l.layers.kernels import cross_entropy as kernels
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
@@ -33,19 +33,18 @@ def sum_over_replicas(x: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-def cross_entropy(y_true: Tensor, y_pred: Tensor, z_loss: float = 0.0) -> Tensor:
+def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Return the cross entropy of each prediction, computed in float32.
 
     Args:
         y_true: Labels, int `(...)` or `(..., 1)`. Negative labels are treated as class 0; the
             caller must give them the weight 0.
         y_pred: Logits in any float dtype, `(..., C)`.
-        z_loss: Weight of the z-loss; see `WeightedCrossEntropy`.
 
     Returns: float32 `(...)`. NaN for labels of C and above, unless TensorFlow raises an error.
     """
     labels = labels_of(ops.cast(y_true, "int32"), y_pred.shape[:-1])
-    losses = kernels.cross_entropy(ops.maximum(labels, 0), y_pred, z_loss)
+    losses = kernels.cross_entropy(ops.maximum(labels, 0), y_pred)
     return ops.where(labels < ops.shape(y_pred)[-1], losses, float("nan"))
 
 
@@ -180,9 +179,6 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         name: Name of the loss.
         class_weights: One weight per class, multiplied with the weight of every label of that
             class, as in PyTorch's `CrossEntropyLoss`. `None`: ones.
-        z_loss: Weight of the z-loss, the squared logarithm of the softmax's denominator, which
-            keeps logits from drifting; 1e-4 is usual. Source: Chowdhery et al. 2022 (PaLM),
-            section 5.
 
     Call arguments:
         y_true: Labels, int `(...)` or `(..., 1)`.
@@ -206,7 +202,6 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         self,
         name: str = "weighted_cross_entropy",
         class_weights: Sequence[float] | None = None,
-        z_loss: float = 0.0,
     ) -> None:
         super().__init__(name=name)
         if class_weights is not None:
@@ -217,13 +212,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
                         "`class_weights` must be finite and not negative. Received: "
                         f"{list(class_weights)}."
                     )
-        if not isinstance(z_loss, int | float | np.number) or not 0 <= z_loss < math.inf:
-            raise ValueError(
-                "`z_loss` must be a number that is finite and not negative, for example 1e-4. "
-                f"Received: z_loss={shown(z_loss)}."
-            )
         self.class_weights = None if class_weights is None else list(class_weights)
-        self.z_loss = z_loss
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         number = None if self.class_weights is None else len(self.class_weights)
@@ -232,7 +221,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
                 f"`class_weights` must have one weight for each of the {y_pred.shape[-1]} classes. "
                 f"Received: {self.class_weights}."
             )
-        return cross_entropy(y_true, y_pred, self.z_loss)
+        return cross_entropy(y_true, y_pred)
 
     def weights(self, y_true: Tensor, sample_weight: Tensor | None) -> Tensor:
         weights = label_weights(y_true, sample_weight)
@@ -246,7 +235,17 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         return ops.take(of_classes, ops.maximum(ops.cast(labels, "int32"), 0))
 
     def get_config(self) -> ConfigDict:
-        return {"name": self.name, "class_weights": self.class_weights, "z_loss": self.z_loss}
+        return {"name": self.name, "class_weights": self.class_weights}
+
+    @classmethod
+    def from_config(cls, config: ConfigDict) -> Self:
+        config = dict(config)
+        if config.pop("z_loss", 0.0):  # in files of earlier versions
+            raise ValueError(
+                "The file was saved with a z-loss, which is not supported anymore. Load it with "
+                "`compile=False` and compile the model again."
+            )
+        return cls(**config)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -20,7 +20,7 @@ from keras_bert_d2l.types import PathLike, Tensor
 Metrics = dict[str, float | None]
 
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
-# The cross entropies, averaged over batches, and with the z-loss, which `loss` has too.
+# The cross entropies, averaged over batches, which `loss` has too.
 _DUPLICATES = ("mlm_loss", "nsp_loss")
 
 

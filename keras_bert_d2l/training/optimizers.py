@@ -381,7 +381,6 @@ def make_optimizer(
     compute_dtype: str = "float32",
     layer_decay: float = 1.0,
     decay_steps: int | None = None,
-    ema_momentum: float | None = None,
 ) -> BERTAdamW:
     """Create the optimizer and the learning rate schedule that the options of a run name.
 
@@ -397,8 +396,6 @@ def make_optimizer(
         schedule,
         weight_decay=options.weight_decay,
         layer_decay=layer_decay,
-        use_ema=ema_momentum is not None,
-        ema_momentum=ema_momentum or 0.0,
         name=f"bert_{options.optimizer}",
     )
 

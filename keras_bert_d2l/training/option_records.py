@@ -131,6 +131,8 @@ class OptionRecord:
     """Base class of the option records. Checks the fields, and reads and writes YAML."""
 
     command: ClassVar[str]
+    removed: ClassVar[Mapping[str, object]] = {}
+    """Options of earlier versions, and their values that changed nothing."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -198,9 +200,17 @@ class OptionRecord:
 
         Raises:
             FileNotFoundError: The file does not exist.
-            ValueError: The file is not YAML, is not a mapping, or has an unknown option.
+            ValueError: The file is not YAML, is not a mapping, or has an option that is unknown or
+                was removed.
         """
         options = read_options(path)
+        for name, unused in cls.removed.items():
+            if (value := options.pop(name, unused)) != unused:
+                raise ValueError(
+                    f"{os.fspath(path)!r} has the option `{name}`, which was removed. Received: "
+                    f"{name}={shown(value)}. A run with it cannot be resumed: start a new run from "
+                    "its last checkpoint with `init`."
+                )
         try:
             cls.check_known(options)
         except ValueError as error:

@@ -129,6 +129,7 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
     """
     stored, settings = run.read_state()
     _check_backend(run, settings.pop(_BACKEND, "tensorflow"))
+    stored.pop("phase_steps", None)  # of a run of an earlier version
     try:
         progress = kind(**stored)
     except TypeError as error:

@@ -33,8 +33,8 @@ from keras_bert_d2l.training.pretraining.options import (
         "Examples": "objective masking mask_rate final_mask_rate mask_replace_prob rows "
         "short_seq_prob",
         "Training": "recipe steps minutes batch_size micro_batches remat max_len short_steps "
-        "short_len causal_steps ramp_steps optimizer learning_rate schedule warmup_steps "
-        "decay_steps weight_decay z_loss ema_momentum seed held_out evaluate_every",
+        "short_len causal_steps optimizer learning_rate schedule warmup_steps "
+        "decay_steps weight_decay seed held_out evaluate_every",
         "Trainable weights": "lora lora_alpha lora_layers",
         "Devices": "precision jit strategy tpu devices",
     },

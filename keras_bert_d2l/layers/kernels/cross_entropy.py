@@ -11,23 +11,19 @@ from keras_bert_d2l.layers.kernels.fusion import compiled, is_fusible
 from keras_bert_d2l.types import Tensor
 
 
-def cross_entropy(labels: Tensor, logits: Tensor, z_loss: float = 0.0) -> Tensor:
+def cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """Return the cross entropy of each label, computed in float32.
 
     Args:
         labels: int32 `(...)`, from 0.
         logits: Any float dtype, `(..., V)`.
-        z_loss: Weight of the squared logarithm of the softmax's denominator, which is added.
 
     Returns: float32 `(...)`.
     """
     if is_fusible(logits):
-        losses, _, normalizers = _fused(labels, logits)
-    else:
-        logits = ops.cast(logits, "float32")
-        losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        normalizers = ops.logsumexp(logits, axis=-1) if z_loss else None
-    return losses + z_loss * ops.square(normalizers) if z_loss else losses
+        return _fused(labels, logits)[0]
+    logits = ops.cast(logits, "float32")
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def hits(labels: Tensor, logits: Tensor) -> Tensor:
@@ -44,7 +40,7 @@ def hits(labels: Tensor, logits: Tensor) -> Tensor:
     return ops.cast(ops.cast(ops.argmax(logits, axis=-1), "int32") == labels, "float32")
 
 
-def _fused(labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fused(labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Run `forward` in one pass; TensorFlow merges the calls for the loss and for the metrics."""
     import tensorflow as tf
 
@@ -54,13 +50,14 @@ def _fused(labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     def differentiable(logits: Tensor) -> tuple[tuple[Tensor, ...], Callable[..., Tensor]]:
         losses, hits, normalizers = compiled(forward)(labels_of_rows, logits)
 
-        def gradient(upstream: Tensor, _: Tensor, of_normalizers: Tensor) -> Tensor:
-            return compiled(backward)(labels_of_rows, logits, normalizers, upstream, of_normalizers)
+        def gradient(upstream: Tensor, _: Tensor) -> Tensor:
+            return compiled(backward)(labels_of_rows, logits, normalizers, upstream)
 
-        return (losses, hits, normalizers), gradient
+        return (losses, hits), gradient
 
     rows = ops.reshape(logits, (-1, logits.shape[-1]))  # (N, V)
-    return tuple(ops.reshape(x, labels.shape) for x in differentiable(rows))
+    losses, hits = differentiable(rows)
+    return ops.reshape(losses, labels.shape), ops.reshape(hits, labels.shape)
 
 
 def forward(labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,20 +73,9 @@ def forward(labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return losses, ops.cast(first == labels, "float32"), largest + log_total
 
 
-def backward(
-    labels: Tensor,
-    logits: Tensor,
-    normalizers: Tensor,
-    upstream: Tensor,
-    of_normalizers: Tensor,
-) -> Tensor:
-    """Return the gradient with respect to the logits.
-
-    It is `(softmax - one_hot) * upstream + softmax * of_normalizers`, where both factors are the
-    gradients `(N,)` with respect to the losses and the normalizers.
-    """
+def backward(labels: Tensor, logits: Tensor, normalizers: Tensor, upstream: Tensor) -> Tensor:
+    """Return the gradient with respect to the logits: `(softmax - one_hot) * upstream`."""
     probabilities = ops.exp(ops.cast(logits, "float32") - normalizers[:, None])
     is_label = ops.arange(logits.shape[-1], dtype="int32") == labels[:, None]  # (N, V)
     gradient = (probabilities - ops.cast(is_label, "float32")) * upstream[:, None]
-    gradient = gradient + probabilities * of_normalizers[:, None]
     return ops.cast(gradient, logits.dtype)

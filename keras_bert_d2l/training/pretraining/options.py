@@ -68,7 +68,7 @@ MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default
 _ROUNDING = 1e-9  # 0.29 * 100 is slightly below 29
-_STEPS_OR_SHARES = ("warmup_steps", "decay_steps", "short_steps", "causal_steps", "ramp_steps")
+_STEPS_OR_SHARES = ("warmup_steps", "decay_steps", "short_steps", "causal_steps")
 _DEFAULT_STEPS = 10_000
 _WARMUP_SHARE = 0.1  # fraction of the steps
 _MASK_STAGES = 4  # each has batches of another shape, for which TensorFlow traces the step again
@@ -170,9 +170,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
         causal_steps: Steps at the start, or share of the run, that predict every token from the
             tokens before it. The later steps on masked tokens then learn faster (Gisserot-Boukhlef
             et al. 2025). They take more time and memory. Requires objective none.
-        ramp_steps: Steps at the start, or share of the run, with smaller batches: a quarter of the
-            rows in its first half, half of the rows in its second. Large batches pay off only once
-            gradients are small (Geiping and Goldstein 2023).
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none. A model trained with none has no
             next-sentence head and no pooler, and one trained with nsp or sop gets them if it lacks
@@ -196,11 +193,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
         decay_steps: Steps, or share of the run, at the end during which the learning rate of
             `schedule` wsd falls. Defaults to a fifth.
         weight_decay: Weight decay.
-        z_loss: Weight of the squared logarithm of the softmax's denominator in the masked-token
-            loss, which keeps logits from drifting; 1e-4 is usual (Chowdhery et al. 2022, PaLM).
-        ema_momentum: Evaluate and save the exponential moving average of the weights with this
-            momentum, such as 0.999, instead of the weights (Polyak and Juditsky 1992). Not with
-            `strategy`.
         seed: Random seed of everything that is drawn at random.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
@@ -225,6 +217,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
     """
 
     command: ClassVar[str] = "pretrain"
+    removed: ClassVar[Mapping[str, object]] = {
+        "ramp_steps": 0,
+        "z_loss": 0.0,
+        "ema_momentum": None,
+    }
 
     corpus: Annotated[str | tuple[str, ...], _sources, required("the text to train on")]
     layout: Layout = "auto"
@@ -245,7 +242,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
     short_steps: Annotated[float, _steps_or_share] = 0
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
     causal_steps: Annotated[float, _steps_or_share] = 0
-    ramp_steps: Annotated[float, _steps_or_share] = 0
     objective: Objective | None = None
     masking: MaskingName = "token"
     mask_rate: Share = 0.15
@@ -257,8 +253,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
     warmup_steps: Annotated[float, _steps_or_share] = _WARMUP_SHARE
     decay_steps: Annotated[float, _steps_or_share] | None = None
     weight_decay: NotNegative = 0.01
-    z_loss: NotNegative = 0.0
-    ema_momentum: Share | None = None
     seed: Annotated[int, at_least(0)] = 0
     precision: Precision = "auto"
     jit: Switch | None = None
@@ -345,12 +339,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
                     f"number of tokens. Received: short_len={self.short_len}, "
                     f"max_len={self.max_len}."
                 )
-        for name in ("short_steps", "ramp_steps"):
-            if self.num_steps(name) > self.total_steps:
-                raise ValueError(
-                    f"`{name}` must be at most `steps`. Received: {name}={getattr(self, name)}, "
-                    f"steps={self.steps}."
-                )
+        if self.num_steps("short_steps") > self.total_steps:
+            raise ValueError(
+                f"`short_steps` must be at most `steps`. Received: short_steps={self.short_steps}, "
+                f"steps={self.steps}."
+            )
         if self.causal_steps and self.objective != "none":
             given = "" if self.objective is None else f", objective={self.objective!r}"
             raise ValueError(
@@ -362,11 +355,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             raise ValueError(
                 "`causal_steps` must be below `steps`, because these steps do not train [MASK]. "
                 f"Received: causal_steps={self.causal_steps}, steps={self.steps}."
-            )
-        if self.ramp_steps and self.batch_size % 4:
-            raise ValueError(
-                "`ramp_steps` starts with a quarter of `batch_size`, which must be a multiple of "
-                f"4. Received: batch_size={self.batch_size}."
             )
         if self.num_steps("decay_steps") > self.total_steps - self.num_steps("warmup_steps"):
             length = "" if self.steps is None else f", steps={self.steps}"
@@ -381,11 +369,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             raise ValueError(
                 "rows='bucketed' produces batches of many lengths, and XLA would compile the step "
                 f"for each of them. Received: rows='bucketed' with {given}; use rows='packed'."
-            )
-        if self.ema_momentum is not None and self.strategy is not None:
-            raise ValueError(
-                "Keras does not support `ema_momentum` together with `strategy`. Received: "
-                f"ema_momentum={self.ema_momentum}, strategy={self.strategy!r}; omit one of them."
             )
         if self.tpu is not None and self.strategy != "tpu":
             raise ValueError(
@@ -416,10 +399,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         steps, short_steps = self.total_steps, self.num_steps("short_steps")
         stages = range(_MASK_STAGES if self._mask_rate_fall else 0)
         starts = {math.ceil(steps * stage / _MASK_STAGES) for stage in stages}
-        ramp_steps = self.num_steps("ramp_steps")
-        causal_steps = self.num_steps("causal_steps")
-        changes = {ramp_steps // 2, ramp_steps, short_steps, causal_steps}
-        bounds = sorted(starts | {0, steps} | changes)
+        bounds = sorted(starts | {0, steps, short_steps, self.num_steps("causal_steps")})
         return [self._phase(start, end) for start, end in itertools.pairwise(bounds)]
 
     @property
@@ -432,10 +412,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
             max_len = self.short_len
         share = (_MASK_STAGES * start // self.total_steps) / (_MASK_STAGES - 1)  # of the fall
         rate = self.mask_rate - share * self._mask_rate_fall
-        ramp = self.num_steps("ramp_steps")
-        batch_size = self.batch_size // (4 if start < ramp // 2 else 2 if start < ramp else 1)
         causal = start < self.num_steps("causal_steps")
-        return Phase(start, end, batch_size * self.max_len // max_len, max_len, rate, causal)
+        return Phase(start, end, self.batch_size * self.max_len // max_len, max_len, rate, causal)
 
 
 class PretrainingArguments(StepArguments, LoraArguments, total=False):
@@ -459,7 +437,6 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     short_steps: float
     short_len: int | None
     causal_steps: float
-    ramp_steps: float
     objective: Objective | None
     masking: MaskingName
     mask_rate: float
@@ -471,8 +448,6 @@ class PretrainingArguments(StepArguments, LoraArguments, total=False):
     warmup_steps: float
     decay_steps: float | None
     weight_decay: float
-    z_loss: float
-    ema_momentum: float | None
     seed: int
     precision: Precision
     jit: bool | None

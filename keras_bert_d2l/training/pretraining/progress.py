@@ -18,7 +18,6 @@ class PretrainingProgress(Progress):
         max_len: Tokens per row of the current phase, also of the held-out text.
         budget: The used part of the budget. `None` without `minutes`.
         batch_sizes: Rows per batch in each phase, which do not change with the number of devices.
-        phase_steps: The steps at which the phases so far began.
     """
 
     best_loss: float | None = None
@@ -26,7 +25,6 @@ class PretrainingProgress(Progress):
     max_len: int | None = None
     budget: Budget | None = None
     batch_sizes: list[int] = dataclasses.field(default_factory=list)
-    phase_steps: list[int] = dataclasses.field(default_factory=lambda: [0])
 
     def __post_init__(self) -> None:
         stored: object = self.budget

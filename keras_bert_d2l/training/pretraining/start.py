@@ -134,13 +134,11 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             options.total_steps,
             compute_dtype=model.compute_dtype,
             decay_steps=options.num_steps("decay_steps") if has_decay else None,
-            ema_momentum=options.ema_momentum,
         ),
         micro_batches=options.micro_batches,
         remat=options.remat,
         # Without compilation, JAX would run the step one operation at a time.
         jit_compile=bool(options.jit) or keras.backend.backend() == "jax",
-        z_loss=options.z_loss,
     )
     model.optimizer.build(model.trainable_variables)
     if options.minutes is not None:

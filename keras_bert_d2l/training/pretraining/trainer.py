@@ -3,12 +3,10 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Any
 
 import keras
@@ -18,7 +16,6 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.training.averaging import Averages
 from keras_bert_d2l.training.callbacks import (
     GradientNorm,
     NextTokenMetrics,
@@ -76,7 +73,6 @@ class Trainer:
     def __post_init__(self) -> None:
         self._clock, minutes = time.monotonic(), self.options.minutes
         self.progress = PretrainingProgress(budget=None if minutes is None else Budget(minutes))
-        self._averages = None if self.options.ema_momentum is None else Averages(self.model)
         self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
         objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
         rows, self._phases = choose_rows(self.options, self.store, objective, self.replicas)
@@ -191,8 +187,6 @@ class Trainer:
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
         self.progress.max_len = phase.max_len
-        while len(self.progress.phase_steps) <= self._phases.index(phase):
-            self.progress.phase_steps.append(self.progress.step)
         if self._used() <= phase.start == self.options.num_steps("causal_steps") > 0:
             self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
@@ -220,33 +214,15 @@ class Trainer:
         callbacks: list[keras.callbacks.Callback],
         **options: Any,
     ) -> dict[str, list[float]]:
-        averages = [] if self._averages is None else [self._averages]
         history = self.model.fit(
-            self._batches.training(phase, self._first_batch(phase)),
+            self._batches.training(phase, self.progress.step),
             steps_per_epoch=num_steps,
             shuffle=False,  # the dataset is already shuffled
-            callbacks=[*averages, *callbacks],
+            callbacks=callbacks,
             verbose=0,
             **options,
         )
         return history.history
-
-    def _first_batch(self, phase: Phase) -> int:
-        """Return how many batches of the size of this phase the completed steps have read.
-
-        Rows of another length read as much text per step, unless the batch has a different size.
-        """
-        number, starts = self._phases.index(phase), self.progress.phase_steps
-        padded = self.options.phases()
-        batches = Fraction(self.progress.step - starts[number])
-        for other, (start, end) in enumerate(itertools.pairwise(starts[: number + 1])):
-            earlier = self._phases[other]
-            if earlier.max_len == phase.max_len:
-                share = Fraction(earlier.batch_size, phase.batch_size)
-            else:
-                share = Fraction(padded[other].batch_tokens, padded[number].batch_tokens)
-            batches += (end - start) * share
-        return math.floor(batches)
 
     def _intervals(self, phase: Phase) -> Iterator[tuple[int, int]]:
         budget = self.progress.budget
@@ -349,8 +325,6 @@ class Trainer:
             metrics: Also save the metrics since the last evaluation.
         """
         sync(self.model)
-        if self._averages is not None:
-            self._averages.end_steps()
         self._tick()
         save_state(
             self.run,

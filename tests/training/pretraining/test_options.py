@@ -140,7 +140,6 @@ def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value)
         {"init": "run", "preset": "mini"},
         {"init": "run", "bert_config": "config.json"},
         {"lora": 4},
-        {"ema_momentum": 0.9, "strategy": "mirrored"},
         {"lora_alpha": 4.0},
     ],
 )
@@ -222,25 +221,15 @@ def test_a_budget_in_time_knows_no_numbers_of_steps(given, message):
         PretrainingOptions(corpus="a", minutes=2, **given)
 
 
-def test_batches_grow_during_the_ramp():
-    options = PretrainingOptions(
-        corpus="a", steps=10, ramp_steps=0.4, batch_size=8, max_len=64, short_steps=3
-    )
-    sizes = [(phase.end, phase.batch_size, phase.max_len) for phase in options.phases()]
-    assert sizes == [(2, 16, 8), (3, 32, 8), (4, 4, 64), (10, 8, 64)]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"ramp_steps": 11, "steps": 10}, "`ramp_steps` must be at most `steps`"),
-        ({"ramp_steps": 0.5, "batch_size": 6}, "multiple of 4. Received: batch_size=6"),
         ({"decay_steps": 0.5}, "`decay_steps` requires schedule='wsd'.*decay_steps=0.5"),
         ({"decay_steps": 0.95, "schedule": "wsd", "steps": 100}, "together.*steps=0.95, steps=100"),
         ({"decay_steps": 0.95, "schedule": "wsd", "minutes": 1}, r"together.*steps=0.95\."),
     ],
 )
-def test_invalid_ramps_and_decays_are_rejected(given, message):
+def test_invalid_decays_are_rejected(given, message):
     with pytest.raises(ValueError, match=message):
         PretrainingOptions(corpus="a", **given)
 
@@ -263,10 +252,23 @@ def test_a_run_that_is_older_than_an_option_resumes_with_its_default(tmp_path):
     assert PretrainingOptions.of_run(file, {}) == written
 
 
+def test_a_run_with_a_removed_option_resumes_only_if_the_option_was_unused(tmp_path):
+    written, file = PretrainingOptions(corpus="a", steps=7), tmp_path / "run.yaml"
+    written.to_yaml(file)
+    plain = file.read_text()
+    file.write_text(plain + "ramp_steps: 0\nz_loss: 0.0\nema_momentum: null\n")
+    assert PretrainingOptions.of_run(file, {}) == written
+    file.write_text(plain + "z_loss: 0.0001\n")
+    with pytest.raises(ValueError, match="`z_loss`, which was removed.*z_loss=0.0001.*`init`"):
+        PretrainingOptions.of_run(file, {})
+
+
 def test_a_run_resumes_with_the_shares_that_it_was_given(tmp_path):
-    shares = {"warmup_steps": 0.2, "short_steps": 0.5, "ramp_steps": 0.3, "decay_steps": 0.4}
+    shares = {"warmup_steps": 0.2, "short_steps": 0.5, "causal_steps": 0.3, "decay_steps": 0.4}
     for length in ({"steps": 10}, {"minutes": 3}):
-        written = PretrainingOptions(corpus="a", schedule="wsd", **shares, **length)
+        written = PretrainingOptions(
+            corpus="a", objective="none", schedule="wsd", **shares, **length
+        )
         written.to_yaml(tmp_path / "run.yaml")
         write_checksums(tmp_path)
         assert PretrainingOptions.of_run(tmp_path / "run.yaml", shares | length) == written

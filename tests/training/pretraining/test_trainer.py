@@ -1,14 +1,11 @@
 import math
 import signal
-from types import SimpleNamespace
 
 import pytest
 
 from keras_bert_d2l.training.interruption import Interrupt, TrainingInterrupted
 from keras_bert_d2l.training.pretraining.checkpoints import Checkpoints
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.progress import PretrainingProgress
-from keras_bert_d2l.training.pretraining.trainer import Trainer
 
 HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 
@@ -74,22 +71,3 @@ def test_an_interrupt_during_evaluation_stops_after_the_checkpoint():
     with pytest.raises(TrainingInterrupted):
         saves.callback.on_epoch_end(0, HELD_OUT)
     assert saves.calls == ["best", "last"]
-
-
-@pytest.mark.parametrize("given", [{}, {"short_steps": 0.2}, {"short_steps": 0.5}])
-def test_a_ramp_reads_every_row_once(given):
-    options = PretrainingOptions(
-        corpus="a", steps=1000, batch_size=64, max_len=128, ramp_steps=0.2, **given
-    )
-    phases, progress = options.phases(), PretrainingProgress()
-    trainer = SimpleNamespace(options=options, _phases=phases, progress=progress)
-    tokens = 0
-    for number, phase in enumerate(phases):
-        progress.step = phase.start
-        progress.phase_steps = [one.start for one in phases[: number + 1]]
-        for step in (phase.start, phase.end - 1):
-            progress.step = step
-            first = tokens + (step - phase.start) * phase.batch_tokens
-            assert Trainer._first_batch(trainer, phase) == first // phase.batch_tokens
-        tokens += (phase.end - phase.start) * phase.batch_tokens
-    assert tokens < 1000 * 64 * 128
