@@ -61,4 +61,4 @@ kb.print_evaluation(kb.evaluate(result.model, dev))
 for text in ("the film was a joy .", "a bore , really ."):
     found = kb.classify(result.model, text)
     print(f"{found.label} {found.score:.3f}  {text}")
-print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/report.html.")

@@ -69,4 +69,4 @@ result = kb.finetune(model, train, dev, run_dir, epochs=8, learning_rate=rate, b
 # %% Tag a new sentence
 for word in kb.tag(result.model, "Grace Hopper went to New York"):
     print(f"{word.label:6} {word.score:.3f}  {word.word}")
-print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/report.html.")

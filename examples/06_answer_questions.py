@@ -63,4 +63,4 @@ context = "in june alan went to rome ."
 for question in ("who went there ?", "where was that ?", "when was that ?"):
     [best] = kb.answer(result.model, question, context)
     print(f"{question} {best.text!r} ({best.score:.3f}), characters {best.start} to {best.end}")
-print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/curves.png.")
+print(f"The model is in {run_dir}/best, the learning curves are in {run_dir}/report.html.")

@@ -36,8 +36,6 @@ IMPORTS = (
     "keras_bert_d2l.text.vocab.learning",
     "keras_bert_d2l.training.finetuning.finetune_files",
     "keras_bert_d2l.training.pretraining.pretrain",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.figure",
     "tensorflow_text",
 )
 PRETRAIN = (

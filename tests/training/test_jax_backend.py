@@ -110,7 +110,6 @@ def test_fine_tuning_is_the_same_under_jax_and_tensorflow(start, tmp_path, fresh
     expected = finetune_files(tmp_path / "tensorflow", **given).metrics
     assert_same_metrics(metrics["history"], expected["history"])
     assert metrics["best_epoch"] == expected["best_epoch"]
-    assert (tmp_path / "jax/curves.png").is_file() == (tmp_path / "tensorflow/curves.png").is_file()
     trained = load_pretrained(tmp_path / "jax").model
     for ours, theirs in zip(
         trained.weights, load_pretrained(tmp_path / "tensorflow").model.weights, strict=True

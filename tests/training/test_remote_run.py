@@ -300,7 +300,7 @@ def test_fine_tuning_resumes_exactly_from_a_url(address, tmp_path, on_another_ma
     fs, name = remote.file_system(f"{address}/metrics.json")
     assert json.loads(fs.cat_file(name)) == whole.metrics
     assert find_checkpoint(address).name == "best"
-    assert "curves.png" in remote.listing(address)
+    assert "report.html" in remote.listing(address)
 
 
 @in_memory

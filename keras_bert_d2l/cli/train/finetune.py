@@ -54,8 +54,8 @@ def finetune(
 
     The run folder contains `run.yaml` (the options), `best/` (the model, for `evaluate` and
     `predict`), `last/`, `report.html` (curves, predictions and errors, to open in a browser),
-    `metrics.json`, `curves.png` and TensorBoard logs. Ctrl-C saves the run and prints the command
-    that resumes it.
+    `metrics.json` and TensorBoard logs. Ctrl-C saves the run and prints the command that resumes
+    it.
 
     For example:
 

@@ -17,7 +17,6 @@ from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.training.compilation import prepare_jax, report_attention
 from keras_bert_d2l.training.distribution import check_tf_config, num_replicas
-from keras_bert_d2l.training.finetuning.curves import new_figure
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
@@ -68,7 +67,7 @@ def finetune(
     The learning rate rises during the warm-up and then falls to 0, as in Devlin et al. 2019. The
     model is evaluated on the development data after each epoch. The run folder contains `best/`, a
     checkpoint for `load_pretrained`; `last/`, the complete training state; the page `report.html`;
-    `metrics.json`; `metrics.jsonl` (one line per epoch); `curves.png`; and `tensorboard/`.
+    `metrics.json`; `metrics.jsonl` (one line per epoch); and `tensorboard/`.
 
     Ctrl-C, SIGTERM and SIGHUP save the run and stop it after the current step; a second Ctrl-C
     stops it immediately. A run whose loss is not finite stops as well, and keeps its checkpoints.
@@ -158,10 +157,6 @@ def train_run(
 ) -> FinetuningResult:
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
     check_tf_config()
-    try:
-        new_figure()
-    except ImportError as error:  # training continues without the curves
-        say(str(error))
     prepare_jax()
     report_attention(model.bert_config, model.compute_dtype, say)
     data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))

@@ -27,7 +27,6 @@ from keras_bert_d2l.training.callbacks import (
     StopAtNonFiniteLoss,
     Throughput,
 )
-from keras_bert_d2l.training.finetuning.curves import draw_curves
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
@@ -45,7 +44,6 @@ from keras_bert_d2l.training.state import (
 )
 from keras_bert_d2l.training.verbosity import Printer
 
-CURVES = "curves.png"
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
@@ -182,7 +180,6 @@ class Trainer:
             progress.warning = found.warning
             save_best(self.run, self.model)
         self._write_metrics()
-        self._draw_curves()
         self._recorder.add(progress.step, lambda: {"sequences/s": speed, **found.observe()})
         self.save()  # last, so that a run that was killed before repeats the epoch
         self._recorder.write(progress.step)
@@ -261,17 +258,6 @@ class Trainer:
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l {use} --model {run}"
         )
-
-    def _draw_curves(self) -> None:
-        with contextlib.suppress(ImportError):  # reported at the start of the run
-            draw_curves(
-                self.run.path / CURVES,
-                self.progress.history,
-                points=self.progress.points,
-                monitor=self.progress.monitor,
-                best_epoch=self.progress.best_epoch,
-                title=self.run.path.name,
-            )
 
 
 class _Steps(keras.callbacks.Callback):

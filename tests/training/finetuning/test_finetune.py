@@ -1,7 +1,6 @@
 import functools
 import json
 import signal
-import sys
 
 import keras
 import numpy as np
@@ -21,7 +20,6 @@ from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import read_checksums, verify_checksums, write_checksums
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.finetuning.curves import draw_curves
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
 from keras_bert_d2l.training.interruption import TrainingInterrupted
 
@@ -113,15 +111,6 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
     assert list(read_checksums(tmp_path / "run")) == ["metrics.json"]
     verify_checksums(tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_without_matplotlib_a_run_continues_and_reports_it_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, "verbose": 2})
-    assert capsys.readouterr().out.count("Learning curves require Matplotlib") == 1
-    assert not (tmp_path / "run/curves.png").exists()
-    assert len(json.loads((tmp_path / "run/metrics.json").read_text())["history"]) == 3
 
 
 @pytest.mark.long
@@ -222,23 +211,6 @@ def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monk
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
-
-
-@pytest.mark.long
-def test_a_run_that_was_killed_while_drawing_its_curves_draws_them_again(tmp_path, monkeypatch):
-    def draw(path, history, **options):
-        if len(history) == 3:
-            raise KeyboardInterrupt
-        draw_curves(path, history, **options)
-
-    finetune(make_model(), of_epoch, DEV, tmp_path / "whole/run", **OPTIONS)
-    with monkeypatch.context() as patch:
-        patch.setattr("keras_bert_d2l.training.finetuning.trainer.draw_curves", draw)
-        with pytest.raises(KeyboardInterrupt):
-            finetune(make_model(), of_epoch, DEV, tmp_path / "killed/run", **OPTIONS)
-    finetune(make_model(), of_epoch, DEV, tmp_path / "killed/run", resume=True, **OPTIONS)
-    whole, killed = ((tmp_path / name / "run/curves.png") for name in ("whole", "killed"))
-    assert killed.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.slow
