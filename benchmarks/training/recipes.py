@@ -5,9 +5,9 @@ r"""What each part of `--recipe modern` gains at equal time, over several seeds.
 A model learns WikiText-2 (vocabulary 2,000, masked tokens only, rows of 16 tokens in the first
 half, then of 64) with the recipe, with one part changed at a time, and with BERT's own settings.
 The settings with AdamW get as many more steps as its step is faster than that of Muon, in CPU
-time, which is measured first, best on an idle machine. The batch ramp gets as many tokens as the
-others. The other parts changed the time of a step by less than the measurement varies (7 %). Muon
-and AdamW each have the best of three learning rates. `--out` keeps the lines of finished runs, so
+time, which is measured first, best on an idle machine. The other parts changed the time of a step
+by less than the measurement varies (7 %). Muon and AdamW each have the best of three learning
+rates. `--out` keeps the lines of finished runs, so
 that a second call continues, and two calls with other `--seeds` and files can run at a time. The
 measure is the loss on held-out articles, in nats: 15 % of the tokens are predicted, and all of them
 are replaced with [MASK], also after a training that keeps some. With next-sentence prediction, the
