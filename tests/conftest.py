@@ -82,17 +82,6 @@ def minilm_dir(data_dir, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def needs_int8() -> None:
-    """Skip the test if TensorFlow has no 8-bit integer products on this machine."""
-    from keras_bert_d2l.layers.kernels.int8 import check_int8_products
-
-    try:
-        check_int8_products()
-    except RuntimeError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(autouse=True)
 def clean_keras():
     """Seed all generators before each test, and reset global settings after it."""

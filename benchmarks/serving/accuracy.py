@@ -1,10 +1,10 @@
 """Compare the predictions and embeddings of all exported forms with those of Keras in float32.
 
     python -m benchmarks.serving.accuracy --classifier runs/sst2 --embedder all-MiniLM-L6-v2 \
-        --train train.tsv --dev dev.tsv
+        --dev dev.tsv
 
 Accuracy is that of the classifier on the development data; the cosines are between the embeddings
-of the same texts. Static int8 needs the extra `openvino` and is calibrated with training data.
+of the same texts.
 """
 
 import argparse
@@ -28,11 +28,10 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 BATCH_SIZE = 8
-NUM_CALIBRATION_TEXTS = 100
 Predict = Callable[[list[str]], np.ndarray]
 
 
-def forms(model: TaskModel, calibration: list[str], folder: Path) -> Iterator[tuple[str, Predict]]:
+def forms(model: TaskModel, folder: Path) -> Iterator[tuple[str, Predict]]:
     """Export a model in every form. Yield the name of each and a function from texts to outputs.
 
     The outputs are the probabilities of a classifier or the embeddings of an embedder.
@@ -44,17 +43,12 @@ def forms(model: TaskModel, calibration: list[str], folder: Path) -> Iterator[tu
         return np.asarray(keras.ops.softmax(outputs) if classifies else outputs)
 
     yield "Keras, float32", keras_model
-    for version, name in enumerate([None, "int8"], 1):
-        kb.export_saved_model(model, folder / "saved", version=version, quantize=name)
-        yield f"SavedModel, {name or 'float32'}", saved_model(folder / "saved" / str(version))
+    yield "SavedModel, float32", saved_model(kb.export_saved_model(model, folder / "saved"))
     session = onnx_model(model, kb.export_onnx(model, folder / "onnx"))
     yield "ONNX, float32", session
     yield "ONNX, int8", onnx_model(model, kb.export_onnx(model, folder / "int8", int8=True))
     if importlib.util.find_spec("openvino"):
         yield "ONNX, float32 in OpenVINO's bfloat16", openvino_model(model, folder / "onnx")
-        static = folder / "static"
-        kb.export_onnx(model, static, int8=True, calibration=calibration)
-        yield "ONNX, static int8 in OpenVINO", openvino_model(model, static)
 
 
 def saved_model(path: Path) -> Predict:
@@ -96,13 +90,13 @@ def _from_token_ids(model: TaskModel, run: Callable[..., np.ndarray]) -> Predict
     return predict
 
 
-def outputs_of(model: TaskModel, texts: list[str], calibration: list[str]) -> dict[str, np.ndarray]:
+def outputs_of(model: TaskModel, texts: list[str]) -> dict[str, np.ndarray]:
     """Return the outputs for all texts by form."""
     parts = [texts[i : i + BATCH_SIZE] for i in range(0, len(texts), BATCH_SIZE)]
     with tempfile.TemporaryDirectory() as folder:
         return {
             name: np.concatenate([predict(part) for part in parts])
-            for name, predict in forms(model, calibration, Path(folder))
+            for name, predict in forms(model, Path(folder))
         }
 
 
@@ -110,17 +104,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classifier", type=Path, required=True, help="a fine-tuned checkpoint")
     parser.add_argument("--embedder", type=Path, required=True, help="a checkpoint like MiniLM")
-    parser.add_argument("--train", type=Path, required=True, help="labeled texts for calibration")
     parser.add_argument("--dev", type=Path, required=True, help="labeled texts to predict")
     options = parser.parse_args()
-    train, dev = (read_examples("classify", path) for path in (options.train, options.dev))
-    calibration = list(train.texts[:: len(train.texts) // NUM_CALIBRATION_TEXTS])
+    dev = read_examples("classify", options.dev)
     texts = list(dev.texts)
     classifier, _, _ = kb.load_pretrained(options.classifier)
     labels = np.array([classifier.labels.index(label) for label in dev.labels])
     embedder = kb.TextEmbedder(kb.load_pretrained(options.embedder).model)
-    scores = outputs_of(classifier, texts, calibration)
-    embeddings = outputs_of(embedder, texts, calibration)
+    scores = outputs_of(classifier, texts)
+    embeddings = outputs_of(embedder, texts)
     first, *_ = scores
     rows = []
     for form, of_form in scores.items():

@@ -31,7 +31,6 @@ from benchmarks.runner import (
     summarize,
     take_turn,
 )
-from benchmarks.serving.contestants.turns import requests, whole_words
 
 BASE = "huggingface-pipeline"
 THEIRS = ["--tokenizer=huggingface"]
@@ -43,20 +42,18 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),
     "ours-bfloat16": ("ours", "saved/2", [], {}),
     "ours-bfloat16-tuned": ("ours", "saved/2", ["--threads"], KEEP_MEMORY),
-    "ours-saved-int8": ("ours", "saved/3", [], {}),
     "ours-onnx": ("onnx", "onnx/model.onnx", ["--tokenizer=ours"], {}),
     "ours-onnx-tokenizers": ("onnx", "onnx/model.onnx", THEIRS, {}),
     "ours-int8": ("onnx", "int8/model.onnx", ["--tokenizer=ours"], {}),
     "ours-int8-tokenizers": ("onnx", "int8/model.onnx", THEIRS, {}),
     "keras-predict": ("keras", "native", [], {}),
 }
-if importlib.util.find_spec("openvino"):  # with the extra `openvino`
+if importlib.util.find_spec("openvino"):
     CONTESTANTS |= {
         "ours-openvino-bfloat16": ("onnx", "onnx/model.onnx", [*THEIRS, "--openvino"], {}),
-        "ours-openvino-int8": ("onnx", "static/model.onnx", [*THEIRS, "--openvino"], {}),
     }
 CASES = [(1, 16), (8, 16), (1, 128), (8, 128)]  # texts per request, tokens per text
-TOLERANCES = {"bfloat16": 2e-2, "openvino-int8": 2e-1, "int8": 1e-1}  # of probabilities
+TOLERANCES = {"bfloat16": 2e-2, "int8": 1e-1}  # of probabilities
 FLOAT32_TOLERANCE = 1e-4
 
 
@@ -76,12 +73,7 @@ def prepare(checkpoint: Path, folder: Path) -> None:
         kb.save_pretrained(classifier, folder / format, format=format)
     kb.export_onnx(classifier, folder / "onnx")
     kb.export_onnx(classifier, folder / "int8", int8=True)
-    if "ours-openvino-int8" in CONTESTANTS:
-        words = whole_words(folder / "native" / "vocab.txt")
-        texts = [text for [text] in requests(words, 1, 24)]
-        kb.export_onnx(classifier, folder / "static", int8=True, calibration=texts)
     kb.export_saved_model(classifier, folder / "saved", version=1)
-    kb.export_saved_model(classifier, folder / "saved", version=3, quantize="int8")
     keras.config.set_dtype_policy("mixed_bfloat16")
     classifier = kb.load_pretrained(folder / "native").model
     kb.export_saved_model(classifier, folder / "saved", version=2)

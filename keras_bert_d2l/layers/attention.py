@@ -16,7 +16,6 @@ from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.dropout import Dropout
 from keras_bert_d2l.layers.kernels.flash import fits, flash_attention
-from keras_bert_d2l.layers.kernels.int8 import int8_dense, is_int8
 from keras_bert_d2l.layers.kernels.transpose import transpose
 from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
@@ -125,10 +124,7 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        if is_int8() and queries is keys is values:
-            q, k, v = int8_dense(queries, self.W_q, self.W_k, self.W_v)
-        else:
-            q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
+        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
         q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
         lengths, mask = valid_lens, combine_masks(attention_mask)
         if mask is not None or (lengths is not None and len(lengths.shape) > 1):

@@ -61,17 +61,6 @@ def test_export_accepts_a_fine_tuned_model(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_export_quantizes_to_int8(run, error, tmp_path, needs_int8):
-    vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    save_pretrained(make_bert(vocab), tmp_path / "bert", tokenizer=Tokenizer(vocab))
-    options = ("export", "--model", tmp_path / "bert", "--out", tmp_path / "out", "--quantize")
-    run(*options, "int8")
-    card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
-    assert card["quantize"] == "int8"
-    assert "int8" in error(*options, "int4")
-
-
-@pytest.mark.slow
 def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
     save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", tokenizer=Tokenizer(vocab))
@@ -99,7 +88,3 @@ def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
     assert names[3:] == ["mlm_logits", "nsp_logits"]
     assert (folder / "vocab.txt").read_text() == (trained / "vocab.txt").read_text()
     assert "Choose a different path" in error("export-onnx", "--model", trained, "--out", folder)
-    texts = tmp_path / "texts.txt"
-    texts.write_text("a text\n\n")
-    options = ("--model", trained, "--out", tmp_path / "new", "--int8", "--calibration", texts)
-    assert "number 2 is empty" in error("export-onnx", *options)

@@ -17,7 +17,6 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli import app
-from keras_bert_d2l.layers.kernels.int8 import check_int8_products
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from tests.cli.conftest import invoke
@@ -37,7 +36,6 @@ NOT_RUN = {  # pattern in a line -> reason
     r" s3://": "needs an object store; test_remote.py has one",
     r"--beam ": "needs a cluster; test_beam.py builds the same store",
     r"--strategy tpu": "needs a TPU",
-    r"--calibration ": "needs NNCF; peers/test_onnx.py calibrates",
     r"^KERAS_BACKEND=jax ": "needs a process with JAX; test_jax_backend.py trains there",
     r"^keras-bert-d2l launch": "needs several processes; test_processes.py launches them",
     r"python (-m benchmarks|scripts/kill_)": "takes from minutes to hours",
@@ -48,7 +46,6 @@ SMALLER = (
     ("--workers 8", "--workers 1"),
     ("novels-small", "minilm"),
 )
-INT8 = " --quantize int8"
 NEEDED = {  # first
     "docs/doctor.md": "keras-bert-d2l pretrain my_text/ --run-dir runs/mine",
     "docs/tutorials/serve.md": "keras-bert-d2l export --model runs/reviews --out "
@@ -103,14 +100,6 @@ def small_runs(monkeypatch):
     monkeypatch.setattr(kb, "finetune_files", lambda run, **o: finetune(run, **{**o, "epochs": 1}))
 
 
-def has_int8():
-    try:
-        check_int8_products()
-    except RuntimeError:
-        return False
-    return True
-
-
 class Shell:
     """Runs command lines in this process, with servers in the background."""
 
@@ -138,8 +127,6 @@ class Shell:
     def command(self, line):
         for long, short in SMALLER:
             line = line.replace(long, short)
-        if INT8 in line and not has_int8():
-            line = line.replace(INT8, "")
         tokens = shlex.split(line)[1:]
         for option in {"--run-dir", "--out"} & set(tokens):  # a stand-in for another page
             shutil.rmtree(tokens[tokens.index(option) + 1], ignore_errors=True)

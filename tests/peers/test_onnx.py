@@ -74,16 +74,11 @@ def test_transformers_reads_the_configuration(architecture, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForSequenceClassification"])
-def test_static_int8_files_run_in_openvino(architecture, tmp_path):
-    reason = 'needs the extra openvino: pip install -e ".[openvino]"'
-    pytest.importorskip("nncf", reason=reason)
-    openvino = pytest.importorskip("openvino", reason=reason)
-    bert = BERTModel.from_bert_config(CONFIG)
-    model = TASKS[architecture](bert)
+def test_files_run_in_openvino(architecture, tmp_path):
+    openvino = pytest.importorskip("openvino", reason="needs openvino: make test-peers")
+    model = TASKS[architecture](BERTModel.from_bert_config(CONFIG))
     tokenizer = Tokenizer(VOCAB)
-    path = export_onnx(model, tmp_path / "int8", tokenizer=tokenizer, int8=True, calibration=TEXTS)
-    card = json.loads((path.parent / "model_card.json").read_text())
-    assert (card["int8"], card["calibration_texts"]) == (True, len(TEXTS))
+    path = export_onnx(model, tmp_path / "onnx", tokenizer=tokenizer)
     batch = tokenizer(TEXTS)
     mask = np.arange(batch["tokens"].shape[1]) < np.asarray(batch["valid_lens"])[:, None]
     inputs = {
@@ -91,8 +86,6 @@ def test_static_int8_files_run_in_openvino(architecture, tmp_path):
         "attention_mask": np.int64(mask),
         "token_type_ids": np.int64(batch["segments"]),
     }
-    compiled = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    outputs = {name: compiled(inputs)[name] for name in expected_outputs(model, batch)}
+    outputs = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)
     for name, expected in expected_outputs(model, batch).items():
-        difference = np.abs(outputs[name] - expected)[mask if expected.ndim == 3 else ...].max()
-        assert 0 < difference < 0.05 * np.abs(expected).max(), name
+        np.testing.assert_allclose(outputs[name], expected, rtol=1e-4, atol=1e-4)

@@ -14,9 +14,8 @@ def audit(
     """List the operations of a SavedModel that are unsupported or access files or the network.
 
     TensorFlow Serving cannot load a model with operations that it does not support. Operations that
-    access files can read and write them with the rights of the server. The integer products of
-    `export --quantize int8` are listed because they need oneDNN. The exit code is 1 if any are
-    found.
+    access files can read and write them with the rights of the server. The exit code
+    is 1 if any are found.
 
     For example: `keras-bert-d2l audit saved_models/mine/1`
 

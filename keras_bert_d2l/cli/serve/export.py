@@ -1,7 +1,5 @@
 """`keras-bert-d2l export`."""
 
-from typing import Literal
-
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL, is_run
 from keras_bert_d2l.cli.arguments import Flag, Model, NullThreshold, OutFolder, PositiveInt, TopK
@@ -17,7 +15,6 @@ def export(
     pairs: Flag = False,
     top_k: TopK = 5,
     null_threshold: NullThreshold = None,
-    quantize: Literal["int8"] | None = None,
 ) -> None:
     """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
 
@@ -28,7 +25,6 @@ def export(
     Args:
         version: Version number, which names the subfolder of --out. [default: the next number]
         pairs: Classify or score pairs of texts instead of single texts.
-        quantize: Compute in 8-bit integers: faster on recent CPUs, but less accurate.
     """
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
@@ -39,7 +35,6 @@ def export(
             pairs=pairs,
             top_k=top_k,
             null_threshold=null_threshold,
-            quantize=quantize,
             run_dir=model if is_run(model) else None,
         )
     print(f"Exported {model} to {folder}")

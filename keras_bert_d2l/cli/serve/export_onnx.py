@@ -1,11 +1,8 @@
 """`keras-bert-d2l export-onnx`."""
 
-import pathlib
-
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import Flag, Model, OutFolder
-from keras_bert_d2l.cli.input_output import read_texts
 from keras_bert_d2l.cli.loading import load
 from keras_bert_d2l.progress import stage
 
@@ -15,7 +12,6 @@ def export_onnx(
     out: OutFolder,
     model: Model = OWN_MODEL,
     int8: Flag = False,
-    calibration: pathlib.Path | None = None,
 ) -> None:
     """Export a model to ONNX, from token ids to logits, together with its tokenizer.
 
@@ -23,11 +19,8 @@ def export_onnx(
 
     Args:
         int8: Quantize to 8-bit integers: faster on recent CPUs, but less accurate.
-        calibration: File with a few hundred typical texts, one per line, for static int8
-            quantization, which is faster in OpenVINO. Requires --int8.
     """
-    texts = None if calibration is None else read_texts((), calibration)
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
-        file = kb.export_onnx(loaded.model, out, int8=int8, calibration=texts)
+        file = kb.export_onnx(loaded.model, out, int8=int8)
     print(f"Exported {model} to {file}")

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.layers.kernels.fusion import fused, is_fusible
-from keras_bert_d2l.layers.kernels.int8 import int8_dense, is_int8
 from keras_bert_d2l.types import Tensor
 
 
@@ -27,8 +26,6 @@ class Dense(Quantizable, keras.layers.Dense):
     """A `keras.layers.Dense` that fuses bias and activation during training if this is faster."""
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        if is_int8():
-            return self.activation(int8_dense(inputs, self)[0])
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
         outputs = self._outputs(self._product(rows, training), training)
         return ops.reshape(outputs, (*ops.shape(inputs)[:-1], self.units))

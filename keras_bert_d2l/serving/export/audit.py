@@ -21,22 +21,20 @@ from keras_bert_d2l.serving.export.file_access import accesses_files, checkpoint
 from keras_bert_d2l.types import PathLike
 
 ACCESSES_FILES = "accesses files or the network"
-NEEDS_ONEDNN = "runs only in a TensorFlow with oneDNN"
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
 _KNOWN = "known: "  # prefix of the titles of the registry's allowed sections
-_ONEDNN_OPS = frozenset({"QuantizedMatMulWithBiasAndDequantize"})  # of exports in int8
 _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """An operation that TensorFlow Serving does not support, needs oneDNN, or accesses files.
+    """An operation that TensorFlow Serving does not support, or that accesses files.
 
     Attributes:
         op: Name of the operation.
-        problem: `ACCESSES_FILES`; `NEEDS_ONEDNN`; or for an unsupported operation the release whose
-            registry contains it, such as `"tensorflow-text 2.21.1"`, or `"no known release"`.
+        problem: `ACCESSES_FILES`; or for an unsupported operation the release whose registry
+            contains it, such as `"tensorflow-text 2.21.1"`, or `"no known release"`.
         places: Nodes that use it: `"function/node"`, or `"node"` in the main graph.
     """
 
@@ -62,9 +60,6 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
     decides what it reads and writes. The operations that SavedModel itself adds for saving and
     restoring variables are not reported, unless something else in the graph uses them.
 
-    The integer product of exports with `quantize="int8"` is reported because every TensorFlow loads
-    it, but only one with oneDNN runs it.
-
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
 
@@ -89,8 +84,7 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
 
 def check_saved_model(path: PathLike) -> None:
     """Raise `RuntimeError` if TensorFlow Serving cannot load a SavedModel."""
-    supported = (ACCESSES_FILES, NEEDS_ONEDNN)
-    findings = [one for one in audit_saved_model(path) if one.problem not in supported]
+    findings = [one for one in audit_saved_model(path) if one.problem != ACCESSES_FILES]
     if findings:
         raise RuntimeError(
             "TensorFlow Serving cannot load this model because its binary does not support some "
@@ -155,8 +149,6 @@ def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
                 places[node.op, origin].append(place)
             if accesses_files(node) and (function, node.name) not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)
-            if node.op in _ONEDNN_OPS:
-                places[node.op, NEEDS_ONEDNN].append(place)
     return [Finding(op, problem, tuple(places[op, problem])) for op, problem in sorted(places)]
 
 

@@ -46,7 +46,6 @@ def write_model_card(
     *,
     name: str,
     version: int,
-    quantize: str | None,
     task_options: Mapping[str, object],
 ) -> None:
     """Write `model_card.json` into the folder of a SavedModel.
@@ -58,7 +57,6 @@ def write_model_card(
         run_dir: Folder of the run that trained the model.
         name: Name of the model on the server.
         version: Version number.
-        quantize: Quantization of the graph.
         task_options: Export options to list in the card of a task model.
 
     Raises:
@@ -72,7 +70,6 @@ def write_model_card(
         "embedding": embedding_fields(model),
         "config": model.bert_config.to_dict(),
         "precision": model.dtype_policy.name,
-        "quantize": quantize,
         "tokenizer": tokenizer and tokenizer.options,
         "vocabulary": tokenizer
         and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},

@@ -4,16 +4,14 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
-from keras_bert_d2l.checks import check_choice, check_integer, check_path
+from keras_bert_d2l.checks import check_integer, check_path
 from keras_bert_d2l.files import check_local, make_folder, replacing_folder
 from keras_bert_d2l.inference.tasks.answers import checked_null_threshold
-from keras_bert_d2l.layers.kernels.int8 import check_int8_products
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -39,7 +37,6 @@ def export_saved_model(
     pairs: bool = False,
     top_k: int = 5,
     null_threshold: float | None = None,
-    quantize: Literal["int8"] | None = None,
     run_dir: PathLike | None = None,
 ) -> pathlib.Path:
     """Export a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
@@ -93,11 +90,6 @@ def export_saved_model(
         null_threshold: A `QuestionAnswerer` returns no answer (the empty string) if its
             `null_score` is above this. Defaults to the threshold that was best on the development
             data of the run in `run_dir`. Without a threshold, it always returns an answer.
-        quantize: `"int8"`: the dense layers of the encoder's blocks compute in 8-bit integers, with
-            one scale per token and one per column of a kernel. This is faster on recent CPUs, and
-            the weights of these layers take a quarter of the space. Most predictions stay the
-            same, but some change, so evaluate the export before you serve it. It runs only on
-            CPUs, in a TensorFlow with oneDNN; docs/serving.md says which.
         run_dir: Folder or URL of the run that trained the model, for the threshold and the summary
             in the model card.
 
@@ -106,9 +98,8 @@ def export_saved_model(
     Raises:
         ValueError: The backend is not TensorFlow, the vocabulary does not have the model's size,
             `version`, `top_k` or `null_threshold` is out of range, or `pairs` or `null_threshold`
-            does not fit the model. `quantize` is unknown, or the model is already quantized.
-        RuntimeError: The graph has operations that TensorFlow Serving does not support, or this
-            TensorFlow cannot compute what `quantize` requires.
+            does not fit the model.
+        RuntimeError: The graph has operations that TensorFlow Serving does not support.
         FileExistsError: The version already exists.
         FileNotFoundError: `run_dir` is not a run folder.
         OSError: The folder cannot be written.
@@ -131,14 +122,13 @@ def export_saved_model(
     _check_model(model)
     check_path("path", path)
     check_local("path", path)
-    _check_quantize(model, quantize)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
     null_threshold = checked_null_threshold(null_threshold)
     options = TextOptions(pairs, top_k, null_threshold)
-    signatures = model_signatures(model, tokenizer, options, quantize)
+    signatures = model_signatures(model, tokenizer, options)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     with _os_errors(folder), replacing_folder(folder) as temporary:
@@ -155,7 +145,6 @@ def export_saved_model(
             run_dir,
             name=name,
             version=int(folder.name),
-            quantize=quantize,
             task_options={"pairs": pairs, "null_threshold": null_threshold},
         )
         _refuse_existing(folder)  # another process may have written this version in the meantime
@@ -179,18 +168,6 @@ def _check_model(model: object) -> None:
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
     check_kind(model, BERTModel, TaskModel, remedy="export one of those")
-
-
-def _check_quantize(model: BERTModel | TaskModel, quantize: object) -> None:
-    check_choice("quantize", quantize, (None, "int8"))
-    if quantize is None:
-        return
-    if model.quantized_policies:
-        raise ValueError(
-            "`quantize` requires a model with float weights. Received: a model that "
-            "`model.quantize` has changed. Load it again, or omit `quantize`."
-        )
-    check_int8_products()
 
 
 def _save(

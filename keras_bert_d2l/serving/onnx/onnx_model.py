@@ -10,10 +10,7 @@ github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backe
 import importlib.metadata
 import os
 import pathlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
-
-import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
@@ -39,7 +36,6 @@ from keras_bert_d2l.serving.onnx.graph import (
     pool,
     predict_masked,
 )
-from keras_bert_d2l.serving.onnx.int8 import calibration_batches, save_dynamic, save_static
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -63,7 +59,6 @@ def export_onnx(
     tokenizer: Tokenizer | None = None,
     *,
     int8: bool = False,
-    calibration: Sequence[str] | None = None,
 ) -> pathlib.Path:
     """Export a model as ONNX, for any ONNX runtime.
 
@@ -91,11 +86,6 @@ def export_onnx(
     inputs. Most predictions stay the same, but some change, so evaluate the file before you serve
     it. Embeddings and heads stay float32.
 
-    With `calibration` as well, NNCF runs the model on these texts and fixes the scales of all
-    inputs of matrix products (static quantization). OpenVINO runs such a file faster than
-    onnxruntime runs a dynamic one, but onnxruntime itself runs it more slowly. The result for a
-    text does not depend on the other texts of its batch.
-
     The folder is created atomically. It contains `model.onnx`; `config.json` with Hugging Face's
     fields; `1_Pooling/config.json` and `modules.json` if there is a sentence embedding;
     `model_card.json`, which describes the architecture, labels, tokenizer options, inputs and
@@ -109,19 +99,15 @@ def export_onnx(
         tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, no
             vocabulary is written.
         int8: Whether to quantize the blocks of the encoder to 8-bit integers.
-        calibration: Texts like those that the model will read, for static quantization; a few
-            hundred are enough. Requires `int8`, a tokenizer and the extra `openvino`.
 
     Returns: the path of `model.onnx`.
 
     Raises:
-        ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed, or
-            `calibration` is set and NNCF is not installed.
+        ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
         ValueError: The vocabulary does not have the model's size, the model is quantized, or its
             weights exceed two gigabytes, the limit of an ONNX file; or it splits long texts into
-            windows; or `calibration` is not a list
-            of texts, is given without `int8` or without a tokenizer, or the model has an MLM head.
+            windows.
         OSError: The folder cannot be written.
 
     Example:
@@ -145,20 +131,18 @@ def export_onnx(
         )
     check_path("path", path)
     check_local("path", path)
-    _check_installed(int8, calibration is not None)
+    _check_installed(int8)
     folder = pathlib.Path(path)
     _refuse_existing(folder)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is not None:
         check_vocabulary(model, tokenizer)
-    batches = calibration_batches(calibration, int8, tokenizer, model)
     graph, inputs, outputs = _graph(model)
     proto = _proto(graph, inputs, outputs, type(model).__name__)
     card = {
         "producer": f"{_PRODUCER} {importlib.metadata.version(_PRODUCER)}",
         "opset": OPSET,
         "int8": int8,
-        "calibration_texts": len(batches),
         "inputs": {name: {"dtype": "int64", "shape": list(x)} for name, x in inputs.items()},
         "outputs": {name: {"dtype": "float32", "shape": list(x)} for name, x in outputs.items()},
         "task": task_fields(model),
@@ -168,26 +152,23 @@ def export_onnx(
         "vocabulary": tokenizer and tokenizer.vocab.fingerprint,
     }
     with replacing_folder(folder) as temporary:
-        _save(proto, temporary / MODEL_FILE, int8, batches)
+        _save(proto, temporary / MODEL_FILE, int8)
         write_json(temporary / CARD_FILE, card, ensure_ascii=False, default=os.fspath)
         _write_huggingface_files(temporary, model, tokenizer)
         _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / MODEL_FILE
 
 
-def _check_installed(int8: bool, calibration: bool) -> None:
+def _check_installed(int8: bool) -> None:
     try:
         import onnx  # noqa: F401
 
         if int8:
             import onnxruntime  # noqa: F401
-        if calibration:
-            import nncf  # noqa: F401
     except ModuleNotFoundError as error:
         raise ImportError(
-            "ONNX export requires onnx, onnxruntime for int8, and NNCF for calibration: "
-            '`pip install "keras-bert-d2l[onnx]"` or, with calibration, '
-            '`pip install "keras-bert-d2l[onnx,openvino]"`.'
+            "ONNX export requires onnx, and onnxruntime for int8: "
+            '`pip install "keras-bert-d2l[onnx]"`.'
         ) from error
 
 
@@ -297,14 +278,24 @@ def _proto(graph: Graph, inputs: _Shapes, outputs: _Shapes, name: str) -> "Model
     return proto
 
 
-def _save(
-    proto: "ModelProto", file: pathlib.Path, int8: bool, batches: list[dict[str, np.ndarray]]
-) -> None:
+def _save(proto: "ModelProto", file: pathlib.Path, int8: bool) -> None:
     import onnx
 
-    if batches:
-        save_static(proto, file, batches)
-    elif int8:
-        save_dynamic(proto, file)
-    else:
+    if not int8:
         onnx.save(proto, file)
+        return
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    # Without this mark, onnxruntime warns about missing shape inference, which is already done.
+    onnx.helper.set_model_props(proto, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    quantize_dynamic(
+        proto,
+        file,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        nodes_to_quantize=[
+            node.name
+            for node in proto.graph.node
+            if node.op_type == "MatMul" and node.input[1].startswith("encoder/blk_")
+        ],
+    )

@@ -1,7 +1,5 @@
 """All signatures of a model, for pretraining and every task."""
 
-from typing import Literal
-
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import (
@@ -39,7 +37,6 @@ def model_signatures(
     model: BERTModel | TaskModel,
     tokenizer: Tokenizer | None,
     options: TextOptions,
-    quantize: Literal["int8"] | None = None,
 ) -> dict[str, Signature]:
     """Return the signatures of a model by name.
 
@@ -47,7 +44,6 @@ def model_signatures(
         model: The model.
         tokenizer: Its tokenizer. `None`: only the token-id signature.
         options: Options of the string signatures.
-        quantize: As for `ServedModel`.
 
     Raises:
         ValueError: An option does not apply to the model or is out of range, or the vocabulary
@@ -66,7 +62,7 @@ def model_signatures(
             "`null_threshold` requires a QuestionAnswerer with a tokenizer. "
             f"Received: {name}. Omit `null_threshold`."
         )
-    run = ServedModel(model, quantize)
+    run = ServedModel(model)
     if tokenizer is None:
         return run.signatures()
     check_vocabulary(model, tokenizer)

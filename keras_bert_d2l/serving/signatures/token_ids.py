@@ -4,17 +4,9 @@ B: texts in a batch, T: tokens in a row, P: predicted positions, D: hidden width
 size, C: labels.
 """
 
-from typing import Literal
-
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.layers.kernels.int8 import (
-    Int8Weights,
-    Layers,
-    assert_exact_products,
-    int8_arithmetic,
-)
 from keras_bert_d2l.layers.kernels.transpose import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
@@ -35,8 +27,6 @@ class ServedModel:
 
     Args:
         model: The model.
-        quantize: `"int8"`: the dense layers of the encoder compute in 8-bit integers. `None`: the
-            model computes in its own precision.
 
     Call arguments:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
@@ -58,17 +48,10 @@ class ServedModel:
         - `TextEmbedder`: `embedding` `(B, D)`.
     """
 
-    def __init__(
-        self, model: BERTModel | TaskModel, quantize: Literal["int8"] | None = None
-    ) -> None:
+    def __init__(self, model: BERTModel | TaskModel) -> None:
         self.model = model
         self._task = TextEmbedder(model) if isinstance(model, BERTModel) else model
-        self._int8_weights: dict[Layers, Int8Weights] = {}
-        encode = self._encode_in_int8 if quantize else self._encode_in_float
-        if quantize:  # Quantize eagerly: a trace would save the float weights that it reads.
-            ids = tf.zeros((1, 2), tf.int32)
-            encode(ids, ids, tf.constant([2]))
-        self._encode = traced_once(encode, _BATCH)
+        self._encode = traced_once(self._run_encoder, _BATCH)
 
     def __call__(
         self,
@@ -89,14 +72,9 @@ class ServedModel:
             outputs |= _pretraining_outputs(self.model, encoded, pred_positions)
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
 
-    def _encode_in_float(self, *batch: tf.Tensor) -> tf.Tensor:
+    def _run_encoder(self, *batch: tf.Tensor) -> tf.Tensor:
         with exported():
             return self.model.encoder(*batch, training=False)
-
-    def _encode_in_int8(self, *batch: tf.Tensor) -> tf.Tensor:
-        assert_exact_products()
-        with int8_arithmetic(self._int8_weights):
-            return self._encode_in_float(*batch)
 
     def signatures(self) -> dict[str, Signature]:
         """Return the signature `tokens`, which checks its inputs and runs the complete model."""

@@ -17,7 +17,6 @@ from keras_bert_d2l.models.tasks import (
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.serving.export.saved_model import export_saved_model
 
 MAX_LEN, TOP_K = 24, 3  # as in the exported models
 TEXTS = (
@@ -93,19 +92,6 @@ def questions_file(served_models, tmp_path_factory):
     path = tmp_path_factory.mktemp("requests") / "questions.json"
     path.write_text(json.dumps(questions), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="session")
-def int8_questions(needs_int8, model, tokenizer, tmp_path_factory):
-    """Write requests to an int8 export in the format that ask.py reads."""
-    path = tmp_path_factory.mktemp("int8")
-    texts = as_array(TEXTS)
-    requests = [(signature, {"text": as_json(texts)}) for signature in ("embed", "serving_default")]
-    folder = export_saved_model(model, path / "saved", tokenizer=tokenizer, quantize="int8")
-    questions = {"int8": {"folder": str(folder), "repeats": 8, "requests": requests}}
-    file = path / "questions.json"
-    file.write_text(json.dumps(questions), encoding="utf-8")
-    return file
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ with Python 3.11 or older:
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -47,18 +46,6 @@ def test_tensorflow_2_12_matches_the_models(
                 if (of_loader, model) == (loader, name):
                     answers[int(number)][output] = arrays[key]
             assert_answers(name, answers, f"2.12.1 {loader}")
-
-
-@pytest.mark.slow
-def test_tensorflow_2_12_runs_an_int8_export(python, int8_questions, tmp_path):
-    for name, interpreter in (("new", sys.executable), ("old", python)):
-        run(interpreter, tmp_path, HERE / "ask.py", int8_questions, f"{name}.npz")
-    new, old = np.load(tmp_path / "new.npz"), np.load(tmp_path / "old.npz")
-    keys = [key for key in new if key.endswith("/embedding")]
-    assert len(keys) == 4
-    for key in keys:
-        cosine = np.sum(new[key] * old[key], axis=-1)  # the vectors have length 1
-        assert cosine.min() > 0.999
 
 
 def run(python, folder, *arguments):

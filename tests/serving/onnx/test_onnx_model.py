@@ -1,6 +1,5 @@
 import json
 import sys
-import types
 
 import keras
 import numpy as np
@@ -18,7 +17,6 @@ from keras_bert_d2l.models.tasks import (
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.serving.onnx.int8 import calibration_batches
 from keras_bert_d2l.serving.onnx.onnx_model import OPSET, export_onnx
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -256,52 +254,6 @@ def test_int8_without_onnxruntime_explains_how_to_install_it(make_model, tmp_pat
     with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx\]\""):
         export_onnx(make_model(), tmp_path / "new", int8=True)
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"calibration": "one text", "int8": True}, "`calibration` must be a list of texts"),
-        ({"calibration": [], "int8": True}, r"must be a list of texts. Received: calibration=\[\]"),
-        ({"calibration": ["a", 1], "int8": True}, "`calibration` must be a list of texts"),
-        ({"calibration": ["a"]}, "`calibration` requires `int8=True`"),
-        ({"calibration": ["a"], "int8": True}, "`calibration` requires a tokenizer"),
-    ],
-)
-def test_wrong_calibration_texts_are_rejected(
-    arguments, message, make_model, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "nncf", types.ModuleType("nncf"))
-    with pytest.raises(ValueError, match=message):
-        export_onnx(make_model(), tmp_path / "new", **arguments)
-    assert not (tmp_path / "new").exists()
-
-
-def test_calibration_texts_are_truncated_but_not_padded(make_model, tokenizer):
-    model = SequenceClassifier(make_model(), ["a", "b"], tokenizer=tokenizer)
-    texts = ["", "the cat", "the " * 2 * MAX_LEN]
-    batches = calibration_batches(texts, True, tokenizer, model)
-    assert [batch["input_ids"].shape for batch in batches] == [(1, 2), (1, 4), (1, MAX_LEN)]
-    for batch in batches:
-        assert batch.keys() == {"input_ids", "attention_mask", "token_type_ids"}
-        assert all(array.dtype == np.int64 for array in batch.values())
-        assert batch["attention_mask"].all()
-
-
-def test_calibration_of_a_model_with_an_mlm_head_is_rejected(
-    make_model, tokenizer, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "nncf", types.ModuleType("nncf"))
-    with pytest.raises(ValueError, match="does not support models with an MLM head"):
-        export_onnx(
-            make_model(), tmp_path / "new", tokenizer=tokenizer, int8=True, calibration=["a"]
-        )
-
-
-def test_calibration_without_nncf_explains_how_to_install_it(make_model, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "nncf", None)
-    with pytest.raises(ImportError, match=r"pip install \"keras-bert-d2l\[onnx,openvino\]\""):
-        export_onnx(make_model(), tmp_path / "new", int8=True, calibration=["a"])
 
 
 def test_the_file_has_one_opset_and_named_inputs_and_outputs(make_model, tmp_path):
