@@ -95,6 +95,14 @@ def test_every_format_restores_model_config_and_tokenizer(format, tmp_path, toke
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_the_same_model_gives_the_same_bytes(format, tmp_path, tokenizer):
+    for name in ("one", "two"):
+        model = model_of(OF_FORMAT[format])
+        save_pretrained(model, tmp_path / name / "x", tokenizer=tokenizer, format=format)
+    assert contents(tmp_path / "one/x") == contents(tmp_path / "two/x")
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_special_tokens_of_the_user_are_saved_or_refused(format, tmp_path):
     model, tokenizer = model_of(OF_FORMAT[format]), Tokenizer(VOCAB, special_tokens=["b"])
     if format in ("google", "book"):
