@@ -118,7 +118,7 @@ from .inspection.learning_rate.range_test import (
     RangeTest as RangeTest,
     find_learning_rate as find_learning_rate,
 )
-from .inspection.pages import Page as Page
+from .pages import Page as Page
 from .inspection.playground.playground import playground as playground
 from .inspection.runs.comparison import compare_runs as compare_runs
 from .inspection.runs.report import run_report as run_report

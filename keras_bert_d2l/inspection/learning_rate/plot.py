@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_bert_d2l.inspection.pages import fill
+from keras_bert_d2l.pages import fill
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 700, 40, 360  # edges of the plot in an image of 720 x 410
 _NUM_LINES = 6
@@ -34,7 +34,7 @@ def plot(
 
     decades = [10.0**n for n in range(math.ceil(lowest), math.floor(highest) + 1)]
     return fill(
-        "learning_rate/plot.svg.jinja",
+        "inspection/learning_rate/plot.svg.jinja",
         columns=[(x(rate), f"{rate:.0e}") for rate in decades],
         lines=[(y(loss), f"{loss:.3g}") for loss in np.linspace(least, most, _NUM_LINES)],
         losses=line(losses),

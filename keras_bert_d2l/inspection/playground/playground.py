@@ -13,7 +13,6 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asked_model import asked_model, model_at
 from keras_bert_d2l.inference.batching import text_list
 from keras_bert_d2l.inference.tasks.embeddings import embed
-from keras_bert_d2l.inspection.pages import Page, render
 from keras_bert_d2l.inspection.playground.model_data import (
     page_length,
     page_weights,
@@ -23,6 +22,7 @@ from keras_bert_d2l.inspection.playground.model_data import (
 from keras_bert_d2l.inspection.playground.stored_answers import NUM_CANDIDATES, stored_answers
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
+from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, PathLike
 
@@ -122,10 +122,10 @@ def _page(
     data["shapes"] = {name: value.shape for name, value in weights.items()}
     floats, integers = weight_bytes(weights)
     return render(
-        "playground/page/page.html.jinja",
+        "inspection/playground/page/page.html.jinja",
         "BERT playground",
-        styles=["playground/page/page.css"],
-        scripts=[f"playground/page/{name}" for name in SCRIPTS],
+        styles=["inspection/playground/page/page.css"],
+        scripts=[f"inspection/playground/page/{name}" for name in SCRIPTS],
         data={
             "data": _packed(json.dumps(data).encode()),
             "floats": _packed(floats),

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from jinja2.utils import htmlsafe_json_dumps
 
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inspection.pages import Page, render
 from keras_bert_d2l.inspection.runs import facts
 from keras_bert_d2l.inspection.runs.charts import charts, title
 from keras_bert_d2l.inspection.runs.report import SCRIPTS, STYLES
 from keras_bert_d2l.inspection.runs.run import Run
+from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.progress import duration
 from keras_bert_d2l.training.run_folder import LOWER_IS_BETTER
 from keras_bert_d2l.types import PathLike
@@ -46,12 +46,12 @@ def compare_runs(run_dirs: Sequence[PathLike], path: PathLike | None = None) -> 
 
     import keras_bert_d2l as kb
 
-    for name, accuracy in (("runs/a", 0.8), ("runs/b", 0.9)):
+    for name, accuracy in (("inspection/runs/a", 0.8), ("inspection/runs/b", 0.9)):
         run = pathlib.Path(name)  # a folder that `pretrain` or `finetune` wrote
         run.mkdir(parents=True)
         metrics = {"step": 10, "loss": 0.6, "val_accuracy": accuracy}
         (run / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
-    kb.compare_runs(["runs/a", "runs/b"], "comparison.html")
+    kb.compare_runs(["inspection/runs/a", "inspection/runs/b"], "comparison.html")
     ```
     """
     if isinstance(run_dirs, str | os.PathLike) or len(run_dirs) < 2:
@@ -68,7 +68,7 @@ def compare_runs(run_dirs: Sequence[PathLike], path: PathLike | None = None) -> 
         names = [run.folder.name for run in runs]
     found = charts(runs)
     page = render(
-        "runs/page/comparison.html.jinja",
+        "inspection/runs/page/comparison.html.jinja",
         f"Comparison of {len(runs)} runs",
         styles=STYLES,
         scripts=SCRIPTS,

@@ -3,13 +3,13 @@
 from jinja2.utils import htmlsafe_json_dumps
 
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inspection.pages import Page, render
 from keras_bert_d2l.inspection.runs import facts
 from keras_bert_d2l.inspection.runs.charts import charts
 from keras_bert_d2l.inspection.runs.run import Run
+from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.types import PathLike
 
-STYLES, SCRIPTS = ["runs/page/runs.css"], ["runs/page/charts.js"]
+STYLES, SCRIPTS = ["inspection/runs/page/runs.css"], ["inspection/runs/page/charts.js"]
 
 
 def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
@@ -36,7 +36,7 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
 
     import keras_bert_d2l as kb
 
-    run = pathlib.Path("runs/films")  # a folder that `pretrain` or `finetune` wrote
+    run = pathlib.Path("inspection/runs/films")  # a folder that `pretrain` or `finetune` wrote
     run.mkdir(parents=True)
     metrics = {"step": 10, "loss": 0.6, "val_loss": 0.7, "val_accuracy": 0.8}
     (run / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
@@ -46,7 +46,7 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
     run = Run.read(run_dir)
     best, found = run.evaluation(run.best), charts([run])
     page = render(
-        "runs/page/report.html.jinja",
+        "inspection/runs/page/report.html.jinja",
         f"Report of {run.name}",
         styles=STYLES,
         scripts=SCRIPTS,

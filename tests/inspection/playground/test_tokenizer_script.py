@@ -6,8 +6,8 @@ import unicodedata
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.inspection.pages import source
 from keras_bert_d2l.inspection.playground.model_data import tokenizer_data
+from keras_bert_d2l.pages import source
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
 PIECES = [
@@ -36,7 +36,7 @@ def tokenize(page):
     """
 
     def tokenize(tokenizer, texts, result="row"):
-        script = source("playground/page/tokenizer.js")
+        script = source("inspection/playground/page/tokenizer.js")
         options = json.dumps(tokenizer_data(tokenizer))
         return page.run(
             f"(() => {{ {script}; const tokenizer = new Tokenizer({options});"
