@@ -120,8 +120,8 @@ from .inspection.learning_rate.range_test import (
 )
 from .pages import Page as Page
 from .inspection.playground.playground import playground as playground
-from .inspection.runs.comparison import compare_runs as compare_runs
-from .inspection.runs.report import run_report as run_report
+from .training.report.comparison import compare_runs as compare_runs
+from .training.report.report import run_report as run_report
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import (
@@ -166,13 +166,13 @@ from .training.finetuning.finetune import (
     FinetuningResult as FinetuningResult,
     finetune as finetune,
 )
-from .training.optimizers import (
+from .training.optimization.optimizers import (
     BERTAdamW as BERTAdamW,
     BERTLamb as BERTLamb,
     BERTMuon as BERTMuon,
 )
 from .training.pretraining.pretrain import pretrain as pretrain
-from .training.schedules import (
+from .training.optimization.schedules import (
     WarmupCosineDecay as WarmupCosineDecay,
     WarmupLinearDecay as WarmupLinearDecay,
     WarmupStableDecay as WarmupStableDecay,

@@ -21,7 +21,7 @@ _OF_USER = os.environ.get(_LEVEL)  # read before JAX is imported, which sets it
 # Runs around the import of TensorFlow; the command line shows a message meanwhile.
 while_importing: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 # Importing these modules registers every class that a `.keras` file of this package can name.
-_REGISTERING = ("models.tasks", "models.contrastive", "training.optimizers")
+_REGISTERING = ("models.tasks", "models.contrastive", "training.optimization.optimizers")
 
 
 def install() -> None:

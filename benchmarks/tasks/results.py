@@ -48,8 +48,8 @@ from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.inference.evaluation.scores import regression_scores
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.precision import choose_precision
-from keras_bert_d2l.training.schedules import WarmupLinearDecay
+from keras_bert_d2l.training.devices.precision import choose_precision
+from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01
 SIMILARITIES = {"entailment": 1.0, "neutral": 0.5, "contradiction": 0.0}

@@ -26,9 +26,9 @@ from keras_bert_d2l import BERTConfig
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.training.optimizers import OPTIMIZERS
-from keras_bert_d2l.training.precision import choose_precision
-from keras_bert_d2l.training.schedules import WarmupLinearDecay
+from keras_bert_d2l.training.devices.precision import choose_precision
+from keras_bert_d2l.training.optimization.optimizers import OPTIMIZERS
+from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 
 BATCH_SIZE, MAX_LEN = 512, 64
 

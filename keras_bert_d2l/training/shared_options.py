@@ -14,8 +14,8 @@ from keras_bert_d2l.training.option_records import (
 if TYPE_CHECKING:  # importing it takes seconds
     from keras_bert_d2l.models.features import BatchModel
 
-OptimizerName = Literal["adamw", "lamb", "muon"]  # training.optimizers.OPTIMIZERS
-ScheduleName = Literal["linear", "cosine", "constant", "wsd"]  # training.schedules.SCHEDULES
+OptimizerName = Literal["adamw", "lamb", "muon"]  # optimization.optimizers.OPTIMIZERS
+ScheduleName = Literal["linear", "cosine", "constant", "wsd"]  # optimization.schedules.SCHEDULES
 Remat = Literal["none", "blocks"]  # layers.encoder.Remat
 
 _LORA_LAYERS = "W_q,W_v"  # models.partial_training.LORA_LAYERS

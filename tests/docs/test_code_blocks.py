@@ -14,7 +14,7 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
-from keras_bert_d2l.training.distribution import make_strategy
+from keras_bert_d2l.training.devices.distribution import make_strategy
 
 ROOT = pathlib.Path(__file__).parents[2]
 FENCE = re.compile(r"^ *```(\w*)\n(?:.*\n)*? *```$", re.MULTILINE)

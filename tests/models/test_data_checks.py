@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
-from keras_bert_d2l.training.distribution import make_strategy
+from keras_bert_d2l.training.devices.distribution import make_strategy
 
 BAD_FEATURES = [
     ("tokens", 20, "from 0 to 19"),

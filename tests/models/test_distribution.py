@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTLamb, BERTMuon
-from keras_bert_d2l.training.distribution import make_strategy
+from keras_bert_d2l.training.devices.distribution import make_strategy
 
 STEPS, BATCH = 4, 8
 

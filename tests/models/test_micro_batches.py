@@ -15,7 +15,7 @@ from keras_bert_d2l import (
     TokenClassifier,
 )
 from keras_bert_d2l.ranges import IGNORED
-from keras_bert_d2l.training.distribution import make_strategy
+from keras_bert_d2l.training.devices.distribution import make_strategy
 
 BATCH = 8
 LABELS = ("a", "b", "c")

@@ -67,7 +67,7 @@ def _load(model: str, precision: Precision, batch_size: int) -> "kb.BERTModel":
     """Load the model in a precision, or in the one that is faster on this machine."""
     bert = load(model).model
     if precision == "auto":
-        from keras_bert_d2l.training.precision import choose_precision
+        from keras_bert_d2l.training.devices.precision import choose_precision
 
         say = functools.partial(print, file=sys.stderr)
         precision = choose_precision(bert.bert_config, _LENGTH * batch_size, say=say)

@@ -131,8 +131,8 @@ def _peek(options: TaskRunOptions) -> None:
 def _find_learning_rate(options: TaskRunOptions, plot: Path) -> None:
     from keras_bert_d2l.training.finetuning.data import batches_of
     from keras_bert_d2l.training.finetuning.finetune_files import make_trainer
-    from keras_bert_d2l.training.run_folder import RunFolder
-    from keras_bert_d2l.training.verbosity import Printer
+    from keras_bert_d2l.training.run.run_folder import RunFolder
+    from keras_bert_d2l.training.run.verbosity import Printer
 
     trainer = make_trainer(RunFolder("."), options, Printer("auto"))  # never creates its run
     report_learning_rate(trainer.model, batches_of(trainer.data.train, 0), plot)

@@ -11,7 +11,7 @@ from keras_bert_d2l.inspection.doctor.doctor import chance_of, diagnose
 from keras_bert_d2l.inspection.doctor.evidence import Evidence
 from keras_bert_d2l.inspection.doctor.finding import Finding
 from keras_bert_d2l.inspection.doctor.weights import finite_weights, frozen_weights, weights_of
-from keras_bert_d2l.training.state import sync
+from keras_bert_d2l.training.run.state import sync
 
 _INTERVAL = 100  # steps whose losses are averaged
 _SETTLED = 5  # intervals after which a loss must have fallen

@@ -32,7 +32,7 @@ from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.answerer import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.precision import bfloat16_speedup
+from keras_bert_d2l.training.devices.precision import bfloat16_speedup
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.types import PathLike
 

@@ -28,9 +28,9 @@ from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer as FinetuningTrainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
-from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.verbosity import Printer
 from keras_bert_d2l.training.seeding import seeded
-from keras_bert_d2l.training.verbosity import Printer
 from keras_bert_d2l.types import PathLike
 
 Options: TypeAlias = PretrainingOptions | TaskRunOptions

@@ -14,10 +14,10 @@ from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.export.audit import read_saved_model
 from keras_bert_d2l.serving.protocol.interface import Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.callbacks import finite
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.run_folder import RunFolder
+from keras_bert_d2l.training.run.callbacks import finite
+from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
 CARD_FILE = "model_card.json"

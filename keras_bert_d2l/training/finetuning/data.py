@@ -31,10 +31,10 @@ from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.training.distribution import undistributed
+from keras_bert_d2l.training.devices.distribution import undistributed
+from keras_bert_d2l.training.devices.processes import process
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.recording import record_of
-from keras_bert_d2l.training.processes import process
 from keras_bert_d2l.types import PathLike
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]

@@ -15,14 +15,14 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.compilation import prepare_jax, report_attention
-from keras_bert_d2l.training.distribution import check_tf_config, num_replicas
+from keras_bert_d2l.training.devices.compilation import prepare_jax, report_attention
+from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas
+from keras_bert_d2l.training.devices.processes import process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
-from keras_bert_d2l.training.processes import process
-from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.verbosity import Printer, Verbose
+from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
 _NULL_THRESHOLD = "val_null_threshold"  # name of the metric of `evaluate`, with the prefix `val_`

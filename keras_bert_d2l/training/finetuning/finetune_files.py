@@ -13,7 +13,8 @@ from keras_bert_d2l.inference.tasks.retrieval import mine_negatives
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
-from keras_bert_d2l.training.distribution import check_architecture, distributed
+from keras_bert_d2l.training.devices.distribution import check_architecture, distributed
+from keras_bert_d2l.training.devices.processes import is_first, process
 from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
@@ -23,9 +24,8 @@ from keras_bert_d2l.training.finetuning.options import (
 )
 from keras_bert_d2l.training.finetuning.start import load_model, read_data, with_precision
 from keras_bert_d2l.training.finetuning.trainer import Trainer
-from keras_bert_d2l.training.processes import is_first, process
-from keras_bert_d2l.training.run_folder import RunFolder, opened_run
-from keras_bert_d2l.training.verbosity import Printer, Verbose
+from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
+from keras_bert_d2l.training.run.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
 

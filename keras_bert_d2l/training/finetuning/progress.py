@@ -4,9 +4,9 @@ import dataclasses
 import math
 from typing import cast
 
-from keras_bert_d2l.training.callbacks import Metrics
-from keras_bert_d2l.training.run_folder import LOWER_IS_BETTER
-from keras_bert_d2l.training.state import Progress
+from keras_bert_d2l.training.run.callbacks import Metrics
+from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER
+from keras_bert_d2l.training.run.state import Progress
 
 
 @dataclasses.dataclass

@@ -16,7 +16,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation, shown_texts
 from keras_bert_d2l.inference.evaluation.scores import exact_match
-from keras_bert_d2l.inspection.runs.run import spread
+from keras_bert_d2l.training.report.run import spread
 
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
 _MAX_CHARACTERS = 300  # of a text
@@ -25,7 +25,7 @@ _OUTSIDE = "O"  # the label of words that belong to no entity
 
 
 class _Sample(NamedTuple):
-    """A prediction for an example; see `inspection/runs/page/report.html.jinja`."""
+    """A prediction for an example; see `training/report/page/report.html.jinja`."""
 
     text: str
     gold: str | None

@@ -22,8 +22,8 @@ from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.devices.precision import choose_precision
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from keras_bert_d2l.training.precision import choose_precision
 from keras_bert_d2l.training.seeding import seeded
 
 

@@ -20,29 +20,29 @@ from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.training.callbacks import (
+from keras_bert_d2l.training.devices.processes import gathered, wait_for_all
+from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
+from keras_bert_d2l.training.finetuning.options import FinetuningOptions
+from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
+from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, make_optimizer
+from keras_bert_d2l.training.report.recorder import RunRecorder
+from keras_bert_d2l.training.run.callbacks import (
     GradientNorm,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
 )
-from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
-from keras_bert_d2l.training.finetuning.options import FinetuningOptions
-from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
-from keras_bert_d2l.training.interruption import Interrupt, interruptible
-from keras_bert_d2l.training.optimizers import add_gradient_norms, make_optimizer
-from keras_bert_d2l.training.processes import gathered, wait_for_all
-from keras_bert_d2l.training.reporting import RunRecorder
-from keras_bert_d2l.training.run_folder import RunFolder
-from keras_bert_d2l.training.state import (
+from keras_bert_d2l.training.run.interruption import Interrupt, interruptible
+from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.state import (
     restore_metrics,
     restore_progress,
     restore_variables,
     save_best,
     save_state,
 )
-from keras_bert_d2l.training.verbosity import Printer
+from keras_bert_d2l.training.run.verbosity import Printer
 
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from keras_bert_d2l.training.interruption import Interrupt
-from keras_bert_d2l.training.state import restore_metrics
+from keras_bert_d2l.training.run.interruption import Interrupt
+from keras_bert_d2l.training.run.state import restore_metrics
 
 if TYPE_CHECKING:
     from keras_bert_d2l.training.pretraining.trainer import Trainer

@@ -16,8 +16,8 @@ from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.compilation import choose_jit, prepare_jax, report_attention
-from keras_bert_d2l.training.distribution import (
+from keras_bert_d2l.training.devices.compilation import choose_jit, prepare_jax, report_attention
+from keras_bert_d2l.training.devices.distribution import (
     check_architecture,
     check_batch_size,
     distributed,
@@ -25,7 +25,8 @@ from keras_bert_d2l.training.distribution import (
     num_replicas,
     scope_of,
 )
-from keras_bert_d2l.training.precision import choose_precision
+from keras_bert_d2l.training.devices.precision import choose_precision
+from keras_bert_d2l.training.devices.processes import is_first
 from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import (
     adapted,
@@ -34,10 +35,9 @@ from keras_bert_d2l.training.pretraining.start import (
     from_scratch,
 )
 from keras_bert_d2l.training.pretraining.trainer import Trainer
-from keras_bert_d2l.training.processes import is_first
-from keras_bert_d2l.training.run_folder import RunFolder, opened_run
+from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
+from keras_bert_d2l.training.run.verbosity import Printer, Verbose
 from keras_bert_d2l.training.seeding import seeded
-from keras_bert_d2l.training.verbosity import Printer, Verbose
 from keras_bert_d2l.types import PathLike
 
 

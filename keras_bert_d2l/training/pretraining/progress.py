@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from keras_bert_d2l.training.pretraining.budget import Budget
-from keras_bert_d2l.training.state import Progress
+from keras_bert_d2l.training.run.state import Progress
 
 
 @dataclasses.dataclass

@@ -22,7 +22,11 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.learning import learn_vocab
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.optimizers import add_gradient_norms, add_pace, make_optimizer
+from keras_bert_d2l.training.optimization.optimizers import (
+    add_gradient_norms,
+    add_pace,
+    make_optimizer,
+)
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
 from keras_bert_d2l.layers.kernels import fusion
-from keras_bert_d2l.training.distribution import make_strategy
+from keras_bert_d2l.training.devices.distribution import make_strategy
 
 FUSED, PLAIN = 1, 10**9  # smallest tensors that are fused
 

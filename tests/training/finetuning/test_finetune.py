@@ -21,7 +21,7 @@ from keras_bert_d2l.files import read_checksums, verify_checksums, write_checksu
 from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
-from keras_bert_d2l.training.interruption import TrainingInterrupted
+from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}

@@ -20,17 +20,17 @@ from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
-from keras_bert_d2l.inspection.runs.report import run_report
-from keras_bert_d2l.inspection.runs.run import Run
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training import callbacks
-from keras_bert_d2l.training.callbacks import Throughput
-from keras_bert_d2l.training.interruption import TrainingInterrupted
 from keras_bert_d2l.training.pretraining import rows, trainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
+from keras_bert_d2l.training.report.report import run_report
+from keras_bert_d2l.training.report.run import Run
+from keras_bert_d2l.training.run import callbacks
+from keras_bert_d2l.training.run.callbacks import Throughput
+from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 
 STATE = ("model.safetensors", "optimizer.safetensors", "training_state.json")
 

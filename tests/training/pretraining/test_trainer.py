@@ -3,9 +3,9 @@ import signal
 
 import pytest
 
-from keras_bert_d2l.training.interruption import Interrupt, TrainingInterrupted
 from keras_bert_d2l.training.pretraining.checkpoints import Checkpoints
 from keras_bert_d2l.training.pretraining.progress import PretrainingProgress
+from keras_bert_d2l.training.run.interruption import Interrupt, TrainingInterrupted
 
 HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 

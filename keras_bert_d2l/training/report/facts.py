@@ -1,0 +1,186 @@
+"""What the report of a run says about it in words and numbers, read from its folder."""
+
+import datetime
+import os
+import shlex
+import statistics
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from keras_bert_d2l.files import url
+from keras_bert_d2l.progress import duration
+from keras_bert_d2l.training.report.charts import title
+from keras_bert_d2l.training.report.run import Run, spread
+
+Pairs: TypeAlias = list[tuple[str, str]]
+
+_MAX_COLUMNS = 7  # evaluations whose sample predictions are shown
+_MAX_LABELS = 12
+# Options that tell runs apart, under the names that the report gives them.
+_OPTIONS = {
+    "pretrain": {
+        "corpus": "Text",
+        "init": "Initial weights",
+        "preset": "Architecture",
+        "recipe": "Recipe",
+        "rows": "Rows",
+        "max_len": "Tokens per row",
+        "masking": "Masking",
+    },
+    "finetune": {
+        "task": "Task",
+        "model": "Initial weights",
+        "train": "Training data",
+        "dev": "Development data",
+        "epochs": "Epochs",
+    },
+}
+_SHARED_OPTIONS = {
+    "batch_size": "Rows per batch",
+    "optimizer": "Optimizer",
+    "schedule": "Schedule",
+    "learning_rate": "Peak learning rate",
+    "lora": "LoRA rank",
+    "precision": "Precision",
+    "seed": "Seed",
+}
+
+
+def as_text(value: object) -> str:
+    """Return a value of an option or a measurement as text."""
+    if isinstance(value, bool) or value is None:
+        return {None: "default", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {as_text(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(as_text, value))
+    return str(value)
+
+
+def subtitle(run: Run) -> str:
+    """Return what the run is, and how far it is."""
+    kind = "Pretraining" if run.command == "pretrain" else "Fine-tuning"
+    times = [record["time"] for record in (*run.starts, *run.evaluations.values())]
+    when = f", {_date(max(times))}" if times else ""
+    return f"{kind}, {run.unit} {position(run, len(run.metrics) - 1):,}{_of_total(run)}{when}"
+
+
+def position(run: Run, index: int) -> int:
+    """Return the step of an evaluation or, for fine-tuning, its epoch."""
+    return index + 1 if run.unit == "epoch" else int(run.metrics[index]["step"])
+
+
+def tiles(run: Run) -> Pairs:
+    """Return the most important metrics of the best checkpoint, and its cost."""
+    best = run.metrics[run.best]
+    names = ["val_mlm_cross_entropy", "val_mlm_accuracy", "val_nsp_accuracy"]
+    if run.command == "finetune":
+        names = list(dict.fromkeys([run.summary.get("monitor", ""), "val_accuracy", "val_loss"]))
+    found = [
+        (f"{best[name]:.4g}", f"{_name(name)}, held-out data") for name in names if name in best
+    ]
+    found.append((f"{position(run, run.best):,}", f"best {run.unit}{_of_total(run)}"))
+    speeds = [one["tokens/s"] for one in run.metrics if "tokens/s" in one]
+    if speeds:
+        found.append((f"{statistics.median(speeds):,.0f}", "tokens per second, median"))
+    if run.seconds is not None:
+        found.append((duration(run.seconds), "training and evaluation"))
+    return found
+
+
+def about(run: Run) -> Pairs:
+    """Return what was trained on what, and how."""
+    described = run.starts[0].get("model", {}) if run.starts else {}
+    options = {**run.options, "task": run.summary.get("task")}
+    names = {**_OPTIONS[run.command], **_SHARED_OPTIONS}
+    chosen = {label: options.get(name) for name, label in names.items()}
+    return [
+        *described.items(),
+        *((label, as_text(value)) for label, value in chosen.items() if value is not None),
+    ]
+
+
+def data_facts(run: Run) -> list[tuple[str, list[str]]]:
+    """Return the rows of the table about the data: one value, or one per part of the data."""
+    if run.command == "pretrain":
+        found = run.starts[0].get("data", {}) if run.starts else {}
+        return [(name, [as_text(value)]) for name, value in found.items()]
+    parts = run.summary.get("data", {})
+    rows = [("", ["training", "development"])] if parts else []
+    for name in ("source", "examples", "rows", "truncated", "labels", "dropped"):
+        values = [_fact(parts[part].get(name)) for part in ("train", "dev") if part in parts]
+        if any(values):
+            rows.append((name, values))
+    return rows
+
+
+def samples(run: Run) -> list[dict[str, Any]]:
+    """Return the sample predictions of some evaluations, of the same examples."""
+    found = [
+        {"x": f"{position(run, index):,}", "samples": record["samples"]}
+        for index in range(len(run.metrics))
+        if (record := run.evaluation(index)).get("samples")
+    ]
+    same = [one for one in found if len(one["samples"]) == len(found[-1]["samples"])]
+    return spread(same, _MAX_COLUMNS)
+
+
+def starts(run: Run) -> list[dict[str, Any]]:
+    """Return the machine and the versions at the start of the run, and whenever they changed."""
+    machines = [start["machine"] for start in run.starts]
+    return [
+        {
+            "title": f"From step {start['step']:,}, {_date(start['time'])}",
+            "machine": list(start["machine"].items()),
+        }
+        for start, before in zip(run.starts, [None, *machines], strict=False)
+        if start["machine"] != before
+    ]
+
+
+def commands(run: Run) -> Pairs:
+    """Return how to continue, to repeat and to use the run."""
+    name = shlex.quote(url(run.folder.name) or os.path.abspath(run.folder))
+    command = f"keras-bert-d2l {run.command}"
+    use = "fill-mask 'a [MASK] in your text'" if run.command == "pretrain" else "predict FILE"
+    if run.folder.options_file.is_file():
+        again = [
+            ("Continue the run, if it was stopped:", f"{command} --resume {name}"),
+            (
+                "Repeat it, with the same or with other options:",
+                f"{command} --config {name}/run.yaml --run-dir NEW_FOLDER",
+            ),
+        ]
+    else:
+        again = [("Continue the run in Python, if it was stopped:", "finetune(..., resume=True)")]
+    return [
+        *again,
+        ("Use its best checkpoint:", f"keras-bert-d2l {use} --model {name}"),
+        ("Compare it with other runs:", f"keras-bert-d2l compare {name} OTHER_RUN --out page.html"),
+    ]
+
+
+def _of_total(run: Run) -> str:
+    total = run.options.get("steps" if run.command == "pretrain" else "epochs")
+    return f" of {total:,}" if total else ""
+
+
+def _name(metric: str) -> str:
+    return title(metric.removeprefix("val_")).lower()
+
+
+def _date(seconds: float) -> str:
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, Mapping):
+        pairs = sorted(value.items(), key=lambda pair: -pair[1])
+        more = [f"and {len(pairs) - _MAX_LABELS:,} more"] if len(pairs) > _MAX_LABELS else []
+        return ", ".join([f"{name} ({count:,})" for name, count in pairs[:_MAX_LABELS]] + more)
+    return as_text(value) if value else ""

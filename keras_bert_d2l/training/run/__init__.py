@@ -1,0 +1,1 @@
+"""What both kinds of runs share: their folder, state, signals and callbacks."""

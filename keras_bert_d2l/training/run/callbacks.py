@@ -1,0 +1,257 @@
+"""Callbacks of both kinds of training: throughput, progress, logs and diverging losses."""
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+
+import keras
+import tensorflow as tf
+
+from keras_bert_d2l.progress import Stage, duration, stage
+from keras_bert_d2l.training.optimization.optimizers import mean_gradient_norm
+from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.state import Progress, sync
+from keras_bert_d2l.training.run.verbosity import Printer
+from keras_bert_d2l.types import PathLike, Tensor
+
+Metrics = dict[str, float | None]
+
+_HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
+# The cross entropies, averaged over batches, which `loss` has too.
+_DUPLICATES = ("mlm_loss", "nsp_loss")
+
+
+class Throughput(keras.callbacks.Callback):
+    """Callback that counts steps and adds `sequences/s` and `tokens/s` to the logs of evaluations.
+
+    Both are averages since the previous evaluation. They exclude evaluations and the first step,
+    which builds the graph. Tokens include padding: `max_len` per row.
+
+    Put it before the callbacks that read `progress` or the logs.
+
+    Args:
+        progress: Its `step` is incremented after each batch.
+        batch_size: Rows per batch, B, summed over all devices.
+        max_len: Tokens per row, T. `None` means that row lengths vary; `tokens/s` is then omitted.
+    """
+
+    def __init__(self, progress: Progress, batch_size: int, max_len: int | None) -> None:
+        super().__init__()
+        self.progress = progress
+        self.batch_size = batch_size
+        self.max_len = max_len
+        self._is_first_step = True
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        self._steps, self._start = 0, time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        self.progress.step += 1
+        self._end = time.perf_counter()
+        if self._is_first_step:
+            self._is_first_step, self._start = False, self._end
+        else:
+            self._steps += 1
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        if logs is None or not self._steps:
+            return
+        logs["sequences/s"] = self._steps * self.batch_size / (self._end - self._start)
+        if self.max_len is not None:
+            logs["tokens/s"] = logs["sequences/s"] * self.max_len
+
+
+class NextTokenMetrics(keras.callbacks.Callback):
+    """Callback that renames the masked-token metrics of causal steps to `next_token_*`.
+
+    Put it before the callbacks that read the logs.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        for name in ("cross_entropy", "accuracy"):
+            if logs is not None and f"mlm_{name}" in logs:
+                logs[f"next_token_{name}"] = logs.pop(f"mlm_{name}")
+
+
+class GradientNorm(keras.callbacks.Callback):
+    """Callback that adds the mean norm of the gradient since the last evaluation to the logs.
+
+    The norms are those before clipping. The optimizer needs `add_gradient_norms`.
+
+    Put it before the callbacks that read the logs or save the optimizer.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        norm = mean_gradient_norm(self.model.optimizer)
+        if logs is not None and norm is not None:
+            logs["gradient_norm"] = norm
+
+
+class ProgressLine(keras.callbacks.Callback):
+    """Callback that shows the position, loss, accuracy, speed and remaining time on one line.
+
+    Loss and accuracy are means since the last evaluation. The speed excludes evaluations and the
+    first step, which builds the graph. Evaluations are stages of their own.
+
+    Close it in the end.
+
+    Args:
+        say: Prints the line.
+        position: Returns the position, such as `"step 5/10"`, and the number of remaining steps.
+        evaluated: The data of the evaluations, if there are any.
+    """
+
+    def __init__(
+        self,
+        say: Printer,
+        position: Callable[[], tuple[str, int]],
+        evaluated: tf.data.Dataset | None = None,
+    ) -> None:
+        super().__init__()
+        self.say = say
+        self.position = position
+        num_batches = 0 if evaluated is None else int(evaluated.cardinality())
+        self._num_batches = num_batches if num_batches > 0 else None
+        self._start: float | None = None
+        self._evaluation: Stage | None = None
+        self._exits = contextlib.ExitStack()
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._start is not None:
+            self._start, self._steps = time.monotonic(), 0
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._start is None:
+            self._start, self._steps = time.monotonic(), 0
+            return
+        self._steps += 1
+        position, left = self.position()
+        seconds = (time.monotonic() - self._start) / self._steps
+        speed = f"{1 / seconds:.1f} steps/s, {duration(left * seconds)} left"
+        names = {"loss": "loss", "accuracy": "accuracy", "mlm_accuracy": "accuracy"}
+        values = [f"{names[n]} {value:.3f}" for n, value in (logs or {}).items() if n in names]
+        self.say.progress(", ".join([position, *values, speed]))
+
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        self.say.clear()
+        title = f"{self.position()[0]}, evaluating"
+        self._evaluation = self._exits.enter_context(stage(title, self._num_batches))
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._evaluation is not None:
+            self._evaluation.advance()
+
+    def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the display of an evaluation."""
+        self._evaluation = None
+        self._exits.close()
+
+
+class StopAtNonFiniteLoss(keras.callbacks.Callback):
+    """Callback that ends a run at the first loss that is not finite, before anything is saved.
+
+    Put it first: before the callbacks that count steps and save the model.
+
+    Args:
+        progress: Provides the number of completed steps.
+
+    Raises:
+        FloatingPointError: The loss of a step or of an evaluation is not finite.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress
+        self._last: float | None = None
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        # This is the mean since the last evaluation, which becomes and remains non-finite at once.
+        loss = (logs or {}).get("loss", math.nan)
+        self._check("loss", loss, self.progress.step + 1)
+        self._last = loss
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._check("evaluation loss", (logs or {}).get("val_loss", 0.0), self.progress.step)
+
+    def _check(self, name: str, loss: float, step: int) -> None:
+        if math.isfinite(loss):
+            return
+        sync(self.model)
+        before = "none" if self._last is None else f"{self._last:.4g}"
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        raise FloatingPointError(
+            f"The training diverged: the {name} at step {step:,} is {loss}. Last finite loss: "
+            f"{before}; learning rate: {rate:.3g}. Start a new run with a lower `learning_rate` or "
+            "a longer warm-up. The checkpoints from before this step are unchanged."
+        )
+
+
+class RunLog(keras.callbacks.Callback):
+    """Callback that writes the metrics of each evaluation to `metrics.jsonl` and TensorBoard.
+
+    Each line of `metrics.jsonl` is a JSON object with `step`, `learning_rate`, the training
+    metrics since the last evaluation under their Keras names, the held-out metrics with the prefix
+    `val_`, the norm of the gradient and the throughput.
+
+    Args:
+        run_dir: The folder of the run.
+        progress: Provides the current step.
+    """
+
+    def __init__(self, run_dir: PathLike, progress: Progress) -> None:
+        super().__init__()
+        run = RunFolder(run_dir)
+        self.path = run.metrics_file
+        self.progress = progress
+        self._writer = tf.summary.create_file_writer(os.fspath(run.tensorboard))
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self.write({**(logs or {}), "learning_rate": self.model.optimizer.learning_rate})
+
+    def write(self, metrics: Mapping[str, float | Tensor]) -> Metrics:
+        """Write the metrics of the current step and return them as they are in the file."""
+        values = {
+            name: float(keras.ops.convert_to_numpy(value))
+            for name, value in metrics.items()
+            if not _is_duplicate(name)
+        }
+        line: Metrics = {"step": self.progress.step, **finite(values)}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        with self._writer.as_default(step=self.progress.step):
+            for name, value in values.items():
+                _write_scalar(_tag(name), value)
+        self._writer.flush()
+        return line
+
+    def close(self) -> None:
+        """Close the files."""
+        self._writer.close()
+
+
+def finite(metrics: Mapping[str, float]) -> Metrics:
+    """Replace metrics that are not finite with `None`, because JSON has no NaN or infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _is_duplicate(name: str) -> bool:
+    return name.removeprefix(_HELD_OUT) in _DUPLICATES
+
+
+def _tag(name: str) -> str:
+    is_held_out = name.startswith(_HELD_OUT)
+    return f"held_out/{name.removeprefix(_HELD_OUT)}" if is_held_out else f"train/{name}"
+
+
+def _write_scalar(tag: str, value: float) -> None:
+    # tf.summary.scalar needs the tensorboard package, which is otherwise only needed for viewing.
+    metadata = tf.compat.v1.SummaryMetadata(
+        plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+    )
+    tf.summary.write(tag, tf.constant(value, tf.float32), metadata=metadata)

@@ -1,0 +1,369 @@
+"""The folder of a pretraining or fine-tuning run: its files and checkpoints.
+
+- `run.yaml`: the options;
+- `best/`: the checkpoint with the best evaluation, for `load_pretrained`;
+- `last/`: the complete training state, from which an interrupted run resumes;
+- `adapter/`: with LoRA, the adapter of `best/`, for `load_adapter`;
+- `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation;
+- `report.html`: a page about the run, and `report.jsonl`: what it needs besides the other files.
+
+A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint. The
+folder may be a URL; `remote_run` has its local copy.
+"""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+from keras_bert_d2l.checkpoints.location import (
+    BEST,
+    CONFIG_FILE,
+    LAST,
+    RUN_FILE,
+    STATE_FILE,
+    VOCAB_FILE,
+)
+from keras_bert_d2l.files import (
+    CHECKSUMS,
+    changed_files,
+    lock_file,
+    make_folder,
+    read_folder,
+    recover,
+    url,
+    verify_checksums,
+)
+from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.training.devices.processes import (
+    is_first,
+    reporting_lost_processes,
+    wait_for_all,
+)
+from keras_bert_d2l.training.option_records import OptionRecord
+from keras_bert_d2l.training.run.remote_run import (
+    ADAPTER,
+    TENSORBOARD,
+    RemoteRun,
+    copy_without_weights,
+)
+from keras_bert_d2l.types import PathLike
+
+R = TypeVar("R", bound=OptionRecord)
+
+LOWER_IS_BETTER = ("loss", "entropy", "error")  # ends of the names of such metrics
+_LOCK = ".lock"
+
+
+class RunFolder:
+    """Paths in the folder of a run, and operations on them.
+
+    Args:
+        path: The folder, or its URL.
+
+    Attributes:
+        path: The folder, or the local copy of a remote one.
+        name: The folder, or its URL, for messages.
+        remote: The folder in an object store, or `None`.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        address = url(path)
+        self.remote = None if address is None else RemoteRun(address)
+        self.path = pathlib.Path(path) if self.remote is None else self.remote.folder
+        self.name = os.fspath(self.path) if self.remote is None else self.remote.address
+        self.options_file = self.path / RUN_FILE
+        self.config_file = self.path / CONFIG_FILE
+        self.vocab_file = self.path / VOCAB_FILE
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.summary_file = self.path / "metrics.json"  # of a fine-tuning run
+        self.records_file = self.path / "report.jsonl"
+        self.report = self.path / "report.html"
+        self.tensorboard = self.path / TENSORBOARD
+        self.best, self.last = self.path / BEST, self.path / LAST
+        self.adapter = self.path / ADAPTER
+        self.state_file = self.last / STATE_FILE
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @classmethod
+    def for_reading(cls, path: PathLike) -> Self:
+        """Return the folder of a run, with a local copy of a remote one that lacks the weights."""
+        if isinstance(path, cls) or (address := url(path)) is None:
+            return path if isinstance(path, cls) else cls(path)
+        run = cls(copy_without_weights(address))
+        run.name = address
+        return run
+
+    def named(self, path: pathlib.Path) -> str:
+        """Return the path or the URL of a file or folder of the run."""
+        if self.remote is None:
+            return os.fspath(path)
+        return f"{self.name}/{path.relative_to(self.path).as_posix()}"
+
+    def download(self) -> None:
+        """Bring the local copy of a remote run up to date.
+
+        Raises:
+            BlockingIOError: Another process is using it.
+            FileExistsError: The remote folder contains other files than those of a run.
+        """
+        if self.remote is not None:
+            with self._locked():
+                self.remote.download()
+
+    def upload(self, step: int | None = None) -> None:
+        """Upload a remote run. After a save in a step, a failure is usually only a warning."""
+        if self.remote is not None:
+            self.remote.upload() if step is None else self.remote.upload_state(step)
+
+    def exists(self) -> bool:
+        """Whether the folder contains a run that can be resumed."""
+        return read_folder(self.last, self.last.is_dir)
+
+    def check_kind(self, command: str) -> None:
+        """Raise `ValueError` if the folder contains a run of the other command."""
+        # Fine-tuning does not write `config.json` here.
+        is_pretraining = self.options_file.is_file() and self.config_file.is_file()
+        if is_pretraining == (command == "pretrain") or not (is_pretraining or self.exists()):
+            return
+        name = self.name
+        if is_pretraining:
+            raise ValueError(
+                f"{name!r} is a pretraining run. {self.how_to_resume('pretrain')}. Or fine-tune "
+                f"its model with --model {name} --run-dir FOLDER."
+            )
+        raise ValueError(f"{name!r} is a fine-tuning run. {self.how_to_resume('finetune')}.")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Create the folder, keep other processes out, and remove what a killed process left.
+
+        A remote run is uploaded at the end.
+
+        Raises:
+            BlockingIOError: Another process is using the run.
+            FileExistsError: The path is a file.
+            OSError: The upload failed.
+            PermissionError: The folder is not writable.
+        """
+        with (
+            self._locked(),
+            contextlib.nullcontext() if self.remote is None else self.remote.uploading(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        name = self.name
+        make_folder(self.path)
+        lock = self.path / _LOCK
+        busy = f"Another process is using the run {name!r}. Wait until it ends, or stop it."
+        with lock_file(lock, busy):
+            try:
+                for temporary in self.path.glob(".*.tmp"):
+                    recover(self.path / temporary.name.removeprefix(".").rsplit(".", 2)[0])
+                yield
+            finally:
+                lock.unlink()
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()  # only if nothing was written
+
+    @contextlib.contextmanager
+    def opened(
+        self, record: type[R], given: Mapping[str, Any], *, resume: bool, is_complete: bool
+    ) -> Iterator[tuple[R, bool]]:
+        """Lock the run and yield its options, and whether it is resumed instead of started.
+
+        Args:
+            record: The type of the options.
+            given: The options that the caller specified.
+            resume: Whether to resume the run if it exists.
+            is_complete: Whether `given` has all options that a new run needs.
+
+        Raises:
+            FileExistsError: The folder is not empty, and `resume` is not set.
+            FileNotFoundError: There is no run to resume, and too few options to start one.
+            ValueError: An option is invalid or differs from the run, or a file is damaged.
+        """
+        self.download()
+        has_options = resume and self.options_file.is_file()
+        if has_options or (resume and self.exists()):
+            self.check_kind(record.command)
+        if resume and not has_options and (self.exists() or not is_complete):
+            raise FileNotFoundError(
+                f"{self.name!r} does not contain a run to resume: {self.options_file.name} "
+                "is missing. To start a run there, specify all options."
+            )
+        options = None if has_options else record.from_dict(given)
+        with self.locked():
+            if options is None:
+                verify_checksums(self.path)
+                options = record.of_run(self.options_file, given)
+            is_resumed = resume and self.exists()
+            if not is_resumed:
+                self.check_new()
+            yield options, is_resumed
+
+    def read_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the progress and the settings in the training state.
+
+        Raises:
+            ValueError: A file of `last/` is missing or damaged.
+        """
+        for file in changed_files(self.last):
+            raise damaged(file, f"it does not match {CHECKSUMS!r}")
+        try:
+            progress = read_json_object(self.state_file)
+            return progress, dict(progress.pop("settings"))
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise damaged(self.state_file, error) from error
+
+    def read_json(self, path: PathLike) -> dict[str, Any]:
+        """Return the content of a JSON file of the run, which may be replaced meanwhile.
+
+        Returns: an empty dictionary if there is no such file.
+
+        Raises:
+            ValueError: The file is damaged.
+        """
+        try:
+            return read_folder(self.last, lambda: read_json_object(path))
+        except FileNotFoundError:
+            return {}
+
+    def check_new(self) -> None:
+        """Raise `FileExistsError` unless a new run can be created in the folder.
+
+        A new run begins with `run.yaml`, if it has one, and exists once it has a training state. If
+        its creation was interrupted in between, there is nothing to resume, and it starts again.
+        """
+        name = self.name
+        if self.exists():
+            progress, _ = self.read_state()
+            raise FileExistsError(
+                f"{name!r} already contains a run at step {progress.get('step')}. Resume it "
+                "(`resume=True`), or choose a different folder "
+                "for the new run."
+            )
+        files = {file.name for file in self.path.iterdir()} - {_LOCK}
+        ours = {file.name for file in (self.options_file, self.config_file, self.vocab_file)}
+        if files and (self.options_file.name not in files or files - ours - {CHECKSUMS}):
+            raise FileExistsError(
+                f"{name!r} is not empty and does not contain a run. Choose a new or empty folder."
+            )
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Return the metrics of each evaluation, with NaN for values that are not finite.
+
+        Raises:
+            ValueError: `metrics.jsonl` is damaged.
+        """
+        return [
+            {name: math.nan if value is None else value for name, value in line.items()}
+            for line in _json_lines(self.metrics_file)
+        ]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the records for the report: of each start, and of each evaluation.
+
+        Raises:
+            ValueError: `report.jsonl` is damaged.
+        """
+        return _json_lines(self.records_file)
+
+    def how_to_resume(self, command: str) -> str:
+        """Return a sentence, without the full stop, that explains how to resume the run.
+
+        A run without `run.yaml` was started in Python and can only be resumed there.
+        """
+        if not self.options_file.is_file():
+            return "Resume with `resume=True`"
+        return f"Resume with: keras-bert-d2l {command} --resume {shlex.quote(self.name)}"
+
+
+def damaged(path: pathlib.Path, reason: object) -> ValueError:
+    """Return the error for a training state that cannot be read."""
+    return ValueError(
+        f"The training state at {os.fspath(path)!r} is damaged: {str(reason).rstrip('.')}. Start a "
+        "new run from the weights of the last or best checkpoint; `pretrain` accepts a "
+        "checkpoint as `init`."
+    )
+
+
+@contextlib.contextmanager
+def opened_run(
+    run: RunFolder,
+    record: type[R],
+    given: Mapping[str, Any],
+    *,
+    resume: bool,
+    is_complete: bool,
+    say: Callable[[str], None],
+) -> Iterator[tuple[RunFolder, R, bool]]:
+    """Open a run as `RunFolder.opened` does, in all processes of the run.
+
+    Only the first process uses the run folder. The others get temporary folders for the small files
+    that they write, in which they also find the state of a run to resume.
+
+    With `resume`, it reports if there is no run yet, because the path may be mistyped.
+
+    Yields: the folder of this process, the options, and whether the run is resumed.
+    """
+
+    def advice() -> str:
+        return run.how_to_resume(record.command)
+
+    with contextlib.ExitStack() as stack, reporting_lost_processes(advice):
+        if not is_first():
+            wait_for_all()  # the first process has locked and recovered the folder
+            temporary = stack.enter_context(tempfile.TemporaryDirectory())
+            run = _view(run, pathlib.Path(temporary, run.path.name))
+        settings, is_resumed = stack.enter_context(
+            run.opened(record, given, resume=resume, is_complete=is_complete)
+        )
+        if resume and not is_resumed:
+            say(f"{run.name!r} contains no run to resume yet. Starting a new one.")
+        if is_first():
+            wait_for_all()
+        wait_for_all()  # the first process may write now
+        yield run, settings, is_resumed
+        run.upload()
+        wait_for_all()  # the processes end together
+
+
+def _view(run: RunFolder, path: pathlib.Path) -> RunFolder:
+    """Return a folder with copies of the small files of a run, and with its checkpoints."""
+    view = RunFolder(path)
+    view.best = run.best
+    path.mkdir()
+    if run.remote is not None and not run.remote.is_current():  # another machine has the copy
+        run.remote.copy_to(path, [LAST])
+        return view
+    for file in run.path.glob("[!.]*"):
+        if file.is_file():
+            shutil.copy(file, path)
+    if run.last.is_dir():
+        view.last.symlink_to(run.last.resolve())
+    return view
+
+
+def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    # A killed process may have left the last line incomplete.
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(dict(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"Line {number} of {os.fspath(path)!r} is damaged.") from error
+    return found

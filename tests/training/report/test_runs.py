@@ -1,0 +1,163 @@
+"""The pages about runs show what the files of the runs say, as text and as curves."""
+
+import json
+
+import pytest
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.training.report.run import Run, spread
+from tests.training.report.conftest import SCRIPT
+
+TEXT = "document.querySelector('main').innerText"
+READOUT = "document.querySelectorAll('output')[{}].innerText"
+TITLES = "[...document.querySelectorAll('figure h3')].map(one => one.innerText)"
+CHART = "document.querySelectorAll('figure svg')[{}]"
+
+
+def open_page(page, path, made):
+    path.write_text(made.html)
+    page.look()
+    page.open(path)
+
+
+def num_curves(page):
+    """Return the number of curves in the first chart."""
+    return page.run(f"{CHART.format(0)}.querySelectorAll('polyline').length")
+
+
+def point_at_the_end(page, chart):
+    """Move the pointer to the right end of a chart and return what is read there."""
+    page.run(
+        f"document.querySelectorAll('figure svg')[{chart}].scrollIntoView({{block: 'center'}})"
+    )
+    box = page.run(
+        f"document.querySelectorAll('figure svg')[{chart}].getBoundingClientRect().toJSON()"
+    )
+    for x in (box["right"] - 20, box["right"] - 14):  # a pointer that stays has no effect
+        page.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=box["y"] + 50)
+    page.wait(READOUT.format(chart))
+    return page.run(READOUT.format(chart))
+
+
+@pytest.mark.slow
+def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
+    page, pretraining_run, tmp_path
+):
+    open_page(page, tmp_path / "page.html", kb.run_report(pretraining_run("novels-1")))
+    text = page.run(TEXT)
+    for shown in ("novels-1", "step 1,000 of 1,000", f"the cat {SCRIPT} sat down", "1,234"):
+        assert shown in text
+    tiles = page.run("[...document.querySelectorAll('.tiles b')].map(one => one.innerText)")
+    assert tiles == ["4", "0.25", "500", "2,000", "16 min 40 s"]
+    assert page.run(TITLES) == [
+        "Masked-token loss",
+        "Masked-token accuracy",
+        "Gradient norm",
+        "Learning rate",
+        "Tokens per second",
+    ]
+    assert num_curves(page) == 2
+    steps = [
+        page.run(f"{CHART.format(n)}.querySelector('circle').cx.baseVal.value") for n in (0, 2)
+    ]
+    assert steps[0] == steps[1] > 200  # both begin at step 0, where there is no gradient
+    assert point_at_the_end(page, 0) == "step 1,000\ntraining 3\nheld-out 5"
+    assert page.problems == []
+
+
+@pytest.mark.slow
+def test_the_report_of_a_fine_tuning_run_shows_confusions_and_errors(
+    page, finetuning_run, tmp_path
+):
+    open_page(page, tmp_path / "page.html", kb.run_report(finetuning_run))
+    text = page.run(TEXT)
+    for shown in (
+        "Confusion matrix",
+        f"good (60), {SCRIPT} (20)",
+        "epoch 2 of 2",
+        "Warning: The model",
+    ):
+        assert shown in text
+    titles = page.run(TITLES)  # the cross entropy is the loss
+    assert titles == ["Loss", "Accuracy", "Learning rate", "Sequences per second"]
+    cells = page.run("[...document.querySelectorAll('.confusion td')].map(one => one.innerText)")
+    assert cells == ["14", "1", "1", "4"]
+    [loss] = page.run(
+        "charts.filter(one => one.title === 'Loss').map("
+        "one => one.series.find(one => !one.isHeldOut).points)"
+    )
+    assert loss == [[0.5, 0.8], [1.0, 0.6], [2.0, 0.4]]
+    assert point_at_the_end(page, 0) == "epoch 2\ntraining 0.4\nheld-out 0.3"
+    assert page.problems == []
+
+
+@pytest.mark.slow
+def test_a_comparison_shows_what_differs_and_hides_runs(page, pretraining_run, tmp_path):
+    runs = [pretraining_run("a"), pretraining_run("b", learning_rate=0.01, corpus=SCRIPT)]
+    open_page(page, tmp_path / "page.html", kb.compare_runs(runs))
+    assert "different held-out data" in page.run(TEXT)
+    rows = page.run(
+        "[...document.querySelectorAll('section:last-of-type tr')].slice(1)"
+        ".map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    assert rows == [["corpus", "novels", SCRIPT], ["learning_rate", "0.001", "0.01"]]
+    assert num_curves(page) == 4
+    page.click("document.querySelector('button[data-run=\"1\"]')")
+    assert num_curves(page) == 2
+    assert point_at_the_end(page, 0) == "step 1,000\na, training 3\na, held-out 5"
+    assert page.problems == []
+
+
+def test_texts_of_the_data_never_become_part_of_a_page(pretraining_run, finetuning_run):
+    runs = [pretraining_run("a"), pretraining_run(SCRIPT.replace("/", "x"), corpus=SCRIPT)]
+    for made in (kb.run_report(runs[0]), kb.run_report(finetuning_run), kb.compare_runs(runs)):
+        assert made.html.count("<script") == made.html.count("</script>") == 2
+        assert "https://" not in made.html.replace("http://www.w3.org", "")
+
+
+def test_a_run_without_records_has_a_report(pretraining_run):
+    run = pretraining_run("old")
+    (run / "report.jsonl").unlink()
+    made = kb.run_report(run, run / "made.html")
+    assert (run / "made.html").read_text() == made.html
+    assert "Masked-token loss" in made.html
+    assert made.html.count("Not recorded.") == 2
+
+
+def test_a_line_that_a_killed_process_left_incomplete_is_skipped(pretraining_run):
+    run = pretraining_run("killed")
+    whole = kb.run_report(run).html
+    for name in ("metrics.jsonl", "report.jsonl"):
+        with open(run / name, "a") as file:
+            file.write('{"step": 15')
+    assert kb.run_report(run).html == whole
+
+
+def test_the_time_of_a_run_excludes_pauses(pretraining_run):
+    run = pretraining_run("paused")
+    lines = (run / "report.jsonl").read_text().splitlines()
+    start = json.loads(lines[0])
+    lines.insert(3, json.dumps({**start, "step": 500, "time": 1900.0}))
+    (run / "report.jsonl").write_text("\n".join(lines) + "\n")
+    assert Run.read(run).seconds == 500 + 100
+
+
+def test_values_are_spread_evenly():
+    assert spread(range(5), 5) == [0, 1, 2, 3, 4]
+    assert spread(range(101), 5) == [0, 25, 50, 75, 100]
+
+
+def test_wrong_folders_are_named(pretraining_run, finetuning_run, tmp_path):
+    run = pretraining_run("a")
+    with pytest.raises(ValueError, match=r"must be the folder of a run.*in 'metrics.jsonl'"):
+        kb.run_report(tmp_path)
+    with pytest.raises(ValueError, match="`run_dir` must be a path. Received: run_dir=3"):
+        kb.run_report(3)
+    for one in (run, [run]):
+        with pytest.raises(ValueError, match="at least two run folders.*`run_report`"):
+            kb.compare_runs(one)
+    with pytest.raises(ValueError, match=r"same kind.*a': pretrain, .*films': finetune"):
+        kb.compare_runs([run, finetuning_run])
+    (run / "run.yaml").write_text("a: b: c")
+    with pytest.raises(ValueError, match=r"run\.yaml' is not a YAML file"):
+        kb.run_report(run)
