@@ -2,7 +2,7 @@
 
 The text is a corpus or synthetic. It is written with one sentence per line, and repeated for the
 larger sizes, each time with the sentences of all documents shuffled, so there are few similar
-documents. Each build removes duplicates and near-duplicates. It runs in a separate process, and
+documents. Each build removes duplicates. It runs in a separate process, and
 TensorFlow uses one thread per process. Prints a table and a JSON line.
 """
 
@@ -59,7 +59,6 @@ def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, flo
         store,
         workers=workers,
         deduplicate=True,
-        near_duplicates=0.8,
     )
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peaks = [

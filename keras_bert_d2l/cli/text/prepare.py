@@ -38,9 +38,6 @@ def prepare(
     compat: Literal["google", "huggingface"] = "google",
     workers: PositiveInt = 1,
     deduplicate: Flag = False,
-    near_duplicates: float | None = None,
-    language: str | None = None,
-    quality: str | None = None,
     beam: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     static_masks: Annotated[
         Path | None, Parameter(converter=nonempty_path, group=panel("Static masks"))
@@ -62,12 +59,6 @@ def prepare(
         compat: Reference tokenizer whose token ids to reproduce.
         workers: Number of processes; use at most one per CPU core.
         deduplicate: Discard copies of documents.
-        near_duplicates: Discard documents at least this similar to an earlier one, such as 0.8:
-            the Jaccard similarity of their n-grams of five words.
-        language: Keep only documents in this language, an ISO 639-1 code such as en. Requires
-            `keras-bert-d2l[language]`.
-        quality: Discard what the filters of these corpora would remove, for English web pages:
-            c4, gopher, or c4,gopher.
         beam: Tokenize on many machines with Apache Beam. The value contains the runner options,
             such as "--runner=FlinkRunner --flink_master=host:8081". Requires
             `keras-bert-d2l[beam]`, and all workers need access to the text and the output folder.
@@ -92,17 +83,11 @@ def prepare(
     check_output("static_masks", static_masks, inputs=(*corpus.files, vocab))
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab), lowercase=lowercase, compat=compat)
     was_there = kb.TokenStore.is_at(out)
-    options = {
-        "deduplicate": deduplicate,
-        "near_duplicates": near_duplicates,
-        "language": language,
-        "quality": quality.split(",") if quality else (),
-    }
     build: Callable[..., TokenStore] = functools.partial(kb.build_store, workers=workers)
     if beam is not None:
         build = functools.partial(kb.build_store_with_beam, pipeline_options=shlex.split(beam))
     with stage("Tokenizing"):
-        store = build(corpus, tokenizer, out, **options)
+        store = build(corpus, tokenizer, out, deduplicate=deduplicate)
     with stage("Checking the token store"):
         store.verify()
     print(f"{'Already complete' if was_there else 'Written'}: {_summary(store, out)}")
@@ -113,10 +98,8 @@ def prepare(
 
 
 def _summary(store: "TokenStore", out: Path) -> str:
-    counts = {"duplicates": store.num_duplicates, **store.discarded}
-    discarded = "; ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
     return (
         f"{store.num_tokens:,} tokens in {store.num_sentences:,} sentences of "
         f"{store.num_documents:,} documents, in {url(out) or out}"
-        f"{f'. Discarded documents: {discarded}' if discarded else ''}"
+        f"{f'. Discarded duplicates: {store.num_duplicates:,}' if store.num_duplicates else ''}"
     )

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from keras_bert_d2l.data.store.sketches import mixed
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 _SENTENCES_AT_ONCE = 1 << 16
 _COMPARED = 1 << 22  # hashes in memory; of more hashes, only a sample is compared
 _NUM_REPEATED = 10
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,4 +63,13 @@ def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
         ids = store.tokens[offsets[0] : offsets[-1]].astype(np.uint64)
         place = np.arange(len(ids), dtype=np.uint64)
         place -= np.repeat(starts.astype(np.uint64), np.diff(offsets))
-        yield np.add.reduceat(mixed(mixed(ids) + place), starts)
+        yield np.add.reduceat(_mixed(_mixed(ids) + place), starts)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Apply the finalizer of SplitMix64: every output bit depends on every input bit."""
+    values = values + _INCREMENT
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        values ^= values >> np.uint64(shift)
+        values *= np.uint64(factor)
+    return values ^ (values >> np.uint64(31))

@@ -63,7 +63,7 @@ class DataReport:
         num_documents: Number of documents in the store.
         num_sentences: Number of sentences in the store.
         num_tokens: Number of tokens in the store, without special tokens.
-        discarded: Number of documents that the build discarded, by reason.
+        num_duplicates: Number of duplicates that the build skipped; None without deduplication.
         vocab_size: V.
         num_unused: Number of tokens in the vocabulary that never occur in the text.
         unknown_rate: Share of unknown-word tokens.
@@ -102,7 +102,7 @@ class DataReport:
     num_documents: int
     num_sentences: int
     num_tokens: int
-    discarded: dict[str, int]
+    num_duplicates: int | None
     vocab_size: int
     num_unused: int
     unknown_rate: float
@@ -130,14 +130,16 @@ class DataReport:
 
     def groups(self) -> tuple[Group, ...]:
         """Return the measurements as text."""
-        text = (
+        text = [
             ("documents", f"{self.num_documents:,}"),
             ("sentences", f"{self.num_sentences:,}"),
             ("tokens", f"{self.num_tokens:,}"),
             ("tokens per sentence", f"{self.num_tokens / self.num_sentences:.1f}"),
             ("duplicate documents", _share(self.documents)),
             ("duplicate sentences", _share(self.lines)),
-        )
+        ]
+        if self.num_duplicates is not None:
+            text.append(("duplicates skipped by the build", f"{self.num_duplicates:,}"))
         vocabulary = (
             ("tokens", f"{self.vocab_size:,}"),
             ("never used", f"{self.num_unused:,}, {self.num_unused / self.vocab_size:.1%}"),
@@ -159,10 +161,8 @@ class DataReport:
             ("replaced", f"{self.replaced['replaced']:.2%}"),
             ("kept", f"{self.replaced['kept']:.2%}"),
         )
-        discarded = tuple((reason, f"{count:,}") for reason, count in self.discarded.items())
         return (
-            Group("Text", text),
-            *([Group("Discarded documents", discarded)] if discarded else []),
+            Group("Text", tuple(text)),
             Group("Vocabulary", vocabulary),
             Group("Examples", tuple(examples)),
             Group("Padding", padding),
@@ -246,7 +246,7 @@ def data_report(
         num_documents=store.num_documents,
         num_sentences=store.num_sentences,
         num_tokens=store.num_tokens,
-        discarded=_discarded(store),
+        num_duplicates=store.num_duplicates,
         vocab_size=len(vocab),
         num_unused=int(np.sum(np.delete(counts, vocab.special_ids) == 0)),
         unknown_rate=float(counts[vocab.unk_id] / store.num_tokens),
@@ -265,11 +265,6 @@ def data_report(
         replaced={kind: n / max(num_predicted, 1) for kind, n in sample.counts.items()},
         examples=sample.examples,
     )
-
-
-def _discarded(store: TokenStore) -> dict[str, int]:
-    duplicates = {} if store.num_duplicates is None else {"duplicate": store.num_duplicates}
-    return duplicates | store.discarded
 
 
 def _share(copies: Copies) -> str:

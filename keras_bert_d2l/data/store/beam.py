@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l import remote
-from keras_bert_d2l.checks import check_path
+from keras_bert_d2l.checks import check_bool, check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -20,7 +20,6 @@ from keras_bert_d2l.data.store.workers import Task, check_plain
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus.corpus import Corpus, Piece, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
@@ -35,9 +34,6 @@ def build_store_with_beam(
     *,
     pipeline_options: Sequence[str] = ("--runner=FnApiRunner",),
     deduplicate: bool = False,
-    near_duplicates: float | None = None,
-    language: str | None = None,
-    quality: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> TokenStore:
     r"""Tokenize a corpus into a folder as `build_store` does, with an Apache Beam pipeline.
@@ -58,9 +54,6 @@ def build_store_with_beam(
             this process. (Without `--runner`, Beam uses its `DirectRunner`, which first tries to
             download a program to run the pipeline.)
         deduplicate: Whether to skip documents with the same text as an earlier one.
-        near_duplicates: As for `build_store`.
-        language: As for `build_store`. The workers also need `keras-bert-d2l[language]`.
-        quality: As for `build_store`.
         progress: Called once per part after the pipeline has finished, with the number of checked
             parts, the total number of parts, and the number of tokens so far.
 
@@ -88,19 +81,14 @@ def build_store_with_beam(
         (2, 3)
     """
     check_path("directory", directory)
+    check_bool("deduplicate", deduplicate)
     check_plain(tokenizer, "Use `build_store` with workers=1.")
     address = remote.url(directory)
     if address is None:
         directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
     _apache_beam()
     corpus = as_corpus(corpus)
-    selection = Selection(
-        deduplicate=deduplicate,
-        near_duplicates=near_duplicates,
-        language=language,
-        quality=quality,
-    )
-    origin = origin_of(corpus, tokenizer, selection)
+    origin = origin_of(corpus, tokenizer, deduplicate)
     exchange = None
     if address is not None:  # shards of another text or vocabulary are not used
         exchange = remote.hidden_beside(address, f"building-{origin.name()}")
@@ -113,7 +101,6 @@ def build_store_with_beam(
 def _make_shards(
     tasks: Sequence[Task],
     tokenizer: Tokenizer,
-    selection: Selection,
     *,
     pipeline_options: Sequence[str],
     exchange: str | None,
@@ -136,8 +123,7 @@ def _make_shards(
                 pipeline
                 | "Pieces" >> beam.Create(tasks)
                 | "Spread" >> beam.Reshuffle()
-                | "Tokenize"
-                >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options, selection, exchange))
+                | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options, exchange))
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
         raise RuntimeError(
@@ -167,12 +153,9 @@ def _make_shards(
 class _Worker:
     """Makes shards in one worker process, which creates the tokenizer only once."""
 
-    def __init__(
-        self, vocab: Vocab, options: TokenizerOptions, selection: Selection, exchange: str | None
-    ) -> None:
+    def __init__(self, vocab: Vocab, options: TokenizerOptions, exchange: str | None) -> None:
         self._vocab = vocab
         self._options = options
-        self._selection = selection
         self._exchange = exchange
 
     @functools.cached_property
@@ -204,7 +187,7 @@ class _Worker:
 
     def _make(self, piece: Piece, folder: pathlib.Path) -> None:
         try:
-            make_shard(piece, self._tokenizer, folder, self._selection)
+            make_shard(piece, self._tokenizer, folder)
         except ValueError as error:  # a runner would retry, and its log would hide the message
             write_text(_mistake_file(folder), str(error))
 

@@ -13,13 +13,10 @@ import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
-from keras_bert_d2l.checks import check_integer, check_path, check_type
+from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import FILES, MANIFEST, VOCAB, Origin, to_json
-from keras_bert_d2l.data.store.merging import first_of_equals, merge, num_documents
-from keras_bert_d2l.data.store.near_duplicates import discard_near_duplicates
+from keras_bert_d2l.data.store.merging import merge
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task, check_plain, make_shards
 from keras_bert_d2l.files import (
@@ -34,7 +31,6 @@ from keras_bert_d2l.files import (
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
 from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
-from keras_bert_d2l.text.selection.selection import Selection, Selector
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -43,8 +39,8 @@ _ORIGIN, _LOCK = "origin.json", "lock"
 Progress = Callable[[int, int, int], object]
 """Called with the number of finished parts, the total number of parts, and the tokens so far."""
 
-MakeShards = Callable[[Sequence[Task], Tokenizer, Selection], Iterator[int]]
-"""Makes shards of the selected documents and yields the number of tokens of each."""
+MakeShards = Callable[[Sequence[Task], Tokenizer], Iterator[int]]
+"""Makes shards and yields the number of tokens of each."""
 
 
 def build_store(
@@ -54,9 +50,6 @@ def build_store(
     *,
     workers: int = 1,
     deduplicate: bool = False,
-    near_duplicates: float | None = None,
-    language: str | None = None,
-    quality: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> TokenStore:
     r"""Tokenize a corpus into a token store, or open the store if it already exists.
@@ -76,12 +69,6 @@ def build_store(
             the store. With more than one, a script must call this function under
             `if __name__ == "__main__":`.
         deduplicate: Whether to skip documents with the same text as an earlier one.
-        near_duplicates: Skip documents whose Jaccard similarity with an earlier one, over n-grams
-            of five words, is at least this, such as 0.8.
-        language: Skip documents in other languages. An ISO 639-1 code such as `"en"`. Requires
-            `keras-bert-d2l[language]`.
-        quality: Skip what the filters of these corpora would remove: `"c4"` (Raffel et al. 2020),
-            `"gopher"` (Rae et al. 2021), or both. They are made for English web pages.
         progress: Called after each part with the number of finished parts, the total number of
             parts, and the number of tokens so far.
 
@@ -108,16 +95,11 @@ def build_store(
     """
     check_path("directory", directory)
     check_integer("workers", workers, 1)
+    check_bool("deduplicate", deduplicate)
     if workers > 1:
         check_plain(tokenizer, "Use workers=1.")
     corpus = as_corpus(corpus)
-    selection = Selection(
-        deduplicate=deduplicate,
-        near_duplicates=near_duplicates,
-        language=language,
-        quality=quality,
-    )
-    origin = origin_of(corpus, tokenizer, selection)
+    origin = origin_of(corpus, tokenizer, deduplicate)
     make = functools.partial(make_shards, workers=workers)
     return build_with(make, corpus, tokenizer, directory, origin, progress)
 
@@ -140,7 +122,7 @@ def cached_store(
     if cache_dir is None:
         cache_dir = user_cache()
     check_path("cache_dir", cache_dir)
-    origin = origin_of(corpus, tokenizer, Selection())
+    origin = origin_of(corpus, tokenizer, deduplicate=False)
     name, kind = origin.name(), type(tokenizer)
     if kind is not Tokenizer:  # a subclass may give other tokens
         identity = f"{name} {kind.__module__}.{kind.__qualname__}"
@@ -163,9 +145,8 @@ def build_with(
     """Build a store. The function `make` creates its shards, here or on other workers.
 
     Args:
-        make: Function of the pieces, each with the folder of its shard, the tokenizer, and the
-            selection of documents. It makes the missing shards and yields the number of tokens of
-            each shard.
+        make: Function of the pieces, each with the folder of its shard, and of the tokenizer. It
+            makes the missing shards and yields the number of tokens of each shard.
         corpus: The text.
         tokenizer: The tokenizer.
         directory: Folder to write.
@@ -211,17 +192,16 @@ def build_with(
     return store
 
 
-def origin_of(corpus: Corpus, tokenizer: Tokenizer, selection: Selection) -> Origin:
+def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
     """Return everything that a store depends on. This reads the text, for its checksum."""
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
-    Selector(selection)  # reports an unknown language or a missing package at once
     return Origin(
+        deduplicate=deduplicate,
         version=manifest.VERSION,
         corpus_fingerprint=corpus.fingerprint(),
         vocab_fingerprint=tokenizer.vocab.fingerprint,
         vocab_size=len(tokenizer.vocab),
         tokenizer=tokenizer.options,
-        **vars(selection),
     )
 
 
@@ -241,7 +221,7 @@ def _write(
     num_tokens = 0
     tasks = list(zip(pieces, folders, strict=True))
     with stage("Tokenizing the text", len(pieces)) as work:
-        for num_done, count in enumerate(make(tasks, tokenizer, origin), 1):
+        for num_done, count in enumerate(make(tasks, tokenizer), 1):
             num_tokens += count
             work.advance()
             work.remark = f"{num_tokens / 1e6:,.1f} million tokens"
@@ -250,21 +230,14 @@ def _write(
     if not num_tokens:
         for folder in folders:  # without shards, the folder `building` is removed
             shutil.rmtree(folder)
-        filters = " after the filters" if origin.language or origin.quality else ""
-        raise ValueError(f"The corpus contains no text{filters}: {corpus.description}.")
+        raise ValueError(f"The corpus contains no text: {corpus.description}.")
     if corpus.fingerprint() != origin.corpus_fingerprint:
         raise ValueError(
             f"The text changed while it was read ({corpus.description}), so parts of the token "
             f"store may contain the old text. Delete the folder {building} and build again."
         )
-    keep: np.ndarray = np.ones(num_documents(folders), bool)
-    if origin.deduplicate:
-        keep = first_of_equals(folders)
-    num_duplicates = int(np.count_nonzero(~keep))
-    if origin.near_duplicates is not None:
-        discard_near_duplicates(folders, tokenizer.vocab, origin.near_duplicates, keep)
     with replacing_folder(directory) as temporary:
-        content = merge(folders, origin, temporary, keep, num_duplicates)
+        content = merge(folders, origin, temporary)
         tokenizer.vocab.to_file(temporary / VOCAB)
         (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
 

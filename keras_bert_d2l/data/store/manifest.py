@@ -11,11 +11,10 @@ from typing import Self
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.checks import check_bool, check_integer, check_type
 from keras_bert_d2l.files import CHECKSUMS, read_checksums
 from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
-from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.types import ConfigDict
 
 VERSION = 4
@@ -27,21 +26,18 @@ HASHES = "document_hashes.bin"
 VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
-# The values of keys that manifests lacked before documents could be selected.
-_BEFORE_SELECTION: ConfigDict = {
-    "near_duplicates": None,
-    "language": None,
-    "quality": [],
-    "discarded": {},
-}
+# Keys of earlier versions, which could discard documents by these options.
+FORMER_FILTERS = ("near_duplicates", "language", "quality")
+_FORMER_KEYS = {*FORMER_FILTERS, "discarded"}
 
 HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin(Selection):
+class Origin:
     """Everything that the bytes of a store depend on, except the version of this package."""
 
+    deduplicate: bool
     version: int
     corpus_fingerprint: str
     vocab_fingerprint: str
@@ -61,7 +57,6 @@ class Manifest(Origin):
     num_sentences: int
     num_tokens: int
     num_duplicates: int  # number of skipped documents with the text of an earlier one
-    discarded: dict[str, int]  # number of documents that were skipped for other reasons
 
     @classmethod
     def read(cls, directory: pathlib.Path) -> Self:
@@ -75,7 +70,7 @@ class Manifest(Origin):
             content = read_json_object(path)
         except ValueError as error:
             raise damaged(path, "it is not a JSON object") from error
-        content = _BEFORE_SELECTION | content
+        content = {key: value for key, value in content.items() if key not in _FORMER_KEYS}
         version = content.get("version", VERSION)
         if version != VERSION:
             raise ValueError(
@@ -110,9 +105,7 @@ def _check(content: ConfigDict, names: list[str]) -> None:
     for name in ("vocab_size", "num_documents", "num_sentences", "num_tokens"):
         check_integer(name, content[name], 1)
     check_integer("num_duplicates", content["num_duplicates"], 0)
-    check_type("discarded", content["discarded"], dict)
-    for reason, count in content["discarded"].items():
-        check_integer(f"discarded[{reason!r:.80}]", count, 0)
+    check_bool("deduplicate", content["deduplicate"])
     check_type("tokenizer", content["tokenizer"], dict)
     unknown = content["tokenizer"].keys() - TokenizerOptions.__annotations__.keys()
     if unknown:

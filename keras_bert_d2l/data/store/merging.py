@@ -1,8 +1,6 @@
 """Merge the shards of a corpus into the files of a token store, with or without duplicates."""
 
-import collections
 import itertools
-import json
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,32 +9,27 @@ import numpy as np
 
 from keras_bert_d2l.data.store import manifest, shards
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, Manifest, Origin
-from keras_bert_d2l.data.store.partitions import ENTRIES_AT_ONCE, partitions
 from keras_bert_d2l.data.store.shards import open_files, put
 
 _DOCUMENTS_AT_ONCE = 1 << 10  # number of documents in memory at once
+_HASHES_AT_ONCE = 1 << 21  # compared; they take 150 MB
 
 
-def merge(
-    folders: Sequence[pathlib.Path],
-    origin: Origin,
-    directory: pathlib.Path,
-    keep: np.ndarray,
-    num_duplicates: int,
-) -> Manifest:
+def merge(folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path) -> Manifest:
     """Merge shards into one store, in the given order.
 
     Args:
         folders: The shards.
-        origin: Corpus, vocabulary and options of the store.
+        origin: Corpus, vocabulary and options of the store. With `deduplicate`, only the first of
+            several documents with the same text is kept.
         directory: Folder to write the four arrays to.
-        keep: bool `(N,)`, True for the documents to keep, over all shards.
-        num_duplicates: How many of the others have the text of an earlier document.
 
     Returns:
         The manifest of the store, which the caller writes.
     """
     dtype = manifest.token_dtype(origin.vocab_size)
+    count = sum((folder / shards.HASHES).stat().st_size for folder in folders) // HASH_BYTES
+    keep = _first_of_equals(folders, count) if origin.deduplicate else np.ones(count, bool)
     total = np.zeros(3, np.int64)  # documents, sentences, tokens
     num_read = 0
     with open_files(directory, manifest.FILES, "wb") as (tokens, sentences, documents, hashes):
@@ -57,25 +50,21 @@ def merge(
         num_documents=num_documents,
         num_sentences=num_sentences,
         num_tokens=num_tokens,
-        num_duplicates=num_duplicates,
-        discarded=_discarded(folders, num_read - num_documents - num_duplicates),
+        num_duplicates=count - num_documents,
     )
 
 
-def _discarded(folders: Sequence[pathlib.Path], num_near_duplicates: int) -> dict[str, int]:
-    """Return the number of documents discarded for each reason, without exact duplicates."""
-    total = collections.Counter({"near-duplicate": num_near_duplicates})
-    for folder in folders:
-        total.update(json.loads((folder / shards.DISCARDED).read_text(encoding="utf-8")))
-    return dict(sorted((+total).items()))
+def _first_of_equals(folders: Sequence[pathlib.Path], count: int) -> np.ndarray:
+    """Return which documents are not duplicates of an earlier one, by their hashes, bool `(N,)`.
 
-
-def first_of_equals(folders: Sequence[pathlib.Path]) -> np.ndarray:
-    """Return which documents are not duplicates of an earlier one, by their hashes, bool `(N,)`."""
-    count = num_documents(folders)
+    Each pass over the hashes compares those with one remainder, so memory does not grow with them.
+    """
     keep: np.ndarray = np.ones(count, bool)
-    for entries in partitions(_hashes(folders), count, folders[0].parent):
-        high, low, places = entries.T
+    num_passes = -(-count // _HASHES_AT_ONCE)
+    for remainder in range(num_passes):
+        blocks = _hashes(folders)
+        mine = [block[block[:, 0] % np.uint64(num_passes) == remainder] for block in blocks]
+        high, low, places = np.concatenate(mine).T
         order = np.lexsort((low, high))  # stable: the first of equal documents stays first
         high, low = high[order], low[order]
         is_copy = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
@@ -88,16 +77,11 @@ def _hashes(folders: Sequence[pathlib.Path]) -> Iterator[np.ndarray]:
     count = 0
     for folder in folders:
         with open(folder / shards.HASHES, "rb") as file:
-            while len(found := np.fromfile(file, "<u8", 2 * ENTRIES_AT_ONCE)):
+            while len(found := np.fromfile(file, "<u8", 2 * _DOCUMENTS_AT_ONCE)):
                 halves = found.reshape(-1, 2)
                 places = np.arange(count, count + len(halves), dtype=np.uint64)
                 count += len(halves)
                 yield np.column_stack([halves, places])
-
-
-def num_documents(folders: Sequence[pathlib.Path]) -> int:
-    """Return the number of documents in all shards."""
-    return sum((folder / shards.HASHES).stat().st_size for folder in folders) // HASH_BYTES
 
 
 class _Block(NamedTuple):

@@ -7,7 +7,6 @@ store contains offsets.
 import contextlib
 import functools
 import hashlib
-import json
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
@@ -16,9 +15,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.store.manifest import HASH_BYTES, token_dtype
-from keras_bert_d2l.data.store.sketches import Sketcher
 from keras_bert_d2l.files import replacing_folder, verify_checksums
-from keras_bert_d2l.text.selection.selection import Selection, Selector
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.word_cache import WordCache
 
@@ -28,19 +25,13 @@ TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
     "document_lengths.bin",  # in sentences
     "document_hashes.bin",
 )
-# Only for the removal of near-duplicates:
-BANDS = "document_bands.bin"  # keys of each document; see `Sketcher.bands`
-SIZES = "document_sizes.bin"  # in tokens
-DISCARDED = "discarded.json"  # number of documents that were not selected, by reason
 LENGTH = np.dtype("<i4")
 _BATCH_CHARACTERS = 1 << 20  # per call of the tokenizer, which takes milliseconds for any text
 
 Document = Sequence[str]
 
 
-def make_shard(
-    piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path, selection: Selection
-) -> int:
+def make_shard(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
     """Tokenize a piece into a folder, unless the folder already contains the complete shard.
 
     Sentences without tokens and documents without sentences are skipped.
@@ -49,7 +40,6 @@ def make_shard(
         piece: The documents.
         tokenizer: The tokenizer.
         folder: Folder to write.
-        selection: Which documents to use. Duplicates are removed later, from all shards together.
 
     Returns:
         The number of tokens.
@@ -57,7 +47,7 @@ def make_shard(
     num_tokens = tokens_if_complete(folder)
     if num_tokens is None:
         with replacing_folder(folder) as temporary:
-            num_tokens = _write(piece, tokenizer, temporary, selection)
+            num_tokens = _write(piece, tokenizer, temporary)
     return num_tokens
 
 
@@ -82,17 +72,13 @@ def tokens_if_complete(folder: pathlib.Path) -> int | None:
         return None
 
 
-def _write(
-    piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path, selection: Selection
-) -> int:
+def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path) -> int:
     """Write the files of a shard, batch by batch, and return the number of tokens."""
     dtype = token_dtype(len(tokenizer.vocab))
-    select = Selector(selection)
-    sketcher = None if selection.near_duplicates is None else Sketcher(tokenizer.vocab)
     num_tokens = 0
-    with open_files(folder, FILES if sketcher is None else (*FILES, BANDS, SIZES), "wb") as files:
-        tokens_file, sentences_file, documents_file, hashes_file, *sketch_files = files
-        for documents in filter(None, map(select, _batches(piece))):
+    with open_files(folder, FILES, "wb") as files:
+        tokens_file, sentences_file, documents_file, hashes_file = files
+        for documents in _batches(piece):
             ids, lengths = _tokenize(tokenizer, [s for document in documents for s in document])
             owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
             sizes = np.bincount(owners[lengths > 0], minlength=len(documents))
@@ -103,12 +89,6 @@ def _write(
                 if size:
                     hashes_file.write(_hash(document))
             num_tokens += len(ids)
-            if sketcher is not None and len(ids):
-                of_documents = np.bincount(owners, lengths)[sizes > 0].astype(np.int64)
-                put(sketch_files[0], sketcher.bands(ids, of_documents))
-                put(sketch_files[1], of_documents.astype(LENGTH))
-    text = json.dumps(select.discarded, sort_keys=True)
-    (folder / DISCARDED).write_text(text, encoding="utf-8")
     return num_tokens
 
 

@@ -8,7 +8,6 @@ are little-endian, without headers. `SHA256SUMS` has the checksums of all of the
 S: sentences, N: documents.
 """
 
-import dataclasses
 import hashlib
 import os
 import pathlib
@@ -21,9 +20,9 @@ from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.data.store import manifest
 from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
+from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import is_complete, listing, mirrored
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.types import PathLike
@@ -50,7 +49,6 @@ class TokenStore:
         num_sentences: S.
         num_tokens: Length of `tokens`.
         num_duplicates: Number of documents skipped as duplicates; None without deduplication.
-        discarded: Number of documents skipped for each other reason, such as their language.
         vocab_size: Vocabulary size; every id is smaller.
         vocab_fingerprint: `Vocab.fingerprint` of the vocabulary.
         tokenizer_options: The tokenizer's keyword arguments.
@@ -80,7 +78,6 @@ class TokenStore:
         self.num_sentences = content.num_sentences
         self.num_tokens = content.num_tokens
         self.num_duplicates = content.num_duplicates if content.deduplicate else None
-        self.discarded = content.discarded
         self.vocab_size = content.vocab_size
         self.vocab_fingerprint = content.vocab_fingerprint
         self.tokenizer_options = content.tokenizer
@@ -254,12 +251,19 @@ class TokenStore:
                 f"The folder {self._name} contains the token store of a different corpus, or "
                 f"the text has changed since ({text}). Delete the folder or choose a different one."
             )
-        for name in (field.name for field in dataclasses.fields(Selection)):
-            built, received = getattr(self._manifest, name), getattr(origin, name)
-            if built != received:
+        built = self._manifest.deduplicate
+        if built != origin.deduplicate:
+            raise ValueError(
+                f"The token store {self._name} was built with deduplicate={built}. Received: "
+                f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
+            )
+        content = read_json_object(self.directory / manifest.MANIFEST)
+        for name in manifest.FORMER_FILTERS:
+            if content.get(name):
                 raise ValueError(
-                    f"The token store {self._name} was built with {name}={built!r}. Received: "
-                    f"{name}={received!r}. Delete the folder or choose a different one."
+                    f"An earlier version built the token store {self._name} with {name}="
+                    f"{content[name]!r}, so it lacks documents of this corpus. Open it with "
+                    "`TokenStore.open`, or choose a different folder."
                 )
 
 

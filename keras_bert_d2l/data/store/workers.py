@@ -16,7 +16,6 @@ import tensorflow as tf
 from keras_bert_d2l.data.store.shards import make_shard
 from keras_bert_d2l.text.corpus.corpus import Piece
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.selection.selection import Selection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
@@ -26,15 +25,12 @@ Task = tuple[Piece, pathlib.Path]
 _tokenizer: Tokenizer  # set in each worker process
 
 
-def make_shards(
-    tasks: Sequence[Task], tokenizer: Tokenizer, selection: Selection, *, workers: int
-) -> Iterator[int]:
+def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, *, workers: int) -> Iterator[int]:
     """Make a shard for each piece, and yield the numbers of tokens in order of completion.
 
     Args:
         tasks: Pieces with the folders of their shards.
         tokenizer: The tokenizer.
-        selection: Which documents to use.
         workers: Number of processes. With 1, the shards are made in this process.
 
     Raises:
@@ -43,7 +39,7 @@ def make_shards(
     workers = min(workers, len(tasks))
     if workers <= 1:
         for piece, folder in tasks:
-            yield make_shard(piece, tokenizer, folder, selection)
+            yield make_shard(piece, tokenizer, folder)
         return
     pool = concurrent.futures.ProcessPoolExecutor(
         workers,
@@ -52,7 +48,7 @@ def make_shards(
         (tokenizer.vocab, tokenizer.options),
     )
     try:
-        shards = [pool.submit(_make_shard, *task, selection) for task in tasks]
+        shards = [pool.submit(_make_shard, *task) for task in tasks]
         for shard in concurrent.futures.as_completed(shards):
             yield shard.result()
     except BrokenProcessPool as error:
@@ -98,8 +94,8 @@ def _start_worker(vocab: Vocab, options: TokenizerOptions) -> None:
     _tokenizer = Tokenizer(vocab, **options)
 
 
-def _make_shard(piece: Piece, folder: pathlib.Path, selection: Selection) -> int:
-    return make_shard(piece, _tokenizer, folder, selection)
+def _make_shard(piece: Piece, folder: pathlib.Path) -> int:
+    return make_shard(piece, _tokenizer, folder)
 
 
 def _end_with_parent() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.store import merging, partitions, shards
+from keras_bert_d2l.data.store import merging, shards
 from keras_bert_d2l.data.store.building import TokenStore, build_store, cached_store
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -341,7 +341,7 @@ def test_a_second_call_for_a_cached_store_waits_for_the_first_build(words, tmp_p
 def test_duplicate_documents_are_skipped_on_request(
     documents, words, tmp_path, monkeypatch, at_once
 ):
-    monkeypatch.setattr(partitions, "ENTRIES_AT_ONCE", at_once)
+    monkeypatch.setattr(merging, "_HASHES_AT_ONCE", at_once)
     pieces = [[["w0 w1", "w2"], ["w3"], ["w0 w1", "w2"]], [["w3"], ["w0 w1 w2"]], [["w3"]]]
     corpus = documents(pieces)
     corpus.pieces = lambda: iter(pieces)

@@ -8,6 +8,7 @@ import pytest
 from keras_bert_d2l.data.store import token_store
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 TEXT = [["w0 w1 w2", "w3"], ["w4 w5 w6"], ["w7", "w8 w9"]]
@@ -105,6 +106,18 @@ def test_a_store_without_the_checksum_of_a_file_is_rejected(built, name):
     path.write_text("".join(line for line in lines if name not in line))
     with pytest.raises(ValueError, match=f"{name}.*Delete the folder"):
         TokenStore.open(built.directory)
+
+
+def test_a_store_with_filters_of_an_earlier_version_opens_but_is_not_taken_for_the_corpus(
+    built, documents, words
+):
+    path = built.directory / "manifest.json"
+    earlier = {"near_duplicates": None, "language": "en", "quality": [], "discarded": {"de": 1}}
+    path.write_text(json.dumps({**earlier, **json.loads(path.read_text())}))
+    write_checksums(built.directory)
+    assert TokenStore.open(built.directory).fingerprint == built.fingerprint
+    with pytest.raises(ValueError, match="earlier version .* language='en', so it lacks documents"):
+        build_store(documents(TEXT), words(10), built.directory)
 
 
 @pytest.mark.parametrize("version", [3, 5])

@@ -86,17 +86,8 @@ def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
     with pytest.raises(ChildProcessError, match=r"process has died.*run the build again"):
         build_store(corpus, words(20), tmp_path / "store", workers=2, progress=kill_one)
     assert len(list((tmp_path / "store.building").glob("0*"))) >= 3
-    assert contents(build_store(corpus, words(20), tmp_path / "store").directory) == undisturbed
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [2, 8])
-def test_the_same_documents_are_selected_with_several_processes(
-    web_pages, selected, tmp_path, workers
-):
-    corpus, tokenizer, options = web_pages
-    store = build_store(corpus, tokenizer, tmp_path / "store", workers=workers, **options)
-    assert contents(store.directory) == contents(selected.directory)
+    store = build_store(corpus, words(20), tmp_path / "store", workers=8)
+    assert contents(store.directory) == undisturbed
 
 
 @pytest.mark.slow

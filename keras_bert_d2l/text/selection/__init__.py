@@ -1,1 +1,0 @@
-"""Which documents of a corpus are used: their language and their quality."""
