@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -136,14 +136,6 @@ def parts(title: str, total: int, size: int) -> Iterator[slice]:
             stop = min(start + size, total)
             with work.part(stop - start):
                 yield slice(start, stop)
-
-
-def tracked(items: Iterable[T], title: str, total: int) -> Iterator[T]:
-    """Yield the items, and display how many of `total` have been processed."""
-    with stage(title, total) as work:
-        for item in items:
-            yield item
-            work.advance()
 
 
 @contextlib.contextmanager

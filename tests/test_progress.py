@@ -13,7 +13,6 @@ from keras_bert_d2l.progress import (
     parts,
     showing_stages,
     stage,
-    tracked,
     without_bar,
 )
 
@@ -175,13 +174,6 @@ def test_a_stage_within_a_part_completes_it_gradually(stderr):
                 inner.advance()
                 shares.append((part, outer.state()[0]))
     assert shares == [(slice(0, 4), 0.2), (slice(4, 8), 0.6), (slice(8, 10), 0.9)]
-
-
-def test_tracked_items_are_a_stage(stderr):
-    stderr(io.StringIO())
-    with showing_stages():
-        shares = [(item, innermost_stage().state()[0]) for item in tracked("abc", "Reading", 4)]
-    assert shares == [("a", 0.0), ("b", 0.25), ("c", 0.5)]
 
 
 def test_a_generator_that_is_not_finished_ends_its_stage(stderr):

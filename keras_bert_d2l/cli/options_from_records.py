@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter, Token
 
 from keras_bert_d2l.training.option_records import OptionRecord, absolute_path
 
-_PANELS = "Run, Text, Data, Model, Examples, Static masks, Training, Trainable weights, Devices"
+_PANELS = "Run, Text, Data, Model, Examples, Training, Trainable weights, Devices"
 _NEGATIVE, _ALIASES = {"lowercase": "--cased"}, {"model": "-m"}
 
 

@@ -52,7 +52,6 @@ def test_devices_and_new_folders_are_accepted(here):
 
 COMMANDS = {
     "vocab text.txt --out": "text.txt",
-    "prepare text.txt --vocab vocab.txt --out store --static-masks": "vocab.txt",
     "predict text.txt --model nowhere --out": "text.txt",
     "predict a.txt --context text.txt --model nowhere --out": "text.txt",
     "evaluate --data text.txt --model nowhere --out": "text.txt",

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
@@ -56,22 +55,6 @@ def test_prepare_passes_the_runner_options_to_beam(run, error, vocab, monkeypatc
     assert "Written: 216 tokens" in run(*arguments, "--beam", runner).stdout
     assert given["options"] == ["--runner=FlinkRunner", "--job_name=my job"]
     assert "Received: --workers 2" in error(*arguments, "--beam", runner, "--workers", 2)
-
-
-@pytest.mark.slow
-def test_prepare_writes_static_masks(run, folder, store, vocab):
-    out = run(
-        *("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store"),
-        *("--static-masks", "masks.tfrecord", "--dupe-factor", 2, "--max-len", 24),
-    ).stdout
-    batches = list(read_tfrecords(folder / "masks.tfrecord", batch_size=1, vocab_size=17))
-    assert f"{len(batches)} examples with static masks in masks.tfrecord" in out
-    assert batches[0][0]["tokens"].shape == (1, 24)
-
-
-def test_example_options_require_static_masks(error, vocab):
-    arguments = ("prepare", "text.txt", "--vocab", vocab, "--out", "none")
-    assert "--max-len without --static-masks" in error(*arguments, "--max-len", 64)
 
 
 def test_a_damaged_store_is_reported(error, store, vocab):

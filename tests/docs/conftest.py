@@ -9,7 +9,6 @@ from safetensors.numpy import load_file, save_file
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.hub import SHORT_NAMES
-from tests.data.conftest import ENGLISH
 
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h i k l m n o p r s t u v w y good bad film
 what paris is the of france . ##a ##d ##e ##g ##i ##l ##m ##n ##o ##r ##s ##t ##u ##y""".split()
@@ -66,7 +65,6 @@ FILES = {
     ],
     "blimp.jsonl": [json.dumps(MINIMAL_PAIR)],
     "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],
-    "crawl/page.txt": [" ".join(ENGLISH[n : n + 10]) + "." for n in range(0, 60, 10)],
     "wikitext-2/wiki.train.tokens": [
         f"a crane is {w} . the film is {w} . {w} is" for w in WORDS[5:]
     ],

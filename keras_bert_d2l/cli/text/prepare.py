@@ -4,14 +4,13 @@ import functools
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, PositiveInt, one_or_many
-from keras_bert_d2l.cli.options_from_records import panel, takes_options
-from keras_bert_d2l.cli.outputs import check_output, nonempty_path
+from keras_bert_d2l.cli.options_from_records import takes_options
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions
@@ -20,13 +19,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.data.store.token_store import TokenStore
 
 
-@takes_options(
-    PretrainingOptions,
-    {
-        "Text": "lowercase layout",
-        "Static masks": "max_len masking objective short_seq_prob seed",
-    },
-)
+@takes_options(PretrainingOptions, {"Text": "lowercase layout"})
 def prepare(
     texts: Corpus,
     /,
@@ -39,11 +32,6 @@ def prepare(
     workers: PositiveInt = 1,
     deduplicate: Flag = False,
     beam: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    static_masks: Annotated[
-        Path | None, Parameter(converter=nonempty_path, group=panel("Static masks"))
-    ] = None,
-    dupe_factor: Annotated[PositiveInt | None, Parameter(group=panel("Static masks"))] = None,
-    **examples: Any,
 ) -> None:
     """Tokenize text once into a token store, for fast random access by `pretrain`.
 
@@ -62,17 +50,7 @@ def prepare(
         beam: Tokenize on many machines with Apache Beam. The value contains the runner options,
             such as "--runner=FlinkRunner --flink_master=host:8081". Requires
             `keras-bert-d2l[beam]`, and all workers need access to the text and the output folder.
-        static_masks: Also write examples with fixed masks to this file, as TFRecords in the format
-            of google-research/bert. The other options of this group only apply to these examples.
-        dupe_factor: Number of passes over the text, each with different masks. [default: 10]
     """
-    if dupe_factor is not None:
-        examples["dupe_factor"] = dupe_factor
-    if examples and static_masks is None:
-        raise ValueError(
-            "A token store contains neither examples nor masks; training creates them. "
-            f"Received: --{next(iter(examples)).replace('_', '-')} without --static-masks."
-        )
     if beam is not None and workers > 1:
         raise ValueError(
             "With --beam, set the number of workers in the runner options, for example "
@@ -80,7 +58,6 @@ def prepare(
             f"Received: --workers {workers}; remove it."
         )
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
-    check_output("static_masks", static_masks, inputs=(*corpus.files, vocab))
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab), lowercase=lowercase, compat=compat)
     was_there = kb.TokenStore.is_at(out)
     build: Callable[..., TokenStore] = functools.partial(kb.build_store, workers=workers)
@@ -91,10 +68,6 @@ def prepare(
     with stage("Checking the token store"):
         store.verify()
     print(f"{'Already complete' if was_there else 'Written'}: {_summary(store, out)}")
-    if static_masks is not None:
-        with stage("Writing examples with static masks"):
-            count = kb.write_tfrecords(store, tokenizer, static_masks, **examples)
-        print(f"{count:,} examples with static masks in {static_masks}")
 
 
 def _summary(store: "TokenStore", out: Path) -> str:

@@ -1,4 +1,4 @@
-"""Read and write the TFRecord files of pretraining examples that Google's BERT uses.
+"""Read the TFRecord files of pretraining examples that Google's BERT uses.
 
 In google-research/bert, create_pretraining_data.py writes them and run_pretraining.py reads them.
 The Model Garden's scripts use the same format, with different names for two of the features. The
@@ -7,27 +7,18 @@ masks are part of the file, so they are the same in every epoch.
 B: batch size, T: tokens per row, P: predicted positions per row.
 """
 
-import contextlib
 import glob
 import os
-from collections.abc import Iterator, Sequence
-from typing import TypedDict, Unpack, cast
+from collections.abc import Sequence
+from typing import cast
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
-from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
-from keras_bert_d2l.data.pretraining.packing import Rows
-from keras_bert_d2l.data.pretraining.pairs import Objective
-from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.progress import parts, tracked
+from keras_bert_d2l.checks import check_bool, check_integer, check_path
+from keras_bert_d2l.data.pretraining.dataset import Batch
 from keras_bert_d2l.ranges import check_range
 from keras_bert_d2l.reading import check_file
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
 _TOKENS, _SEGMENTS, _MASK = "input_ids", "segment_ids", "input_mask"
@@ -36,24 +27,8 @@ _NEXT = "next_sentence_labels"  # 0: B is the next sentence, 1: it is not; our l
 _NEW_NAMES = {_TOKENS: "input_word_ids", _SEGMENTS: "input_type_ids"}  # in the Model Garden
 _SHUFFLED = 10_000  # examples in the shuffle buffer
 _FILES_AT_ONCE = 8  # number of files interleaved when shuffling
-_WRITTEN_AT_ONCE = 64
 
 _Features = dict[str, tuple[str, tf.io.FixedLenFeature]]
-
-
-class ExampleArguments(TypedDict, total=False):
-    """The arguments of `pretraining_dataset` that define an example."""
-
-    max_len: int
-    num_predictions: int | None
-    masking: Strategy | Masking
-    objective: Objective
-    short_seq_prob: float
-    cross_documents: bool
-    rows: Rows
-    max_examples: int
-    split: str | None
-    held_out: float
 
 
 def read_tfrecords(
@@ -92,16 +67,23 @@ def read_tfrecords(
 
     Example:
         >>> import keras_bert_d2l as kb
-        >>> with open("pets.txt", "w") as file:
-        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
-        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
-        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
-        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
-        >>> count = kb.write_tfrecords(store, tokenizer, "pets.tfrecord", max_len=16)
-        >>> dataset = kb.read_tfrecords("*.tfrecord", batch_size=2, vocab_size=len(tokenizer.vocab))
+        >>> import tensorflow as tf
+        >>> example = tf.train.Example()
+        >>> for name, values in {
+        ...     "input_ids": [2, 7, 4, 3],
+        ...     "input_mask": [1, 1, 1, 1],
+        ...     "segment_ids": [0, 0, 0, 0],
+        ...     "masked_lm_positions": [2],
+        ...     "masked_lm_ids": [8],
+        ... }.items():
+        ...     example.features.feature[name].int64_list.value.extend(values)
+        >>> example.features.feature["masked_lm_weights"].float_list.value.append(1.0)
+        >>> with tf.io.TFRecordWriter("pets.tfrecord") as writer:
+        ...     writer.write(example.SerializeToString())
+        >>> dataset = kb.read_tfrecords("*.tfrecord", batch_size=1, vocab_size=10)
         >>> features, labels, weights = next(iter(dataset))
-        >>> features["tokens"].shape
-        TensorShape([2, 16])
+        >>> features["tokens"].numpy().tolist(), labels["mlm"].numpy().tolist()
+        ([[2, 7, 4, 3]], [[8]])
     """
     check_integer("batch_size", batch_size, 1)
     check_integer("vocab_size", vocab_size, 1)
@@ -121,66 +103,6 @@ def read_tfrecords(
         .map(lambda batch: _parse(batch, features, vocab_size), num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
     )
-
-
-def write_tfrecords(
-    store: TokenStore,
-    tokenizer: Tokenizer,
-    path: PathLike,
-    *,
-    dupe_factor: int = 10,
-    seed: int = 0,
-    **options: Unpack[ExampleArguments],
-) -> int:
-    r"""Write pretraining examples with static masks, for other programs.
-
-    The file has the format of google-research/bert's create_pretraining_data.py. It only
-    appears once it is complete. The examples are shuffled within each pass over the text.
-
-    Args:
-        store: The tokenized corpus.
-        tokenizer: The tokenizer the store was built with.
-        path: The file to write.
-        dupe_factor: Number of passes over the text, each with new pairs and new masks.
-        seed: Random seed, at least 0. Pass k contains the examples of epoch 0 of
-            `pretraining_dataset(seed=seed + k)`.
-        **options: Further arguments of `pretraining_dataset` that define an example, such as
-            `max_len`, `num_predictions`, `masking`, `split` and `held_out`.
-
-    Returns:
-        The number of examples written.
-
-    Raises:
-        ValueError: An option is out of range, or the format does not support such examples.
-        OSError: The file cannot be written, or the disk is full.
-
-    Example:
-        >>> import keras_bert_d2l as kb
-        >>> with open("pets.txt", "w") as file:
-        ...     print("The cat sat.", "It slept.", "", "A dog ran.", sep="\n", file=file)
-        >>> corpus = kb.Corpus.open("pets.txt", layout="lines")
-        >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
-        >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
-        >>> kb.write_tfrecords(
-        ...     store, tokenizer, "pets.tfrecord", dupe_factor=1, max_len=16, objective="none"
-        ... )
-        2
-    """
-    check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
-    check_path("path", path)
-    check_integer("dupe_factor", dupe_factor, 1)
-    check_integer("seed", seed, 0)
-    num_examples = 0
-    with (
-        _write_errors(path),
-        replacing_file(path) as temporary,
-        tf.io.TFRecordWriter(os.fspath(temporary)) as writer,
-    ):
-        for part in parts("Writing examples", dupe_factor, 1):
-            for example in _examples(store, tokenizer, seed + part.start, options):
-                writer.write(example.SerializeToString())
-                num_examples += 1
-    return num_examples
 
 
 def _paths(source: PathLike | Sequence[PathLike]) -> list[str]:
@@ -248,56 +170,3 @@ def _parse(batch: tf.Tensor, features: _Features, vocab_size: int) -> Batch:
         "pred_positions": found[_POSITIONS],
     }
     return inputs, labels, weights
-
-
-def _examples(
-    store: TokenStore, tokenizer: Tokenizer, seed: int, options: ExampleArguments
-) -> Iterator[tf.train.Example]:
-    """Yield the examples of one pass over the text."""
-    others = sorted(options.keys() - ExampleArguments.__annotations__.keys())
-    if others:
-        raise ValueError(
-            f"`{others[0]}` does not define an example. Received: {others[0]}="
-            f"{options[others[0]]!r}; omit it."  # type: ignore[literal-required]
-        )
-    if options.get("rows", "padded") != "padded":
-        raise ValueError(
-            "The TFRecord files of Google's BERT contain one example per row, and all rows have "
-            f"the same length. Received: rows={options['rows']!r}; omit it."
-        )
-    batches = pretraining_dataset(
-        store, tokenizer, batch_size=_WRITTEN_AT_ONCE, seed=seed, drop_remainder=False, **options
-    )
-    found = tracked(batches.as_numpy_iterator(), "Writing examples", int(batches.cardinality()))
-    for features, labels, weights in found:
-        is_real = np.arange(features["tokens"].shape[1]) < features["valid_lens"][:, None]
-        columns = {
-            _TOKENS: features["tokens"],
-            _MASK: is_real.astype(np.int64),
-            _SEGMENTS: features["segments"],
-            _POSITIONS: features["pred_positions"],
-            _IDS: labels["mlm"],
-            _WEIGHTS: weights["mlm"],
-        }
-        if "nsp" in labels:
-            columns[_NEXT] = 1 - labels["nsp"][:, None]
-        # The empty rows that fill up the last batch only have [CLS] and [SEP].
-        for row in np.flatnonzero(features["valid_lens"] > (3 if "nsp" in labels else 2)):
-            example = tf.train.Example()
-            for name, column in columns.items():
-                feature = example.features.feature[name]
-                kind = feature.float_list if name == _WEIGHTS else feature.int64_list
-                kind.value.extend(column[row].tolist())
-            yield example
-
-
-@contextlib.contextmanager
-def _write_errors(path: PathLike) -> Iterator[None]:
-    """Convert TensorFlow's write errors to an `OSError` that names the file."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise OSError(
-            f"Could not write {os.fspath(path)!r}: {error.message}. Check that the folder "
-            "is writable and has free space."
-        ) from error

@@ -1,12 +1,9 @@
-"""Read Google's TFRecord files of pretraining examples, and write files in the same format."""
+"""Read Google's TFRecord files of pretraining examples."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking_options import Masking
-from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords, write_tfrecords
+from keras_bert_d2l.data.pretraining.tfrecords import read_tfrecords
 
 ROW = {
     "input_ids": [2, 7, 4, 3, 9, 3, 0, 0],
@@ -57,47 +54,6 @@ def test_new_feature_names_and_files_without_next_sentence_labels_are_read(tmp_p
     ((features, labels, weights),) = read(write(tmp_path / "a.tfrecord", [row]))
     assert features["tokens"].tolist() == [ROW["input_ids"]]
     assert labels.keys() == weights.keys() == {"mlm"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"split": "train", "held_out": 0.3, "num_predictions": 2},
-        {"max_len": 12, "masking": Masking(count="bernoulli")},  # some rows have no predictions
-    ],
-)
-def test_the_written_examples_equal_those_of_the_pipeline(make_store, tmp_path, options):
-    text = make_store([[5, 7, 3, 9, 4]] * 30)
-    options = {"max_len": 24, **options}
-    path = tmp_path / "examples" / "a.tfrecord"
-    count = write_tfrecords(text.store, text.tokenizer, path, dupe_factor=2, seed=4, **options)
-    vocab_size = len(text.tokenizer.vocab)
-    batches = read(path, batch_size=count, vocab_size=vocab_size)
-    expected = []
-    for seed in (4, 5):
-        rows = pretraining_dataset(
-            text.store, text.tokenizer, batch_size=1, drop_remainder=False, seed=seed, **options
-        )
-        expected += list(rows.as_numpy_iterator())
-    assert count == len(expected) > 60
-    joined = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *expected)
-    for theirs, ours in zip(batches[0], joined, strict=True):
-        assert theirs.keys() == ours.keys()
-        for name, array in ours.items():
-            np.testing.assert_array_equal(theirs[name], array, err_msg=name)
-    assert [path.name for path in (tmp_path / "examples").iterdir()] == ["a.tfrecord"]
-
-
-@pytest.mark.slow
-def test_the_same_call_writes_the_same_bytes(make_store, tmp_path):
-    text = make_store([[5, 7, 3, 9, 4]] * 10)
-    contents = set()
-    for name in "ab":
-        write_tfrecords(text.store, text.tokenizer, tmp_path / name, dupe_factor=1, max_len=24)
-        contents.add((tmp_path / name).read_bytes())
-    assert len(contents) == 1
 
 
 @pytest.mark.slow
@@ -157,23 +113,6 @@ def test_other_files_are_rejected(tmp_path):
         read([])
 
 
-def test_arguments_out_of_range_are_rejected(make_store, tmp_path):
-    text = make_store([[5, 5]] * 4)
-    with pytest.raises(ValueError, match="dupe_factor=0"):
-        write_tfrecords(text.store, text.tokenizer, tmp_path / "a", dupe_factor=0)
-    for option in ({"causal": True}, {"shard": (1, 2)}, {"epochs": 3}):
-        with pytest.raises(ValueError, match="does not define an example.*omit it"):
-            write_tfrecords(text.store, text.tokenizer, tmp_path / "a", **option)
-    for rows in ("packed", "bucketed"):
-        with pytest.raises(ValueError, match=f"Received: rows='{rows}'; omit it"):
-            write_tfrecords(text.store, text.tokenizer, tmp_path / "a", rows=rows)
+def test_a_batch_size_of_zero_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="batch_size=0"):
-        read(write(tmp_path / "b", [ROW]), batch_size=0)
-
-
-def test_the_error_for_an_unwritable_file_names_it(make_store, tmp_path):
-    text = make_store([[5, 5]] * 4)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        write_tfrecords(text.store, text.tokenizer, tmp_path / "file" / "a", max_len=12)
-    assert [path.name for path in tmp_path.iterdir() if path.name != "store"] == ["file"]
+        read(write(tmp_path / "a.tfrecord", [ROW]), batch_size=0)
