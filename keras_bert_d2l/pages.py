@@ -54,8 +54,8 @@ def render(
     title: str,
     *,
     styles: Sequence[str],
-    scripts: Sequence[str],
-    data: Mapping[str, str],
+    scripts: Sequence[str] = (),
+    data: Mapping[str, str] | None = None,
     **values: object,
 ) -> Page:
     """Return a page.
@@ -68,7 +68,7 @@ def render(
         data: Content for the scripts, by id of its element. It is escaped.
         **values: Values for the template.
     """
-    values = {**values, "styles": [_STYLE, *styles], "scripts": scripts, "data": data}
+    values = {**values, "styles": [_STYLE, *styles], "scripts": scripts, "data": data or {}}
     return Page(title, fill(template, title=title, **values))
 
 

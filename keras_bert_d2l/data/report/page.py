@@ -1,23 +1,19 @@
 """Render a `DataReport` as a self-contained HTML page."""
 
-import jinja2
-
 from keras_bert_d2l.data.report.report import DataReport, Histogram
-
-_TEMPLATE = "report.html.jinja"
+from keras_bert_d2l.pages import render
 
 
 def report_page(report: DataReport) -> str:
     """Return the page as HTML without scripts or external resources. All text is escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("keras_bert_d2l.data.report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    page = render(
+        "data/report/report.html.jinja",
+        f"Data report for {report.source}",
+        styles=["data/report/report.css"],
+        report=report,
+        bars=_bars,
     )
-    environment.filters["bars"] = _bars
-    return environment.get_template(_TEMPLATE).render(report=report)
+    return page.html
 
 
 def _bars(histogram: Histogram) -> list[tuple[str, int, float]]:

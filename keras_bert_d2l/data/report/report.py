@@ -179,7 +179,7 @@ def data_report(
     objective: Objective = "nsp",
     short_seq_prob: float = 0.0,
     seed: int = 0,
-    num_shown: int = 20,
+    num_shown: int = 10,
 ) -> DataReport:
     r"""Measure a text and the pretraining examples made from it.
 
@@ -231,10 +231,10 @@ def data_report(
     if not len(examples):
         raise ValueError(f"The text yields no example of two sentences: {store.description}.")
     vocab, lengths = tokenizer.vocab, examples.lengths()
-    sample = mask_sample(
+    num_measured, kinds, shown = mask_sample(
         store, examples, options, vocab=vocab, masking=masking, num_shown=num_shown
     )
-    num_predicted = sum(sample.counts.values())
+    num_predicted = sum(kinds.values())
     counts = count_ids(store.tokens, store.vocab_size)
     most_frequent = np.argsort(-counts, kind="stable")[:_NUM_FREQUENT]
     lines = find_copies(sentence_hashes(store), store.num_sentences)
@@ -260,10 +260,10 @@ def data_report(
         mean_length=float(lengths.mean()),
         positive_share=float(examples.labels.mean()) if examples.are_pairs else None,
         padding=_padding(lengths, max_len, seed),
-        num_measured=sample.num_tokens,
-        mask_rate=num_predicted / sample.num_tokens,
-        replaced={kind: n / max(num_predicted, 1) for kind, n in sample.counts.items()},
-        examples=sample.examples,
+        num_measured=num_measured,
+        mask_rate=num_predicted / num_measured,
+        replaced={kind: n / max(num_predicted, 1) for kind, n in kinds.items()},
+        examples=shown,
     )
 
 

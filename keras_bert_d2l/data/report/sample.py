@@ -29,14 +29,12 @@ class Word:
         original: The token before masking, without `##`.
         kind: `"text"` or `"special"`; for predicted tokens `"masked"`, `"replaced"` or `"kept"`.
         starts_word: Whether a space precedes it.
-        segment: 0 or 1.
     """
 
     seen: str
     original: str
     kind: str
     starts_word: bool
-    segment: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,21 +50,6 @@ class Example:
     label: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """Measurements on a sample of masked examples.
-
-    Attributes:
-        num_tokens: Number of tokens in the masked rows.
-        counts: The number of `"masked"`, `"replaced"` and `"kept"` tokens.
-        examples: Examples to display.
-    """
-
-    num_tokens: int
-    counts: dict[str, int]
-    examples: tuple[Example, ...]
-
-
 def mask_sample(
     store: TokenStore,
     examples: Examples,
@@ -75,8 +58,13 @@ def mask_sample(
     vocab: Vocab,
     masking: Masking,
     num_shown: int,
-) -> Sample:
-    """Mask half a million tokens of random examples, count the masks, and convert some to text."""
+) -> tuple[int, dict[str, int], tuple[Example, ...]]:
+    """Mask half a million tokens of random examples, and convert some examples to text.
+
+    Returns:
+        The number of these tokens; how many are `"masked"`, `"replaced"` and `"kept"`; and
+        `num_shown` examples.
+    """
     random = np.random.default_rng((options.seed, 1))
     num_rows = max(num_shown, _NUM_TOKENS // options.max_len)
     order = random.permutation(len(examples))[:num_rows]
@@ -95,7 +83,7 @@ def mask_sample(
         for row in range(min(len(rows), num_shown - len(shown))):
             label = LABELS[options.objective][layout.labels[row, 0]]
             shown.append(Example(_words(layout, row, seen, kinds, vocab), label))
-    return Sample(num_tokens, counts, tuple(shown))
+    return num_tokens, counts, tuple(shown)
 
 
 def _mask(
@@ -127,17 +115,10 @@ def _mask(
 def _words(
     layout: Layout, row: int, seen: np.ndarray, kinds: np.ndarray, vocab: Vocab
 ) -> tuple[Word, ...]:
-    columns = (seen, layout.tokens, kinds, layout.segments)
-    length = layout.valid_lens[row]
     words = []
-    for after, before, kind, segment in zip(
-        *(column[row, :length].tolist() for column in columns), strict=True
-    ):
-        before, after = vocab.tokens[before], vocab.tokens[after]
+    for n in range(layout.valid_lens[row]):
+        before, after = vocab.tokens[layout.tokens[row, n]], vocab.tokens[seen[row, n]]
         starts_word = not before.startswith("##") or before == "##"
-        words.append(Word(_plain(after), _plain(before), kind, starts_word, segment))
+        before, after = (token.removeprefix("##") or token for token in (before, after))
+        words.append(Word(after, before, str(kinds[row, n]), starts_word))
     return tuple(words)
-
-
-def _plain(token: str) -> str:
-    return token.removeprefix("##") or token
