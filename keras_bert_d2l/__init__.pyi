@@ -105,11 +105,11 @@ from .inference.tasks.tagging import (
     tag as tag,
 )
 from .inference.tasks.zero_shot import zero_shot as zero_shot
-from .inspection.doctor.callback import DoctorCallback as DoctorCallback
-from .inspection.doctor.doctor import doctor as doctor
-from .inspection.doctor.finding import (
+from .inspection.doctor.checks import Finding as Finding
+from .inspection.doctor.doctor import (
     Diagnosis as Diagnosis,
-    Finding as Finding,
+    DoctorCallback as DoctorCallback,
+    doctor as doctor,
 )
 from .inspection.learning_rate.range_test import (
     RangeTest as RangeTest,

@@ -34,9 +34,8 @@ def doctor(
 ) -> int:
     """Find out why a run does not learn, or whether data and a model are ready for one.
 
-    Each check compares a number with limits: losses and learning rate, text and vocabulary,
-    labels, masks and padding, weights and gradients, precision and waiting for data. The exit code
-    is 0 without faults and 1 with faults.
+    Each check compares a number with limits: losses and learning rate, vocabulary, labels, masks
+    and padding, weights and gradients. The exit code is 0 without faults and 1 with faults.
 
     For example:
 

@@ -1,46 +1,78 @@
-"""`doctor`: find out why a run does not learn."""
+"""`doctor` and `DoctorCallback`: find out why a run does not learn."""
 
 import dataclasses
-import itertools
 import math
-import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_type
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.report.duplicates import find_copies
-from keras_bert_d2l.data.report.report import count_ids
-from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
-from keras_bert_d2l.inspection.doctor import batches, labels, losses, speed, text, weights
+from keras_bert_d2l.inspection.doctor.checks import Finding, Severity, examine
 from keras_bert_d2l.inspection.doctor.evidence import (
     Evidence,
-    Options,
     of_options,
     of_run,
     options_for,
+    weights_of,
 )
-from keras_bert_d2l.inspection.doctor.finding import Diagnosis, Finding
-from keras_bert_d2l.inspection.learning_rate.range_test import find_learning_rate
+from keras_bert_d2l.inspection.learning_rate.range_test import RangeTest, find_learning_rate
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.tasks.answerer import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.text.vocab.vocab import Vocab
-from keras_bert_d2l.training.devices.precision import bfloat16_speedup
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions
+from keras_bert_d2l.training.run.state import sync
 from keras_bert_d2l.types import PathLike
 
-_COUNTED = 64  # batches whose tokens are counted
-_MEASURED = 5  # times; a busy machine makes single measurements unreliable
-_USUAL_LEN = 128  # tokens per row in fine-tuning, whose texts are mostly shorter than `max_len`
-Found = Iterable[Finding | None]
-Metrics = Mapping[str, float]
+_INTERVAL = 100  # steps whose losses are averaged
+_SETTLED = 5  # intervals after which a loss must have fallen
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """Result of `doctor`.
+
+    Attributes:
+        findings: The results of the checks: the faults, worst first, then the rest.
+        skipped: The groups of checks that could not run, and why.
+        tested: The range test of learning rates, with `lr_find`.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    diagnosis = kb.Diagnosis(findings=(), skipped=("Text: it was not found.",))
+    assert diagnosis.is_healthy
+    ```
+    """
+
+    findings: tuple[Finding, ...]
+    skipped: tuple[str, ...] = ()
+    tested: RangeTest | None = None
+
+    def __post_init__(self) -> None:
+        worst_first = get_args(Severity)
+        ordered = sorted(
+            self.findings, key=lambda x: (not x.is_fault, worst_first.index(x.severity))
+        )
+        object.__setattr__(self, "findings", tuple(ordered))
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings outside their limits, worst first."""
+        return tuple(finding for finding in self.findings if finding.is_fault)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there are no faults."""
+        return not self.faults
+
+    def __str__(self) -> str:
+        lines = [str(fault) for fault in self.faults]
+        lines.append(f"{len(self.findings)} checks, {len(self.faults)} faults")
+        if self.tested is not None:
+            lines.append(str(self.tested))
+        return "\n".join([*lines, *(f"Skipped: {reason}" for reason in self.skipped)])
 
 
 def doctor(
@@ -54,8 +86,8 @@ def doctor(
 ) -> Diagnosis:
     """Find out why a run does not learn, or whether data and a model are ready for one.
 
-    Each check compares a number with limits, and has a remedy: losses and learning rate, text and
-    vocabulary, labels, masks and padding, weights and gradients, precision and waiting for data.
+    Each check compares a number with limits, and has a remedy: losses and learning rate,
+    vocabulary, labels, masks and padding, weights and gradients.
     Checks whose data is missing are skipped and listed. Nothing is written or changed.
 
     Args:
@@ -145,236 +177,87 @@ def with_range_test(evidence: Evidence) -> Evidence:
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Run all checks for which there is evidence."""
-    options, records, model, store = (
-        evidence.options,
-        evidence.records,
-        evidence.model,
-        evidence.store,
-    )
-    found: list[Finding | None] = []
-    skipped = list(evidence.skipped)
-    counts = None if store is None else count_ids(store.tokens, store.vocab_size)
-    if records:
-        found += _check_losses(_of_last_phase(records))
-    if records and model is not None and isinstance(options, PretrainingOptions):
-        found.append(_check_start(records[0], options, model.bert_config))
-        length = _row_len(records[-1])
-        if length is not None and length < options.max_len:
-            skipped.append(
-                f"Held-out losses: their rows have {options.max_len} tokens, but the run still "
-                f"trains on rows of {length}."
-            )
-        elif _is_causal(records[-1]):
-            skipped.append(
-                "Held-out losses: they measure masked tokens, which the run does not predict yet."
-            )
-        else:
-            found += _check_held_out(_of_last_phase(records), options, counts)
-    if records and "val_accuracy" in records[-1]:
-        found.append(labels.constant_predictions(evidence.warning))
-    if options is not None and model is not None:
-        found += _check_options(options, model.bert_config)
-    if options is not None and evidence.tested is not None:
-        proposal = evidence.tested.proposal
-        is_new = isinstance(options, PretrainingOptions) and not options.init
-        if proposal is None and not is_new:
-            skipped.append(
-                "Tested learning rate: no rate lowers the loss of this checkpoint in so few steps. "
-                "It knows the text, or the labels are hard to learn."
-            )
-        else:
-            found.append(losses.tested_learning_rate(options.learning_rate, proposal))
-    if store is not None and counts is not None:
-        found += _check_text(store, counts)
-    if evidence.examples is not None:
-        found += _check_examples(*evidence.examples)
-    if model is not None:
-        found += _check_weights(model, evidence.before)
-    if model is not None and evidence.batches is not None:
-        found += _check_batches(evidence, model, evidence.batches)
-        found += _check_gradients(evidence, model, evidence.batches)
-    return Diagnosis(tuple(filter(None, found)), tuple(skipped), evidence.tested)
-
-
-def _row_len(record: Metrics) -> int | None:
-    """Return the tokens per row of the steps before an evaluation, or `None` if it is unknown."""
-    if "tokens/s" not in record:
-        return None
-    return round(record["tokens/s"] / record["sequences/s"])
-
-
-def _is_causal(record: Metrics) -> bool:
-    """Return whether the steps before an evaluation predicted next tokens, not masked ones."""
-    return "next_token_accuracy" in record
-
-
-def _of_last_phase(records: Sequence[Metrics]) -> list[Metrics]:
-    """Return the records since the row length or the task of the steps changed last.
-
-    The losses before and after do not compare.
-    """
-    last = records[-1]
-    same = itertools.takewhile(
-        lambda x: _row_len(x) in (None, _row_len(last)) and _is_causal(x) == _is_causal(last),
-        reversed(records),
-    )
-    return [*same][::-1]
-
-
-def _check_losses(records: Sequence[Metrics]) -> Found:
-    trained = [record["loss"] for record in records if "loss" in record]
-    if trained:
-        yield losses.rising_loss(trained)
-        yield losses.flat_loss(trained)
-
-
-def _check_start(record: Metrics, options: PretrainingOptions, config: BERTConfig) -> Finding:
-    of_heads = [name for name in ("mlm", "nsp") if f"val_{name}_cross_entropy" in record]
-    loss = sum(record[f"val_{name}_cross_entropy"] for name in of_heads)
-    chance = math.log(config.vocab_size) + (math.log(2) if "nsp" in of_heads else 0)
-    return losses.initial_loss(loss, chance, is_new=options.init is None)
-
-
-def _check_held_out(
-    records: Sequence[Metrics], options: PretrainingOptions, counts: np.ndarray | None
-) -> Found:
-    steps = [int(record["step"]) for record in records]
-    held_out = [record["val_mlm_cross_entropy"] for record in records]
-    yield losses.overfitting(held_out)
-    done = steps[-1] - steps[0]
-    if "val_nsp_cross_entropy" in records[-1]:
-        of_pairs = [record["val_nsp_cross_entropy"] for record in records]
-        yield losses.next_sentence(done, of_pairs)
-    if counts is not None:
-        entropy = text.unigram_entropy(counts)
-        warmup = options.num_steps("warmup_steps") if options.minutes is None else 0
-        yield losses.slow_start(done, held_out[-1], entropy, warmup)
-        yield losses.unigram_plateau(steps, held_out, entropy)
-
-
-def _check_options(options: Options, config: BERTConfig) -> Found:
-    is_pretraining = isinstance(options, PretrainingOptions)
-    max_len = options.max_len or config.max_len
-    if options.optimizer != "lamb" and options.lora is None:
-        yield losses.learning_rate_for_batch(
-            options.learning_rate,
-            options.batch_size * (max_len if is_pretraining else _USUAL_LEN),
-            config.num_hiddens,
-            is_pretraining=is_pretraining,
+    skipped = [*evidence.skipped]
+    if evidence.is_early:
+        skipped.append(
+            "Held-out losses: they measure masked tokens in long rows, but the run still trains "
+            "on shorter rows or predicts next tokens."
         )
-    if options.precision != "auto" and not tf.config.list_physical_devices("GPU"):
-        sizes = (config.num_hiddens, config.ffn_num_hiddens, options.batch_size * max_len)
-        speedup = statistics.median(bfloat16_speedup(*sizes) for _ in range(_MEASURED))
-        yield speed.precision(options.precision, speedup)
+    if evidence.needs_no_rate:
+        skipped.append(
+            "Tested learning rate: no rate lowers the loss of this checkpoint in so few steps. "
+            "It knows the text, or the labels are hard to learn."
+        )
+    return Diagnosis(tuple(examine(evidence)), tuple(skipped), evidence.tested)
 
 
-def _check_text(store: TokenStore, counts: np.ndarray) -> Found:
-    hashes = np.asarray(store.document_hashes)
-    yield text.few_documents(store.num_documents)
-    yield text.duplicate_documents(find_copies([hashes], len(hashes)))
-    yield from _check_vocabulary(counts, store.tokenizer().vocab)
+class DoctorCallback(keras.callbacks.Callback):
+    """Callback that reports faults as soon as `fit` shows them, each once, and changes nothing.
 
+    It checks the loss of the first step, losses that are not finite, rise or do not fall, and
+    weights that do not change. With `data`, it examines a batch before the first step, as `doctor`
+    does.
 
-def _check_vocabulary(counts: np.ndarray, vocab: Vocab) -> Found:
-    yield text.unknown_words(counts, vocab)
-    yield text.pieces_per_word(counts, vocab)
+    Args:
+        data: The training batches.
 
+    Attributes:
+        faults: The reported findings.
 
-def _check_examples(train: TaskExamples, dev: TaskExamples) -> Found:
-    texts = _texts(train)
-    yield labels.leak(texts, _texts(dev))
-    if train.task in ("answer", "embed"):
-        return
-    yield labels.constant(_labels(train), "training data")
-    yield labels.constant(_labels(dev), "development data")
-    if isinstance(train, TextExamples) and train.task == "classify" and not train.multi_label:
-        yield labels.unbalanced(train.label_counts())
-        yield labels.contradictions(texts, _labels(train))
+    Example:
 
+    ```python
+    import keras_bert_d2l as kb
 
-def _texts(examples: TaskExamples) -> list[tuple[Hashable, ...]]:
-    """Return the texts of each example, without its label."""
-    found = [getattr(examples, name) for name in examples.sequences[:-1]]
-    return list(zip(*(values for values in found if values is not None), strict=True))
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
+    bert = kb.BERTModel(len(vocab), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=kb.Tokenizer(vocab))
+    classifier.compile(kb.BERTAdamW(2e-5))
+    doctor = kb.DoctorCallback()
+    classifier.fit(["what a film", "a bore"], ["good", "bad"], callbacks=[doctor])
+    print(doctor.faults)
+    ```
+    """
 
+    def __init__(self, data: tf.data.Dataset | None = None) -> None:
+        super().__init__()
+        self.data = data
+        self.faults: list[Finding] = []
 
-def _labels(examples: TaskExamples) -> list[Hashable]:
-    """Return all labels: one per example, or one per word."""
-    values = getattr(examples, examples.sequences[-1])
-    if examples.task == "tag":
-        return [label for of_words in values for label in of_words]
-    return [tuple(label) if isinstance(label, list) else label for label in values]
+    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        self._before, self._losses, self._steps = weights_of(self.model), [0.0], 0
+        if self.data is not None:
+            self._report(examine(Evidence(model=self.model, batches=self.data)))
 
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._sum, self._batches = 0.0, 0  # of the running mean of Keras, which starts again
 
-def _check_batches(
-    evidence: Evidence, model: BERTModel | TaskModel, dataset: tf.data.Dataset
-) -> Found:
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(next(iter(dataset)))
-    features = {name: np.asarray(value) for name, value in x.items()}
-    vocab = None if model.tokenizer is None else model.tokenizer.vocab
-    yield batches.padding(features, 0 if vocab is None else vocab.pad_id)
-    if "pred_positions" in features:
-        found = batches.predictions(features, _of_mlm(y), _of_mlm(sample_weight))
-        mask = features.get("attention_mask")
-        if mask is None or mask.ndim != 3:  # a causal mask hides the answers
-            yield batches.mask_share(found)
-            yield batches.visible_answers(found)
-        if vocab is not None:
-            yield batches.special_tokens(found, [vocab.cls_id, vocab.sep_id, vocab.pad_id])
-    elif vocab is not None:
-        yield from _check_vocabulary(_count_batch_ids(dataset, vocab), vocab)
-    last = evidence.records[-1] if evidence.records else {}
-    if last and evidence.store is not None and isinstance(evidence.options, PretrainingOptions):
-        steps = max(last["step"], evidence.options.steps or 0)
-        yield text.epochs(steps * np.sum(features["valid_lens"]), evidence.store.num_tokens)
-    if evidence.may_train:
-        of_batch, of_step = speed.time_batches(dataset), speed.time_step(model, next(iter(dataset)))
-        yield speed.waiting_for_data(of_batch, of_step)
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        mean = float((logs or {}).get("loss", math.nan))
+        self._batches += 1
+        loss = mean * self._batches - self._sum
+        self._sum += loss
+        if not self._steps:
+            self._report(examine(Evidence(model=self.model, first_loss=loss)))
+        self._steps += 1
+        self._losses[-1] += loss / _INTERVAL
+        if not math.isfinite(loss):
+            self._report(examine(Evidence(records=[{"loss": loss}])))
+        elif self._steps % _INTERVAL == 0:
+            self._report(self._findings())
+            self._losses.append(0.0)
 
+    def _findings(self) -> list[Finding]:
+        sync(self.model)
+        if len(self._losses) == 1:
+            return examine(Evidence(model=self.model, before=self._before))
+        found = examine(Evidence(records=[{"loss": loss} for loss in self._losses]))
+        is_settled = len(self._losses) >= _SETTLED
+        return [one for one in found if is_settled or one.name != "flat loss"]
 
-def _of_mlm(values: Any) -> Any:
-    """Return the labels or the weights of the masked tokens."""
-    found = values["mlm"] if isinstance(values, Mapping) else values
-    return None if found is None else np.asarray(found)
-
-
-def _count_batch_ids(dataset: tf.data.Dataset, vocab: Vocab) -> np.ndarray:
-    """Return the counts of the ids in some batches, without special tokens other than `[UNK]`."""
-    counts = np.zeros(len(vocab), np.int64)
-    for batch in dataset.take(_COUNTED):
-        counts += np.bincount(np.ravel(batch[0]["tokens"]), minlength=len(vocab))
-    counts[[vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id]] = 0
-    return counts
-
-
-def _check_weights(model: BERTModel | TaskModel, before: Mapping[str, np.ndarray] | None) -> Found:
-    after = weights.weights_of(model)
-    yield weights.finite_weights(after)
-    if before is not None:
-        yield weights.frozen_weights(before, after)
-
-
-def _check_gradients(
-    evidence: Evidence, model: BERTModel | TaskModel, dataset: tf.data.Dataset
-) -> Found:
-    found = weights.examine(model, next(iter(dataset)))
-    features = (batch[0] for batch in dataset.take(_COUNTED))
-    chance = chance_of(model)
-    if evidence.is_new is not None and chance is not None:
-        yield losses.initial_loss(found.loss, chance, is_new=evidence.is_new)
-    yield weights.gradient_norm(found)
-    yield weights.unused_weights(found)
-    yield weights.dead_units(weights.share_of_dead_units(model, features))
-    yield weights.saturated_attention(found)
-    options, policy = evidence.options, model.dtype_policy.name
-    if (policy if options is None else options.precision) == "mixed_float16":
-        yield weights.float16_range(found)
-
-
-def chance_of(model: BERTModel | TaskModel) -> float | None:
-    """Return the loss if all classes are equally likely, or `None` for other losses."""
-    of_heads = model.loss if isinstance(model.loss, Mapping) else {"": model.loss}
-    are_classes = all(type(loss) is WeightedCrossEntropy for loss in of_heads.values())
-    if not are_classes or isinstance(model, QuestionAnswerer):
-        return None
-    return sum(math.log(number) for number in model.num_classes(model.max_row_len).values())
+    def _report(self, findings: list[Finding]) -> None:
+        known = {fault.name for fault in self.faults}
+        new = [one for one in findings if one.is_fault and one.name not in known]
+        self.faults.extend(new)
+        for fault in new:
+            print(f"\nDoctor: {fault}")

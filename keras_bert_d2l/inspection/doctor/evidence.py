@@ -2,10 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
+import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,15 +17,17 @@ from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.location import is_run
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights
-from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.data.report.report import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.inspection.doctor.weights import weights_of
 from keras_bert_d2l.inspection.learning_rate.range_test import RangeTest
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.losses import WeightedCrossEntropy
+from keras_bert_d2l.models.tasks.answerer import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.text.vocab.vocab import Vocab
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
 from keras_bert_d2l.training.finetuning.finetune_files import load_run, own_options
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -30,13 +36,27 @@ from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.training.run.verbosity import Printer
-from keras_bert_d2l.training.seeding import seeded
 from keras_bert_d2l.types import PathLike
 
 Options: TypeAlias = PretrainingOptions | TaskRunOptions
 
 _SILENT = Printer(0)
 _MISSING = (OSError, ValueError)  # files that a run was made from, and that have changed since
+_COUNTED = 64  # batches whose tokens are counted
+_ROWS = 12  # whole pairs and triplets; enough to find a gradient out of range
+Metrics = Mapping[str, float]
+
+
+class Gradients(NamedTuple):
+    """What a model computes on the first rows of a batch.
+
+    Attributes:
+        loss: The loss.
+        values: The gradient of each weight that is trained.
+    """
+
+    loss: float
+    values: list[np.ndarray]
 
 
 @dataclasses.dataclass
@@ -51,25 +71,117 @@ class Evidence:
         examples: The training and the development data.
         batches: The training batches.
         model: The model, compiled if there are batches.
-        before: The weights before the training.
-        is_new: Whether the model has a new output layer. `None` if it has been trained.
+        before: The weights before the first steps.
+        is_untrained: Whether the run of the model has not started.
         tested: The range test of learning rates, from the start of the run.
-        may_train: Whether the model may be trained to time its steps, which are undone.
+        first_loss: The loss of the first step.
         skipped: The groups of checks that cannot run, and why.
     """
 
     options: Options | None = None
-    records: Sequence[Mapping[str, float]] = ()
+    records: Sequence[Metrics] = ()
     warning: str | None = None
     store: TokenStore | None = None
     examples: tuple[TaskExamples, TaskExamples] | None = None
     batches: tf.data.Dataset | None = None
     model: BERTModel | TaskModel | None = None
     before: Mapping[str, np.ndarray] | None = None
-    is_new: bool | None = None
+    is_untrained: bool = False
     tested: RangeTest | None = None
-    may_train: bool = True
+    first_loss: float | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def needs_no_rate(self) -> bool:
+        """Whether a range test without a proposal is no fault, because the run starts trained."""
+        is_new = isinstance(self.options, PretrainingOptions) and not self.options.init
+        return self.tested is not None and self.tested.proposal is None and not is_new
+
+    @property
+    def recent(self) -> list[Metrics]:
+        """The records since the row length or the objective of the steps changed last.
+
+        The losses before and after do not compare.
+        """
+        last = self.records[-1] if self.records else {}
+        same = itertools.takewhile(
+            lambda x: _row_len(x) in (None, _row_len(last)) and _is_causal(x) == _is_causal(last),
+            reversed(self.records),
+        )
+        return [*same][::-1]
+
+    @property
+    def training_losses(self) -> list[float]:
+        """The recent training losses, each the mean of many steps."""
+        return [record["loss"] for record in self.recent if "loss" in record]
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the held-out losses of a run say nothing yet about the last steps.
+
+        They measure masked tokens in long rows; the steps may have short rows or next tokens.
+        """
+        last, options = self.records[-1] if self.records else {}, self.options
+        length = _row_len(last)
+        return isinstance(options, PretrainingOptions) and (
+            _is_causal(last) or (length is not None and length < options.max_len)
+        )
+
+    @property
+    def held_out_losses(self) -> list[float]:
+        """The recent held-out MLM losses of a pretraining run."""
+        records = self.recent if isinstance(self.options, PretrainingOptions) else []
+        return [] if self.is_early else [record["val_mlm_cross_entropy"] for record in records]
+
+    @functools.cached_property
+    def vocab(self) -> Vocab | None:
+        """The vocabulary of the text or of the model."""
+        if self.store is not None:
+            return self.store.tokenizer().vocab
+        tokenizer = None if self.model is None else self.model.tokenizer
+        return None if tokenizer is None else tokenizer.vocab
+
+    @functools.cached_property
+    def batch(self) -> tuple[dict[str, np.ndarray], Any, Any] | None:
+        """The features, the labels and the weights of the first batch."""
+        if self.batches is None:
+            return None
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(next(iter(self.batches)))
+        return {name: np.asarray(value) for name, value in x.items()}, y, weights
+
+    @functools.cached_property
+    def token_counts(self) -> np.ndarray | None:
+        """The count of each id in the text, or in some batches of labeled data, `(V,)`.
+
+        Special tokens other than `[UNK]` do not count.
+        """
+        if self.store is not None:
+            return count_ids(self.store.tokens, self.store.vocab_size)
+        vocab, batch = self.vocab, self.batch
+        if self.batches is None or batch is None or vocab is None or "pred_positions" in batch[0]:
+            return None
+        counts = np.zeros(len(vocab), np.int64)
+        for features, *_ in self.batches.take(_COUNTED):
+            counts += np.bincount(np.ravel(features["tokens"]), minlength=len(vocab))
+        counts[[vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id]] = 0
+        return counts
+
+    @functools.cached_property
+    def gradients(self) -> Gradients | None:
+        """The loss and the gradients on the first rows of a batch, without dropout."""
+        model = self.model
+        if model is None or self.batches is None:
+            return None
+        batch = tf.nest.map_structure(lambda values: values[:_ROWS], next(iter(self.batches)))
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        values = [variable.value for variable in model.trainable_variables]
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            loss = model.compute_loss(x, y, model(x, training=False), weights, training=False)
+        zero = tf.UnconnectedGradients.ZERO
+        found = tape.gradient(loss, values, unconnected_gradients=zero)
+        model.reset_metrics()
+        return Gradients(float(loss), [tf.convert_to_tensor(one).numpy() for one in found])
 
 
 def of_run(path: PathLike) -> Evidence:
@@ -113,7 +225,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
             store=trainer.store,
             batches=trainer.batches(causal=False),
             model=trainer.model,
-            is_new=options.init is None,
+            is_untrained=True,
         )
     options = dataclasses.replace(options, mine_negatives=False)  # takes long
     _, model, train, dev = load_run(options, _SILENT)
@@ -124,7 +236,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
         examples=(train, dev),
         batches=batches_of(data.train, 0),
         model=model,
-        is_new=open_checkpoint(options.model, verify=False).task is None,
+        is_untrained=True,
     )
 
 
@@ -135,23 +247,8 @@ def _of_pretraining_run(run: RunFolder) -> Evidence:
     except _MISSING as error:
         evidence = Evidence(model=load_pretrained(run.last, verbose=False).model)
         evidence.skipped.append(f"Text and batches: {error}")
-    evidence.options, evidence.records, evidence.is_new = options, run.metrics(), None
-    if len(evidence.records) > 1 and options.lora is None:
-        evidence.before = _initial_weights(options, BERTConfig.from_json(run.config_file), evidence)
+    evidence.options, evidence.records, evidence.is_untrained = options, run.metrics(), False
     return evidence
-
-
-def _initial_weights(
-    options: PretrainingOptions, config: BERTConfig, evidence: Evidence
-) -> dict[str, np.ndarray] | None:
-    if options.init is None:
-        with seeded(options.seed):  # as at the start of the run
-            return weights_of(BERTModel.from_bert_config(config))
-    try:
-        return weights_of(load_pretrained(options.init, tokenizer=False, verbose=False).model)
-    except _MISSING as error:
-        evidence.skipped.append(f"Frozen weights: {error}")
-        return None
 
 
 def _of_finetuning_run(run: RunFolder) -> Evidence:
@@ -162,22 +259,16 @@ def _of_finetuning_run(run: RunFolder) -> Evidence:
             evidence = of_options(options)
         except _MISSING as error:
             evidence.skipped.append(f"Data, batches and weights: {error}")
-        evidence.options, evidence.is_new = options, None
+        evidence.options, evidence.is_untrained = options, False
     else:
         evidence.skipped.append("Data, batches and weights: the run was started in Python.")
     evidence.records = run.metrics()
     if run.summary_file.is_file():
         evidence.warning = read_json_object(run.summary_file).get("warning")
     if evidence.model is not None and run.best.is_dir():
-        if not _freezes(options):
-            evidence.before = weights_of(evidence.model)
         best = native.describe(run.best)
         load_weights(evidence.model, best.table, best.arrays)
     return evidence
-
-
-def _freezes(options: TaskRunOptions) -> bool:
-    return options.freeze_encoder or options.freeze_blocks is not None or options.lora is not None
 
 
 def options_for(
@@ -191,3 +282,27 @@ def options_for(
         longest = open_checkpoint(model, verify=False).config.max_len
         given["max_len"] = min(PretrainingOptions.max_len, longest)
     return PretrainingOptions.from_dict(with_store_options(given))
+
+
+def chance_of(model: BERTModel | TaskModel) -> float | None:
+    """Return the loss if all classes are equally likely, or `None` for other losses."""
+    of_heads = model.loss if isinstance(model.loss, Mapping) else {"": model.loss}
+    are_classes = all(type(loss) is WeightedCrossEntropy for loss in of_heads.values())
+    if not are_classes or isinstance(model, QuestionAnswerer):
+        return None
+    return sum(math.log(number) for number in model.num_classes(model.max_row_len).values())
+
+
+def weights_of(model: BERTModel | TaskModel) -> dict[str, np.ndarray]:
+    """Return a copy of the weights of a model, by name."""
+    return {n: keras.ops.convert_to_numpy(v).copy() for n, v in named_weights(model).items()}
+
+
+def _row_len(record: Metrics) -> int | None:
+    """Return the tokens per row of the steps before an evaluation, or `None` if it is unknown."""
+    return round(record["tokens/s"] / record["sequences/s"]) if "tokens/s" in record else None
+
+
+def _is_causal(record: Metrics) -> bool:
+    """Return whether the steps before an evaluation predicted next tokens, not masked ones."""
+    return "next_token_accuracy" in record

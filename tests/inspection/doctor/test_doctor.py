@@ -7,19 +7,11 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTModel, RangeTest, doctor
-from keras_bert_d2l.inspection.doctor import doctor as module
-from keras_bert_d2l.inspection.doctor import speed
 from keras_bert_d2l.inspection.doctor.doctor import diagnose
 from tests.inspection.doctor import faults
 from tests.inspection.doctor.faults import PRETRAINING_FAULTS, TASK_FAULTS
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(autouse=True)
-def slow_bfloat16(monkeypatch):
-    """Make the check of the precision independent of the machine."""
-    monkeypatch.setattr(module, "bfloat16_speedup", lambda *sizes: 0.5)
 
 
 BATCHES = tf.data.Dataset.from_tensors(({"tokens": [[1]], "segments": [[0]]}, [0]))
@@ -40,7 +32,7 @@ def test_a_healthy_run_has_no_faults(run):
     diagnosis = doctor(run)
     assert diagnosis.is_healthy, str(diagnosis)
     assert not diagnosis.skipped
-    assert len(diagnosis.findings) >= 20
+    assert len(diagnosis.findings) >= 10
 
 
 def test_a_healthy_fine_tuning_run_has_no_faults(task_run):
@@ -52,17 +44,17 @@ def test_a_healthy_fine_tuning_run_has_no_faults(task_run):
 @pytest.mark.parametrize("name", PRETRAINING_FAULTS)
 def test_a_fault_planted_in_a_pretraining_run_is_found(name, evidence, tmp_path):
     plant = PRETRAINING_FAULTS[name]
-    assert name in names_of(faults.diagnosis_of(name, plant, evidence, tmp_path))
+    assert name in names_of(faults.diagnosis_of(plant, evidence, tmp_path))
 
 
 @pytest.mark.parametrize("name", TASK_FAULTS)
 def test_a_fault_planted_in_a_fine_tuning_run_is_found(name, task_evidence, tmp_path):
     plant = TASK_FAULTS[name]
-    assert name in names_of(faults.diagnosis_of(name, plant, task_evidence, tmp_path))
+    assert name in names_of(faults.diagnosis_of(plant, task_evidence, tmp_path))
 
 
 def test_every_check_has_a_planted_fault(evidence, task_evidence):
-    some = [diagnose(one) for one in (faults.in_float16(evidence), task_evidence)]
+    some = [diagnose(one) for one in (evidence, task_evidence)]
     found = {finding.name for diagnosis in some for finding in diagnosis.findings}
     assert found == {*PRETRAINING_FAULTS, *TASK_FAULTS}
 
@@ -73,7 +65,7 @@ def test_without_its_text_a_run_is_examined_as_far_as_possible(run, tmp_path):
     options.write_text(options.read_text().replace("text.txt", "gone.txt"))
     diagnosis = doctor(tmp_path / "run")
     assert diagnosis.is_healthy
-    assert {"initial loss", "rising loss", "frozen weights"} <= {x.name for x in diagnosis.findings}
+    assert {"initial loss", "rising loss", "overfitting"} <= {x.name for x in diagnosis.findings}
     [skipped] = diagnosis.skipped
     assert skipped.startswith("Text and batches: There is no file or folder")
 
@@ -83,8 +75,7 @@ def test_data_and_a_model_are_examined_before_a_run(run, task_run, tmp_path):
     assert doctor(data=text, model=run).is_healthy
     reviews = task_run.parent / "train.tsv"
     diagnosis = doctor(data=reviews, model=run, task="classify", dev=reviews)
-    # The default learning rate of `finetune` is too low for a model this narrow.
-    assert names_of(diagnosis) == {"leaking examples", "learning rate and batch size"}
+    assert names_of(diagnosis) == {"leaking examples"}
     [first] = [one for one in diagnosis.findings if one.name == "initial loss"]
     assert first.number == pytest.approx(1, abs=0.1)  # a new head
 
@@ -106,17 +97,17 @@ def test_a_compiled_model_and_its_batches_are_examined(evidence):
     healthy = doctor(data=evidence.batches, model=evidence.model)
     assert healthy.is_healthy
     found = names_of(doctor(data=evidence.batches.map(constant), model=evidence.model))
-    assert found >= {"gradient norm", "unused weights", "mask share"}
+    assert found >= {"gradient norm", "unused weights"}
 
 
-def test_next_tokens_are_not_too_many_masks(evidence):
+def test_next_tokens_are_not_visible_answers(evidence):
     def causal(x, y, w):
         length = tf.shape(x["tokens"])[1]
         mask = tf.ones((1, length, length))
         return {**x, "attention_mask": tf.repeat(mask, tf.shape(x["tokens"])[0], 0)}, y, w
 
     diagnosis = doctor(data=evidence.batches.map(causal), model=evidence.model)
-    assert "mask share" not in {finding.name for finding in diagnosis.findings}
+    assert "visible answers" not in {finding.name for finding in diagnosis.findings}
 
 
 def test_the_examination_changes_nothing(evidence):
@@ -143,15 +134,6 @@ def test_the_examination_changes_nothing(evidence):
 def test_wrong_arguments_are_reported(arguments, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         doctor(**arguments)
-
-
-def test_timing_steps_changes_nothing(task_evidence):
-    model, batch = task_evidence.model, next(iter(task_evidence.batches))
-    variables = [*model.variables, *model.optimizer.variables]
-    before = [variable.numpy().copy() for variable in variables]
-    assert 0 < speed.time_step(model, batch) < 5
-    after = [variable.numpy() for variable in variables]
-    assert all((a == b).all() for a, b in zip(before, after, strict=True))
 
 
 def check_tested(result, rate):
@@ -200,5 +182,5 @@ def test_the_command_prints_faults_and_sets_the_exit_code(run, tmp_path, invoke)
 
 def test_json_has_one_object_per_check(task_run, invoke):
     found = [json.loads(line) for line in invoke("doctor", task_run, "--json").stdout.splitlines()]
-    assert len(found) > 10
+    assert len(found) >= 10
     assert not any(one["is_fault"] for one in found)

@@ -1,0 +1,426 @@
+"""The doctor's checks: a table of numbers, the limits within which they are healthy, and remedies.
+
+A function measures one number of the `Evidence`, or returns `None` without evidence for it. Its
+docstring gives the reason for the limits. `CHECKS` at the end is the table.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Mapping
+from typing import Literal
+
+import numpy as np
+
+from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
+from keras_bert_d2l.inspection.doctor.evidence import Evidence, chance_of, weights_of
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
+
+Severity = Literal["cannot learn", "learns less", "costs time"]
+
+_LOW = 0.1  # a loss that need not fall any more
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Result of a check: a number and the limits within which it is healthy.
+
+    Attributes:
+        name: Name of the check.
+        measures: What the number is.
+        number: The measured number. NaN is never healthy.
+        low: The lowest healthy number.
+        high: The highest healthy number.
+        severity: What a fault does to the training.
+        meaning: What a number outside the limits means.
+        remedy: What to do then.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    finding = kb.Finding(
+        name="padding",
+        measures="share of padding",
+        number=0.7,
+        high=0.5,
+        severity="costs time",
+        meaning="Most of the computation is spent on padding.",
+        remedy="Use rows='packed'.",
+    )
+    assert finding.is_fault
+    ```
+    """
+
+    name: str
+    measures: str
+    number: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    severity: Severity
+    meaning: str
+    remedy: str
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the number is outside the limits, or NaN."""
+        return not self.low <= self.number <= self.high
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.measures} {self.number:.3g}, healthy {self.limits} "
+            f"({self.severity})\n  {self.meaning} {self.remedy}"
+        )
+
+    @property
+    def limits(self) -> str:
+        """The limits as text."""
+        if math.isinf(self.low):
+            return f"at most {self.high:.3g}"
+        if math.isinf(self.high):
+            return f"at least {self.low:.3g}"
+        return f"{self.low:.3g} to {self.high:.3g}"
+
+
+def examine(evidence: Evidence) -> list[Finding]:
+    """Return the findings of the checks for which there is evidence."""
+    numbers = [(finding, measure(evidence)) for measure, finding in CHECKS.items()]
+    return [
+        dataclasses.replace(finding, number=float(number))
+        for finding, number in numbers
+        if number is not None
+    ]
+
+
+def _initial_loss(evidence: Evidence) -> float | None:
+    """The loss before the first step, relative to chance.
+
+    New output layers start close to 0, so that all classes are equally likely: the loss is ln V for
+    V tokens, plus ln 2 for the next sentence, or ln C for C labels. With the initializers of this
+    package it differs by at most 3% up to a width of 1024. Checkpoints are better than chance.
+    """
+    model, records = evidence.model, evidence.records
+    if model is None:
+        return None
+    if records and isinstance(evidence.options, PretrainingOptions):
+        heads = [name for name in ("mlm", "nsp") if f"val_{name}_cross_entropy" in records[0]]
+        loss = sum(records[0][f"val_{name}_cross_entropy"] for name in heads)
+        return loss / (math.log(model.bert_config.vocab_size) + math.log(2) * ("nsp" in heads))
+    first, chance = evidence.first_loss, chance_of(model)
+    if first is None and evidence.is_untrained and evidence.gradients is not None:
+        first = evidence.gradients.loss
+    return None if first is None or chance is None else first / chance
+
+
+def _rising_loss(evidence: Evidence) -> float | None:
+    """The rise of the training loss.
+
+    Means over the steps between two evaluations vary by 1 to 3%, so a rise of 10% is no noise.
+    """
+    losses = evidence.training_losses
+    if not losses or not all(map(math.isfinite, losses)):
+        return math.nan if losses else None
+    return losses[-1] / max(min(losses), _LOW)
+
+
+def _flat_loss(evidence: Evidence) -> float | None:
+    """The fall of the training loss: both losses are means over many steps, so 2% is the least."""
+    losses = evidence.training_losses
+    return losses[-1] / losses[0] if len(losses) > 1 and losses[0] >= _LOW else None
+
+
+def _unigram_plateau(evidence: Evidence) -> float | None:
+    """The steps that a run has spent at the unigram entropy of its text, up to now.
+
+    A model that ignores the context predicts tokens by their frequencies, which gives this loss.
+    Every BERT stays there for a while; more than 1,000 steps within 3% are a plateau.
+    """
+    losses, counts = evidence.held_out_losses, evidence.token_counts
+    if not losses or counts is None:
+        return None
+    shares = counts[counts > 0] / counts.sum()
+    entropy = float(-(shares * np.log(shares)).sum())
+    steps = [record["step"] for record in evidence.recent]
+    begin = steps[-1]
+    for step, loss in zip(reversed(steps), reversed(losses), strict=True):
+        if not 0.97 <= loss / entropy <= 1.1:
+            break
+        begin = step
+    return steps[-1] - begin
+
+
+def _overfitting(evidence: Evidence) -> float | None:
+    """The rise of the held-out loss. Evaluations use the same masks, so noise is far below 5%."""
+    losses = evidence.held_out_losses
+    return losses[-1] / min(losses) if losses else None
+
+
+def _tested_learning_rate(evidence: Evidence) -> float | None:
+    """The learning rate, relative to the proposal of a range test.
+
+    The proposal is a fifth of the rate at which the loss was lowest, so ten times the proposal is
+    above the rate at which the loss rises. A tenth of it was clearly slower on WikiText-2.
+    """
+    if evidence.options is None or evidence.tested is None or evidence.needs_no_rate:
+        return None
+    return evidence.options.learning_rate / (evidence.tested.proposal or math.nan)
+
+
+def _unknown_words(evidence: Evidence) -> float | None:
+    """The share of `[UNK]`.
+
+    WordPiece vocabularies leave less than 0.1% of a text that they fit. 2% are several in each row.
+    """
+    counts, vocab = evidence.token_counts, evidence.vocab
+    return None if counts is None or vocab is None else counts[vocab.unk_id] / counts.sum()
+
+
+def _visible_answers(evidence: Evidence) -> float | None:
+    """The share of the predictions whose token the model sees.
+
+    10% are kept on purpose (Devlin et al. 2019). If it sees half of them, copying is the better
+    part of the task. A causal mask hides the answers, so that such batches are not checked.
+    """
+    batch = evidence.batch
+    if batch is None or "pred_positions" not in batch[0]:
+        return None
+    features, y, sample_weight = batch
+    labels = np.asarray(y["mlm"] if isinstance(y, Mapping) else y)
+    weights = sample_weight["mlm"] if isinstance(sample_weight, Mapping) else sample_weight
+    if features.get("attention_mask", labels).ndim == 3:
+        return None
+    counted = (labels >= 0) & (np.asarray(1 if weights is None else weights) > 0)
+    seen = np.take_along_axis(features["tokens"], features["pred_positions"], axis=1)
+    return float(np.mean(labels[counted] == seen[counted])) if counted.any() else 0.0
+
+
+def _padding(evidence: Evidence) -> float | None:
+    """The share of padding: above 50%, most of the time is spent on tokens that do not count."""
+    if evidence.batch is None:
+        return None
+    features, vocab = evidence.batch[0], evidence.vocab
+    tokens, lengths = features["tokens"], features.get("valid_lens")
+    pad_id = 0 if vocab is None else vocab.pad_id
+    return 1 - (np.sum(tokens != pad_id) if lengths is None else np.sum(lengths)) / tokens.size
+
+
+def _leak(evidence: Evidence) -> float | None:
+    """The share of the development examples that are also training examples.
+
+    Short texts repeat by chance; 5% of them raise the accuracy by up to 5 points.
+    """
+    if evidence.examples is None:
+        return None
+    train, dev = map(_texts, evidence.examples)
+    known = set(train)
+    return sum(example in known for example in dev) / len(dev)
+
+
+def _texts(examples: TaskExamples) -> list[tuple[Hashable, ...]]:
+    """Return the texts of each example, without its label."""
+    found = [getattr(examples, name) for name in examples.sequences[:-1]]
+    return list(zip(*(values for values in found if values is not None), strict=True))
+
+
+def _constant_labels(evidence: Evidence) -> float | None:
+    """The number of different labels; with one, there is nothing to learn or to measure."""
+    counts = [examples.label_counts() for examples in evidence.examples or ()]
+    return min(map(len, counts)) if counts and all(counts) else None
+
+
+def _unbalanced_labels(evidence: Evidence) -> float | None:
+    """The share of the most frequent label of whole texts; most words have no tag.
+
+    At 90%, a model that always answers this label has an accuracy of 0.9, and the loss of the
+    others is a tenth of the whole.
+    """
+    train = evidence.examples[0] if evidence.examples else None
+    counts = train.label_counts() if isinstance(train, TextExamples) else None
+    return max(counts.values()) / counts.total() if counts else None
+
+
+def _constant_predictions(evidence: Evidence) -> float | None:
+    """1 if the best model of a run predicts the same label for all development data."""
+    has_labels = evidence.records and "val_accuracy" in evidence.records[-1]
+    return float(evidence.warning is not None) if has_labels else None
+
+
+def _frozen_weights(evidence: Evidence) -> float | None:
+    """The share of the weights in variables that training has not changed at all.
+
+    Adam changes every weight with a gradient in the first step. Half is far more than the unused
+    parts of a healthy model, such as the pooler without a next-sentence head.
+    """
+    if evidence.model is None or evidence.before is None:
+        return None
+    before, after = evidence.before, weights_of(evidence.model)
+    unchanged = [value.size for name, value in before.items() if np.array_equal(value, after[name])]
+    return sum(unchanged) / sum(value.size for value in before.values())
+
+
+def _unused_weights(evidence: Evidence) -> float | None:
+    """The share of the trainable weights that the loss does not depend on.
+
+    5% leaves room for embeddings of segments and the pooler, which small models may not use.
+    """
+    if evidence.gradients is None:
+        return None
+    values = evidence.gradients.values
+    unused = sum(value.size for value in values if not np.any(value))
+    return unused / sum(value.size for value in values) if values else 1.0
+
+
+def _gradient_norm(evidence: Evidence) -> float | None:
+    """The global norm of the gradient; NaN if a weight is not finite.
+
+    It is 0.1 to 10 for BERT, in training and at its start. Below 1e-4, Adam's epsilon (1e-6 per
+    weight) begins to count. Above 100, clipping to 1 leaves the direction of a few examples.
+    """
+    if evidence.gradients is None:
+        return None
+    return math.sqrt(sum(np.square(g, dtype="float64").sum() for g in evidence.gradients.values))
+
+
+CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
+    _initial_loss: Finding(
+        name="initial loss",
+        measures="loss before the first step / loss if all classes are equally likely",
+        high=1.1,
+        severity="cannot learn",
+        meaning="The model is worse than chance on this data.",
+        remedy="Check that labels, ids and a checkpoint belong to this vocabulary, and the scale "
+        "of the initial weights.",
+    ),
+    _rising_loss: Finding(
+        name="rising loss",
+        measures="last training loss / lowest training loss",
+        high=1.1,
+        severity="cannot learn",
+        meaning="The training diverges: the learning rate is too high.",
+        remedy="Lower the learning rate to a third or a tenth, or use a longer warm-up; "
+        "`--lr-find` proposes a rate. With mixed_float16, use mixed_bfloat16 or float32.",
+    ),
+    _flat_loss: Finding(
+        name="flat loss",
+        measures="last training loss / first training loss",
+        high=0.98,
+        severity="cannot learn",
+        meaning="The loss does not fall.",
+        remedy="Let `--lr-find` propose a learning rate, check that labels belong to their texts, "
+        "and that the weights are trained.",
+    ),
+    _unigram_plateau: Finding(
+        name="unigram plateau",
+        measures="steps with a held-out MLM loss at the unigram entropy of the text",
+        high=1000,
+        severity="cannot learn",
+        meaning="The model knows how frequent tokens are, but does not use their context.",
+        remedy="Train on short rows first (`--short-steps 0.5`), check the learning rate with "
+        "`--lr-find`, and check that attention masks do not hide the context.",
+    ),
+    _overfitting: Finding(
+        name="overfitting",
+        measures="last held-out loss / lowest held-out loss",
+        high=1.05,
+        severity="learns less",
+        meaning="The model becomes worse on text that it does not train on.",
+        remedy="Stop earlier (`best/` has the best weights), add text, or raise the dropout.",
+    ),
+    _tested_learning_rate: Finding(
+        name="tested learning rate",
+        measures="learning rate / rate that the range test proposes",
+        low=0.1,
+        high=10,
+        severity="cannot learn",
+        meaning="The learning rate is far from the rates that lower the loss, or none does (nan).",
+        remedy="Use the proposed rate. Without one, check the labels, the masks and the weights.",
+    ),
+    _unknown_words: Finding(
+        name="unknown words",
+        measures="share of tokens that are [UNK]",
+        high=0.02,
+        severity="learns less",
+        meaning="The vocabulary lacks characters or words of the text.",
+        remedy="Learn a vocabulary from this text (`--vocab-size`), or check language, casing and "
+        "encoding.",
+    ),
+    _visible_answers: Finding(
+        name="visible answers",
+        measures="share of the predicted tokens that are not masked",
+        high=0.5,
+        severity="cannot learn",
+        meaning="The model sees the tokens that it should predict, and learns to copy them.",
+        remedy="Replace the predicted tokens in `tokens` by the id of [MASK], as "
+        "`pretraining_dataset` does.",
+    ),
+    _padding: Finding(
+        name="padding",
+        measures="share of padding in a batch",
+        high=0.5,
+        severity="costs time",
+        meaning="Most of the computation is spent on padding.",
+        remedy="Use `--rows packed`, batches of texts of similar length, or a smaller `--max-len`.",
+    ),
+    _leak: Finding(
+        name="leaking examples",
+        measures="share of the development examples that are also in the training data",
+        high=0.05,
+        severity="learns less",
+        meaning="The metrics show what the model remembers, not what it has learned.",
+        remedy="Remove them from the training data. Without `--dev`, equal texts are always in the "
+        "same part.",
+    ),
+    _constant_labels: Finding(
+        name="constant labels",
+        measures="different labels in the training data or in the development data",
+        low=2,
+        severity="cannot learn",
+        meaning="All training examples or all development examples have the same label.",
+        remedy="Check `--label`, and that the file is not sorted by label and cut off.",
+    ),
+    _unbalanced_labels: Finding(
+        name="unbalanced labels",
+        measures="share of the most frequent label in the training data",
+        high=0.9,
+        severity="learns less",
+        meaning="Always predicting the most frequent label is hard to beat.",
+        remedy="Give rare labels a larger weight (`--class-weights LABEL=WEIGHT`), select the best "
+        "epoch by `--monitor val_macro_f1`, or add examples.",
+    ),
+    _constant_predictions: Finding(
+        name="constant predictions",
+        measures="the best epoch predicts one label only (1) or several (0)",
+        high=0,
+        severity="cannot learn",
+        meaning="The model has learned which label is the most frequent one, and nothing else.",
+        remedy="Try more epochs, another learning rate (`--lr-find`), or class weights.",
+    ),
+    _frozen_weights: Finding(
+        name="frozen weights",
+        measures="share of the weights that the training has not changed",
+        high=0.5,
+        severity="cannot learn",
+        meaning="Most of the weights are frozen.",
+        remedy="Set `trainable = True` for the layers to train before `compile`, or omit "
+        "`--freeze-encoder` and `--freeze-blocks`.",
+    ),
+    _unused_weights: Finding(
+        name="unused weights",
+        measures="share of the trainable weights without a gradient",
+        high=0.05,
+        severity="cannot learn",
+        meaning="The loss does not depend on these weights, so they stay as they are.",
+        remedy="Check that the outputs of these layers reach the loss, that the weights of the "
+        "predictions are not all 0, and that the layers to train are not frozen.",
+    ),
+    _gradient_norm: Finding(
+        name="gradient norm",
+        measures="global norm of the gradient",
+        low=1e-4,
+        high=100,
+        severity="cannot learn",
+        meaning="The gradient vanishes, explodes or, with weights that are not finite, is NaN.",
+        remedy="Check the scale of the weights (truncated normal, 0.02) and of the loss, and that "
+        "layer normalization is in place. A lower learning rate helps against explosion.",
+    ),
+}
