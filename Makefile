@@ -9,15 +9,15 @@ SHELL := /bin/bash
 VENV := .venv
 PEERS := .venv-peers
 TF212 := .venv-tf212
-# Runs that are stopped or killed and resume exactly, which test-peers repeats with the JAX backend.
-RUNS := tests/training/pretraining/test_pretrain.py tests/training/finetuning/test_finetune.py
+# Tests of runs, of which some are repeated with the JAX backend.
+RUNS := tests/training/pretraining tests/training/finetuning
 # Each worker imports TensorFlow and needs about 2 GB of memory.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
 PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
 PYTEST_PEERS := $(PEERS)/bin/python -m pytest $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check lint test test-long test-peers test-served docs wheel bench clean
+.PHONY: help demo check lint test test-peers test-all test-served docs wheel bench clean
 
 help: ## list the targets
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -36,15 +36,17 @@ lint: $(VENV)/installed ## check style, formatting, types, imports and the budge
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/python scripts/budget.py
 
-test: $(VENV)/installed ## run the tests, including the slow ones
-	$(PYTEST) -m 'not long' --durations=10
-
-test-long: $(VENV)/installed ## tests of over five seconds: whole, killed and resumed runs, XLA, two devices
-	$(PYTEST) -m long --durations=5
+test: $(VENV)/installed ## run the tests that must pass before a merge
+	$(PYTEST) -m 'not long' --durations=20
 
 test-peers: $(PEERS)/installed ## compare with PyTorch, Transformers, KerasHub, JAX and Apache Beam
-	$(PYTEST_PEERS) --durations=5 -k 'peers or jax_backend or beam'
-	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) --durations=5 $(RUNS) -k exactly
+	$(PYTEST_PEERS) -m 'not long' --durations=10 -k 'peers or jax_backend or beam'
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) $(RUNS) -k killed_run_resumes_exactly
+
+test-all: $(PEERS)/installed ## run every test, with all libraries; for each night, takes about an hour
+	$(PYTEST_PEERS) --durations=50
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) $(RUNS) -k exactly
+	@if command -v python3.11 >/dev/null; then $(MAKE) test-served; fi
 
 test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in TensorFlow 2.12; needs python3.11
 	$(VENV)/bin/python -m pytest tests/serving/loaders/test_peers.py
