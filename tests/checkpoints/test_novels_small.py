@@ -25,7 +25,7 @@ def test_its_size_is_that_of_the_model_card(model):
     assert f"{model.count_params():,} weights" in card
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_prefers_grammatical_sentences(model, data_dir):
     with lzma.open(data_dir / "minimal_pairs/blimp.jsonl.xz", "rt", encoding="utf-8") as file:
         pairs = [json.loads(line) for line in file][::335]  # 3 of nearly every phenomenon

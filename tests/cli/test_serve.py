@@ -60,7 +60,7 @@ def test_export_accepts_a_fine_tuned_model(run, tmp_path):
     assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
     save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", tokenizer=Tokenizer(vocab))

@@ -56,7 +56,7 @@ def test_a_step_is_the_same_in_micro_batches_with_lora_and_under_xla(make_batch)
     check_same(make_batch(6), jit_compile=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_is_the_same_with_fused_functions(make_batch):
     features, labels, weights = make_batch(64)
     batch = {name: np.repeat(x, 4, axis=0) for name, x in features.items()}

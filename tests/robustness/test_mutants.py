@@ -2,10 +2,12 @@
 
 import pytest
 
+from tests.nightly import nightly_except
 from tests.robustness.folders import KINDS
 from tests.robustness.trial import ERROR, FAULTS, Trials
 
-NUMBER = 16  # mutants of each kind; `python -m scripts.mutants` runs any number
+# Mutants of each kind in `make test` and in `make test-all`; `scripts.mutants` runs any number.
+DAILY, NIGHTLY = 4, 16
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +26,10 @@ def original(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", nightly_except({DAILY}, (DAILY, NIGHTLY)))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_folder_has_the_same_content_or_is_rejected(kind, original):
+def test_a_damaged_folder_has_the_same_content_or_is_rejected(kind, number, original):
     trials = Trials(kind, original(kind))
-    found = [trials.run(str(seed)) for seed in range(NUMBER)]
+    found = [trials.run(str(seed)) for seed in range(number)]
     assert [trial for trial in found if trial.outcome in FAULTS] == []
     assert any(trial.outcome == ERROR for trial in found)

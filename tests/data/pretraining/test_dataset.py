@@ -17,6 +17,7 @@ from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from tests.nightly import nightly_except
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 FIRST_WORD = 5
@@ -508,7 +509,6 @@ KINDS = {
     "bucketed": {"rows": "bucketed", "short_seq_prob": 0.8},
     "full sentences": {"objective": "none", "cross_documents": True, "masking": "span"},
 }
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def row_digests(batches, first_step=0):
@@ -522,7 +522,7 @@ def row_digests(batches, first_step=0):
 
 
 @pytest.mark.slow
-@every_kind
+@pytest.mark.parametrize("kind", nightly_except({"packed"}, KINDS))
 def test_concatenated_shards_equal_one_worker(dataset, kind):
     expected = row_digests(dataset(batch_size=8, epochs=2, **KINDS[kind]))
     assert len(set(expected.values())) > 0.95 * len(expected)
@@ -537,7 +537,7 @@ def test_concatenated_shards_equal_one_worker(dataset, kind):
 
 
 @pytest.mark.slow
-@every_kind
+@pytest.mark.parametrize("kind", nightly_except({"whole words"}, KINDS))
 def test_a_shard_can_resume_at_any_step(dataset, kind):
     settings = {"batch_size": 2, "epochs": 3, "shard": (1, 2), **KINDS[kind]}
     expected = row_digests(dataset(**settings))

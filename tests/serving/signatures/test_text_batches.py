@@ -2,6 +2,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.text_batches import TextBatches, padded_lengths
+from tests.nightly import nightly_except
 
 
 def test_there_are_few_padded_lengths_and_the_last_is_the_maximum():
@@ -15,10 +16,13 @@ def test_there_are_few_padded_lengths_and_the_last_is_the_maximum():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_words", "length", "is_truncated"),
-    [
-        *((0, 8, False), (6, 8, False), (7, 16, False), (14, 16, False), (15, 24, False)),
-        *((38, 40, False), (39, 40, True), (500, 40, True)),
-    ],
+    nightly_except(
+        {(6, 8, False), (39, 40, True)},
+        [
+            *((0, 8, False), (6, 8, False), (7, 16, False), (14, 16, False), (15, 24, False)),
+            *((38, 40, False), (39, 40, True), (500, 40, True)),
+        ],
+    ),
 )
 def test_rows_are_padded_to_the_next_length(num_words, length, is_truncated, tokenizer):
     batch, truncated = TextBatches(tokenizer, 40)(tf.constant(["red", "red " * num_words]))
