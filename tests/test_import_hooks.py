@@ -49,7 +49,7 @@ def test_an_unknown_name_is_an_attribute_error():
         keras_bert_d2l.BERTModell  # noqa: B018
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_tensorflow_starts_silently_and_every_name_can_be_imported():
     result = in_a_process("""
         from keras_bert_d2l import *

@@ -7,7 +7,7 @@ import pytest
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "load_while_saving.py"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_loads_beside_a_writer_never_mix_two_versions():
     command = [sys.executable, SCRIPT, "--loads", "10"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

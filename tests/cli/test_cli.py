@@ -163,7 +163,7 @@ def test_an_option_replaces_those_in_the_config_file_that_it_excludes(run, folde
     assert (given["init"], given["steps"]) == ("novels-small", 9)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_run_yaml_reproduces_a_run(run, trained):
     run("pretrain", "--config", trained / "run.yaml", "--run-dir", "same")
     weights = [
@@ -332,7 +332,7 @@ def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
     assert len(result.stdout.splitlines()) == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no process resource limits")
 def test_a_full_disk_gives_a_one_line_error(folder):
     import resource

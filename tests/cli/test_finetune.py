@@ -251,7 +251,7 @@ def test_the_other_tasks_work_from_training_data_to_predictions(
         assert "(no answer)" not in run(*ask, "--null-threshold", 1e9).stdout
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monkeypatch):
     options = ("finetune", "classify", "--train", "few.tsv", "--dev", "few.tsv", "--model", "bert")
     run(*options, "--run-dir", "runs/whole", *SMALL, "--batch-size", 2, "--lora", 2)

@@ -28,7 +28,6 @@ PAGES = {
 }
 
 LONG = {  # these pages train
-    "README.md",
     *(f"docs/{name}.md" for name in ("accelerators", "fine_tuning", "onnx", "pretraining")),
     *(f"docs/{name}.md" for name in ("tasks_data", "the_book", "tutorials/your_own_labels")),
 }

@@ -21,6 +21,7 @@ from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from tests.cli.conftest import invoke
 from tests.docs.test_code_blocks import PAGES, use_one_strategy
+from tests.nightly import nightly_except
 
 # The output of a block follows it, in a block without a language.
 BLOCK = re.compile(
@@ -74,6 +75,7 @@ LINES = {
     page: [x for b in BLOCK.finditer(text) for x in lines_of(b)] for page, text in PAGES.items()
 }
 LINES = {page: lines for page, lines in LINES.items() if lines}
+RUN = [page for page, lines in LINES.items() if any(not line.reason for line in lines)]
 ALL = [line for lines in LINES.values() for line in lines]
 COMMANDS = {text.removesuffix(" &") for text, _ in ALL if text.startswith("keras-bert-d2l ")}
 
@@ -136,8 +138,8 @@ class Shell:
         return result.stdout
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", [page for page in LINES if any(not x.reason for x in LINES[page])])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", nightly_except({"README.md"}, RUN))
 def test_the_command_lines_of_a_page_run(page, workplace, monkeypatch):
     small_runs(monkeypatch)
     if "--strategy mirrored" in PAGES[page]:

@@ -285,7 +285,7 @@ def test_config_and_weights_restore_the_same_model(make_model, make_batch, tmp_p
     np.testing.assert_array_equal(twin(features)["mlm"], model(features)["mlm"])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_new_process_loads_the_keras_file_and_continues_training(
     make_model, make_batch, tmp_path, fresh_process
 ):
@@ -325,7 +325,7 @@ def test_mixed_precision_trains_with_float32_weights(make_model, make_batch, pol
     assert {weight.dtype for weight in model.weights} == {"float32"}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step(
     make_model, make_batch
 ):

@@ -7,12 +7,14 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTLamb, BERTMuon
 from keras_bert_d2l.training.devices.distribution import make_strategy
+from tests.nightly import nightly_except
 
 STEPS, BATCH = 4, 8
+OPTIMIZERS = [BERTAdamW, BERTLamb, BERTMuon]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("optimizer", [BERTAdamW, BERTLamb, BERTMuon])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", nightly_except({BERTAdamW}, OPTIMIZERS))
 def test_training_on_two_replicas_matches_one_device(optimizer, make_model, make_batch):
     batches = make_batch(STEPS * BATCH)
     counts = batches[2]["mlm"].sum(1).reshape(STEPS, 2, BATCH // 2).sum(-1)

@@ -20,7 +20,7 @@ from keras_bert_d2l import (
 from tests.training.conftest import CONFIG, TOPICS, VOCAB
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("jax") is None,
         reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',

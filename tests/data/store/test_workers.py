@@ -52,7 +52,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_build_killed_at_random_moments_gives_the_same_bytes(
     corpus, words, undisturbed, tmp_path
 ):

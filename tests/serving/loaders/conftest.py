@@ -29,7 +29,7 @@ TEXTS = (
 )
 QUESTIONS = ("red green", "blue ?", "red " * 9 + "green")
 CONTEXTS = ("Reddish, green " * 20 + "e\u0301 blue.", "Ünïcödé 日本 🙂 blue", "red")
-REPEATS, FEWER_REPEATS = 1000, 40  # concurrent requests to the pretraining model, and to the others
+REPEATS, FEWER_REPEATS = 200, 20  # concurrent requests to the pretraining model, and to the others
 TOLERANCE = 1e-5
 
 

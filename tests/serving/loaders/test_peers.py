@@ -27,11 +27,11 @@ def python():
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tensorflow_2_12_matches_the_models(
     python, served_models, questions_file, assert_answers, tmp_path
 ):
-    """Uses the eager loader (1,000 requests from 8 threads to the first model) and graph mode."""
+    """Uses the eager loader (requests from 8 threads) and graph mode."""
     version = (
         "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
     )

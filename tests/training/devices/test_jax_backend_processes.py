@@ -19,7 +19,7 @@ from keras_bert_d2l import BERTModel, Tokenizer, load_pretrained, save_pretraine
 from tests.training.conftest import CONFIG, TOPICS, VOCAB
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("jax") is None,
         reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
@@ -125,6 +125,7 @@ RUN = """
 """
 
 
+@pytest.mark.long
 def test_two_devices_train_as_one(text, given, tmp_path, fresh_process):
     given |= {"steps": 12, "evaluate_every": 2}
     packed = {**given, "rows": "packed", "micro_batches": 2, "optimizer": "muon"}
@@ -156,6 +157,7 @@ def test_a_run_continues_in_another_number_of_processes(text, given, tmp_path, f
     assert_same_run(run, whole)
 
 
+@pytest.mark.long
 def test_one_of_two_processes_uploads_a_run_that_resumes_in_one(
     text, given, tmp_path, fresh_process, monkeypatch
 ):
@@ -192,6 +194,7 @@ def test_a_lost_process_ends_the_run(lost, text, given, tmp_path):
     assert not any(pathlib.Path(f"/proc/{process}").exists() for process in processes)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
 def test_a_killed_launcher_leaves_a_saved_run_and_no_processes(text, given, tmp_path):
     run = tmp_path / "run"
@@ -238,6 +241,7 @@ FINETUNE = """
 """
 
 
+@pytest.mark.long
 def test_fine_tuning_continues_in_another_number_of_processes(labeled, tmp_path, fresh_process):
     whole, run = tmp_path / "whole", tmp_path / "run"
     fresh_process(FINETUNE, whole, json.dumps(labeled), **JAX)
@@ -260,6 +264,7 @@ def test_fine_tuning_continues_in_another_number_of_processes(labeled, tmp_path,
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_embeddings_are_trained_in_one_process(labeled, tmp_path):
     given = ["embed", "--model", labeled["model"], "--train", labeled["train"]]
     launcher = launched(2, *given, "--run-dir", tmp_path / "run", command="finetune")
@@ -270,6 +275,7 @@ def test_embeddings_are_trained_in_one_process(labeled, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["slurm", "variables"])
 def test_a_signal_for_one_process_of_a_cluster_stops_all(kind, text, given, tmp_path):
     port = free_port()
@@ -309,6 +315,7 @@ def environment_without_others(index):
     return {**os.environ, **JAX, **variables}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_without_the_others_ends_with_an_error(index):
     code = (
@@ -328,6 +335,7 @@ def test_a_process_without_the_others_ends_with_an_error(index):
     assert "Not all processes of the run have connected within 3 seconds" in process.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_process_that_waits_for_the_others(number):
     code = (
@@ -355,6 +363,7 @@ def test_a_signal_ends_a_process_that_waits_for_the_others(number):
             process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

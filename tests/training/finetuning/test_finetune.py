@@ -177,7 +177,7 @@ def test_micro_batches_give_the_same_result_as_whole_batches(tmp_path):
         assert parts.metrics["best"][name] == pytest.approx(whole.metrics["best"][name], abs=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_in_a_graph_resumes_exactly_after_ctrl_c_within_an_epoch(tmp_path):
     finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
     options = {**OPTIONS, "callbacks": [PressCtrlC(11)]}
@@ -251,7 +251,7 @@ def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     assert (saved["batch"], len(saved["history"])) == (0, 1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_patience_ends_a_run_that_stops_improving(tmp_path):
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
     errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])

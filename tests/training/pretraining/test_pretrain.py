@@ -203,7 +203,7 @@ def test_a_different_seed_gives_different_weights(finished, text, options, tmp_p
     assert other.metrics[0]["val_loss"] != finished[1].metrics[0]["val_loss"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_learns_from_text(text, options, tmp_path):
     config = BERTConfig(len(options["vocab"]), 32, 64, num_heads=2, num_blks=1, dropout=0.0)
     longer = {"bert_config": config, "steps": 100, "evaluate_every": 100, "batch_size": 16}
@@ -213,7 +213,7 @@ def test_training_learns_from_text(text, options, tmp_path):
     assert after["val_mlm_cross_entropy"] < math.log(8) + 0.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_failed_run_resumes_exactly_including_the_loss_scale(text, options, tmp_path):
     run, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
     options = {**options, "precision": "mixed_float16"}
@@ -226,7 +226,7 @@ def test_a_failed_run_resumes_exactly_including_the_loss_scale(text, options, tm
     assert [figures["step"] for figures in result.metrics] == [0, 3, 6, 7]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, 6], ids=["between evaluations", "before an evaluation"])
 def test_ctrl_c_saves_after_the_step_and_the_run_resumes_from_there(
     step, finished, text, options, tmp_path
@@ -242,7 +242,7 @@ def test_ctrl_c_saves_after_the_step_and_the_run_resumes_from_there(
     assert samples_of(run) == samples_of(finished[0])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_process):
     run = tmp_path / "run"
     code = """
@@ -418,7 +418,7 @@ def test_init_from_a_run_starts_from_its_best_checkpoint(finished, text, options
     assert first["val_mlm_cross_entropy"] + first["val_nsp_cross_entropy"] == pytest.approx(best)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
     finished, text, options, tmp_path
 ):
@@ -481,7 +481,7 @@ def test_pretraining_restores_global_state(text, options, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pretraining_reports_its_progress(text, options, tmp_path, capsys):
     pretrain(text, tmp_path / "run", **{**options, "steps": 2, "verbose": 2})
     out = capsys.readouterr().out

@@ -56,7 +56,7 @@ class Fail(keras.callbacks.Callback):
             raise ConnectionError("the power went")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_on_a_store_equals_a_run_on_its_text(first, store, text, options, tmp_path):
     run, result = first
     pretrain(text, tmp_path / "text", **{**options, "steps": 1})
@@ -93,7 +93,7 @@ def test_a_store_cannot_be_combined_with_other_text(store, text, of_store, tmp_p
         pretrain([text, store.directory], tmp_path / "run", **of_store)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_failed_run_on_packed_rows_resumes_exactly(store, of_store, tmp_path):
     packed = {
         "steps": 3,

@@ -25,7 +25,7 @@ pytest.importorskip("fsspec")
 from tests.object_stores import OPERATIONS, MemoryFileSystem, Stopped, stopping_after
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,
     # Of the server of moto and of s3fs at shutdown.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
 ]
@@ -98,6 +98,7 @@ def version_of(run):
     return int(version)
 
 
+@pytest.mark.long
 @in_memory
 def test_after_every_operation_of_an_upload_a_complete_version_can_be_downloaded(
     address, on_another_machine
@@ -150,6 +151,7 @@ def test_only_what_has_changed_is_uploaded(address):
     assert operations.count("put_file") == 2  # and SHA256SUMS
 
 
+@pytest.mark.long
 @in_memory
 def test_a_newer_local_state_is_kept_until_another_machine_has_continued(
     address, on_another_machine
@@ -176,6 +178,7 @@ def test_a_newer_local_state_is_kept_until_another_machine_has_continued(
     assert version_of(again) == 3
 
 
+@pytest.mark.long
 def test_the_demo_needs_a_local_folder():
     with pytest.raises(
         ValueError, match="`run_dir` must be a local path. Received: 's3://bucket/runs'"
@@ -183,6 +186,7 @@ def test_the_demo_needs_a_local_folder():
         quickstart.run(run_dir="s3://bucket/runs")
 
 
+@pytest.mark.long
 def test_a_folder_of_other_files_is_refused(bucket, text, options):
     put(f"{bucket}/folder/thesis/chapter.txt", "years of work")
     with pytest.raises(FileExistsError, match="folder' is not empty and does not contain a run"):
@@ -190,6 +194,7 @@ def test_a_folder_of_other_files_is_refused(bucket, text, options):
     assert list(remote.listing(bucket)) == ["folder/thesis/chapter.txt"]
 
 
+@pytest.mark.long
 @in_memory
 def test_a_local_copy_of_a_deleted_run_is_not_used(address, text, options):
     with pytest.raises(FileNotFoundError, match=f"'{address}' does not contain a run to resume"):
@@ -204,6 +209,7 @@ def test_a_local_copy_of_a_deleted_run_is_not_used(address, text, options):
     assert not run.folder.exists()
 
 
+@pytest.mark.long
 @in_memory
 def test_a_run_starts_only_if_its_folder_can_be_written(address, text, options):
     steps = AfterSteps(1, pytest.fail)
@@ -234,6 +240,7 @@ def test_a_run_resumes_exactly_from_its_url_with_an_empty_cache(
         kb.pretrain(text, address, **options)
 
 
+@pytest.mark.long
 @in_memory
 @pytest.mark.parametrize("share", [0.3, 0.55, 0.8])
 def test_a_run_that_is_killed_while_it_uploads_resumes_exactly(
@@ -248,6 +255,7 @@ def test_a_run_that_is_killed_while_it_uploads_resumes_exactly(
     assert_same_weights(resumed.model, finished[1].model)
 
 
+@pytest.mark.long
 @in_memory
 def test_the_training_goes_on_after_a_failed_upload(address, text, options, on_another_machine):
     network = broken()
@@ -262,6 +270,7 @@ def test_the_training_goes_on_after_a_failed_upload(address, text, options, on_a
     assert_same_weights(again.model, result.model)
 
 
+@pytest.mark.long
 @in_memory
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_run_that_cannot_be_uploaded_names_its_local_folder_and_is_uploaded_later(
@@ -286,6 +295,7 @@ def test_a_run_that_cannot_be_uploaded_names_its_local_folder_and_is_uploaded_la
         assert_same_weights(found.model, finished[1].model)
 
 
+@pytest.mark.long
 @in_memory
 def test_fine_tuning_resumes_exactly_from_a_url(address, tmp_path, on_another_machine):
     given = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
@@ -303,6 +313,7 @@ def test_fine_tuning_resumes_exactly_from_a_url(address, tmp_path, on_another_ma
     assert "report.html" in remote.listing(address)
 
 
+@pytest.mark.long
 @in_memory
 def test_a_fine_tuning_run_without_a_finished_epoch_has_no_checkpoint(address):
     run = RemoteRun(address)
@@ -314,6 +325,7 @@ def test_a_fine_tuning_run_without_a_finished_epoch_has_no_checkpoint(address):
         find_checkpoint(address)
 
 
+@pytest.mark.long
 @in_memory
 def test_commands_read_a_run_at_its_url(
     address, text, options, finished, tmp_path, on_another_machine
@@ -336,6 +348,7 @@ def test_commands_read_a_run_at_its_url(
         kb.doctor(f"{address}/nothing")
 
 
+@pytest.mark.long
 @in_memory
 def test_the_threshold_of_a_run_is_read_at_its_url(address):
     put(f"{address}/metrics.json", json.dumps({"best": {"val_null_threshold": -1.5}}))
@@ -343,6 +356,7 @@ def test_the_threshold_of_a_run_is_read_at_its_url(address):
     assert tuned_null_threshold(f"{address}/nothing") is None
 
 
+@pytest.mark.long
 @in_memory
 def test_another_process_reads_the_state_without_the_copy_of_the_first(
     address, text, options, on_another_machine, monkeypatch
