@@ -18,6 +18,9 @@ keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-p
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
+# Facts about other libraries, which only their new versions change.
+pytestmark = pytest.mark.long
+
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIALS, *"a b c fox . , [ ] mask caf ##e 日 本".split()]
 CLS, SEP, MASK, A, B, FOX = map(WORDS.index, ("[CLS]", "[SEP]", "[MASK]", "a", "b", "fox"))

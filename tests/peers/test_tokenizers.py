@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.loading import load_tokenizer
 from keras_bert_d2l.checkpoints.saving import save_tokenizer
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
+from tests.nightly import nightly_except
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
 
@@ -41,7 +42,7 @@ def name_of_pair(pair):
     return "-".join(map(str, pair))
 
 
-@pytest.fixture(scope="module", params=PAIRS, ids=name_of_pair)
+@pytest.fixture(scope="module", params=nightly_except(PUBLISHED, PAIRS), ids=name_of_pair)
 def pair(request, data_dir, tmp_path_factory):
     """Return our tokenizer and Hugging Face's tokenizer."""
     name, strip_accents, tokenize_chinese_chars = request.param
@@ -104,7 +105,7 @@ def test_lines_of_the_corpus_have_the_same_ids(pair, corpus):
     assert sum(map(len, corpus.values())) > 200_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("pair", PUBLISHED, ids=name_of_pair, indirect=True)
 def test_all_lines_of_the_corpus_have_the_same_ids(pair, corpus):
     for name, lines in corpus.items():
@@ -112,7 +113,7 @@ def test_all_lines_of_the_corpus_have_the_same_ids(pair, corpus):
 
 
 @pytest.mark.parametrize(
-    "step", [29, pytest.param(1, marks=pytest.mark.slow)], ids=["sample", "all"]
+    "step", [29, pytest.param(1, marks=pytest.mark.long)], ids=["sample", "all"]
 )
 def test_every_code_point_has_the_same_ids(pair, step):
     codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]

@@ -10,6 +10,9 @@ import keras_bert_d2l as kb
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
+# Outputs of the functions are also known in advance, in tests/inference.
+pytestmark = pytest.mark.long
+
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] the a cat dog sat ran on mat rug london paris new this
 example is . , ' - ! ##s ##ly ##don ##er lon par ##is film good bad""".split()
 TEXTS = [
