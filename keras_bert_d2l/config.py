@@ -6,14 +6,23 @@ edition.
 """
 
 import dataclasses
+import functools
 import os
+import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Literal, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_positive, shown
+from keras_bert_d2l.checks import (
+    check_bool,
+    check_choice,
+    check_integer,
+    check_not_negative,
+    check_positive,
+    shown,
+)
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
@@ -25,6 +34,11 @@ MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
 MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal", "none"]
 _Value = TypeVar("_Value", str, int, float)
+# The annotation of a field has its check, a function of the field's name and its value.
+Size: TypeAlias = Annotated[int, functools.partial(check_integer, least=1)]
+Count: TypeAlias = Annotated[int, functools.partial(check_integer, least=0)]
+Rate: TypeAlias = Annotated[float, functools.partial(check_not_negative, below=1)]
+Epsilon: TypeAlias = Annotated[float, check_positive]
 
 
 class BlockOptions(LayerOptions, total=False):
@@ -165,31 +179,29 @@ def check_heads(num_hiddens: int, num_heads: int) -> None:
         )
 
 
-def _check_value(name: str, kind: object, value: object) -> None:
+def _check_value(name: str, kind: Any, value: object) -> None:
     """Raise a `ValueError` unless the value is valid for its field, which has the type `kind`."""
-    if typing.get_origin(kind) is Literal:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):  # with `None`
+        if value is not None:
+            _check_value(name, typing.get_args(kind)[0], value)
+    elif typing.get_origin(kind) is Literal:
         check_choice(name, value, typing.get_args(kind))
     elif kind is bool:
         check_bool(name, value)
-    elif kind is int:
-        check_integer(name, value, 0 if name in ("first_segment_id", "num_blks") else 1)
-    elif name == "layer_norm_epsilon":
-        check_positive(name, value)
-    elif value is not None or kind is float:
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not is_number or not 0 <= cast(float, value) < 1:
-            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={shown(value)}.")
+    else:
+        [check] = kind.__metadata__
+        check(name, value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _BlockFields:
     """Fields and methods that `BlockConfig` and `BERTConfig` share."""
 
-    attention_dropout: float | None = None
-    ffn_dropout: float = 0.0
-    block_dropout: float = 0.0
+    attention_dropout: Rate | None = None
+    ffn_dropout: Rate = 0.0
+    block_dropout: Rate = 0.0
     norm_first: bool = False
-    layer_norm_epsilon: float = 1e-3
+    layer_norm_epsilon: Epsilon = 1e-3
     layer_norm: LayerNorm = "biased"
     activation: Activation = "relu"
     initializer: Initializer = "book"
@@ -222,10 +234,10 @@ class _BlockFields:
 class BlockConfig(_BlockFields):
     """The architecture of one `TransformerEncoderBlock`; see `BERTConfig` for the fields."""
 
-    num_hiddens: int
-    ffn_num_hiddens: int
-    num_heads: int
-    dropout: float
+    num_hiddens: Size
+    ffn_num_hiddens: Size
+    num_heads: Size
+    dropout: Rate
     use_bias: bool = True
 
     def __post_init__(self) -> None:
@@ -300,17 +312,17 @@ class BERTConfig(_BlockFields):
     ```
     """
 
-    vocab_size: int
-    num_hiddens: int
-    ffn_num_hiddens: int
-    num_heads: int
-    num_blks: int
-    dropout: float
-    max_len: int = 1000
+    vocab_size: Size
+    num_hiddens: Size
+    ffn_num_hiddens: Size
+    num_heads: Size
+    num_blks: Count
+    dropout: Rate
+    max_len: Size = 1000
     _: dataclasses.KW_ONLY
-    embedding_dropout: float = 0.0
-    num_segments: int = 2
-    first_segment_id: int = 0
+    embedding_dropout: Rate = 0.0
+    num_segments: Size = 2
+    first_segment_id: Count = 0
     positions: Positions = "learned"
     embedding_norm: bool = False
     final_norm: bool = False

@@ -24,7 +24,8 @@ def test_positional_arguments_follow_the_books_order():
 
 def test_keyword_arguments_of_layers_are_the_options_of_the_config():
     fields = dataclasses.fields(BERTConfig)
-    options = {field.name: field.type for field in fields if field.kw_only is True}
+    types = typing.get_type_hints(BERTConfig)
+    options = {field.name: types[field.name] for field in fields if field.kw_only is True}
     assert typing.get_type_hints(BERTOptions) == {**options, **typing.get_type_hints(LayerOptions)}
 
 

@@ -3,8 +3,6 @@
 B batch, T tokens (Q queries, K keys), D hidden width, N heads, H = D / N width of a head.
 """
 
-import math
-from collections.abc import Callable
 from typing import Unpack
 
 import keras
@@ -13,39 +11,10 @@ from keras import ops
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.config import Initializer, check_field, check_heads
 from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.kernels.attention import attend
 from keras_bert_d2l.layers.kernels.dense import Dense
-from keras_bert_d2l.layers.kernels.dropout import Dropout
-from keras_bert_d2l.layers.kernels.flash import fits, flash_attention
-from keras_bert_d2l.layers.kernels.transpose import transpose
-from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
+from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
-
-
-def dot_product_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    dropout: Callable[[Tensor], Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Compute scaled dot-product attention, `softmax(q k^T / sqrt(H)) v`.
-
-    Source: Vaswani et al. 2017, equation 1.
-
-    Args:
-        q: Queries, `(B, N, Q, H)`.
-        k: Keys, `(B, N, K, H)`.
-        v: Values, `(B, N, K, H)`.
-        mask: Keys to attend to, bool `(B, 1, 1, K)` or `(B, 1, Q, K)`. `None`: all keys.
-        dropout: Function to apply to the weights, for example a `keras.layers.Dropout`.
-
-    Returns: The output `(B, N, Q, H)` and the attention weights `(B, N, Q, K)`, before dropout.
-    """
-    q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H); cheaper than scaling the scores
-    scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
-    weights = masked_softmax(scores, mask)  # (B, N, Q, K)
-    output = ops.matmul(dropout(weights) if dropout else weights, v)  # (B, N, Q, H)
-    return output, weights
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -124,23 +93,17 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
+        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)  # (B, Q or K, D)
         q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
-        lengths, mask = valid_lens, combine_masks(attention_mask)
-        if mask is not None or (lengths is not None and len(lengths.shape) > 1):
-            lengths, mask = None, combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
-        has_dropout = training and self.dropout.rate > 0
-        if not (return_attention or has_dropout) and fits(q, k, mask):
-            return self.W_o(self._merge_heads(flash_attention(q, k, v, lengths, mask)))
-        q, k, v = (transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, N, Q or K, H)
-        mask = combine_masks(valid_lens_mask(lengths, ops.shape(k)[2]), mask)
-        mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
 
         def dropout(weights: Tensor) -> Tensor:
-            return self.dropout(weights, training=training)
+            return self.dropout(weights, training=True)
 
-        heads, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
-        heads = transpose(heads, (0, 2, 1, 3))  # (B, Q, N, H)
+        heads, weights = attend(  # (B, Q, N, H)
+            *(q, k, v, valid_lens, attention_mask),
+            dropout if training and self.dropout.rate > 0 else None,
+            return_weights=return_attention,
+        )
         output = self.W_o(self._merge_heads(heads))  # (B, Q, D)
         return (output, weights) if return_attention else output
 

@@ -11,10 +11,10 @@ from keras import ops
 
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.feature_checks import check_shapes, check_values, is_known
-from keras_bert_d2l.layers.heads import gather_positions
+from keras_bert_d2l.layers.gather import gather_positions
 from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
-from keras_bert_d2l.layers.kernels.dropout import Dropout
-from keras_bert_d2l.layers.kernels.embedding import ReversibleEmbedding
+from keras_bert_d2l.layers.kernels.dense import ReversibleEmbedding
+from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.layers.kernels.remat import rematerialized
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
@@ -136,39 +136,76 @@ class BERTEncoder(keras.layers.Layer):
         )
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
-        is_token = tokens > 0 if self.config.mask_from == "tokens" else None
-        if self.config.first_segment_id:
-            segments = segments + self.config.first_segment_id
-            segments = segments if is_token is None else ops.where(is_token, segments, 0)
-        X = self.token_embedding(tokens) + self.segment_embedding(segments)  # (B, T, D)
-        if self.pos_embedding is not None:
-            X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
-        X = X if self.embedding_ln is None else self.embedding_ln(X)
-        X = self.embedding_dropout(X, training=training)
-        mask = combine_masks(attention_mask, is_token)  # (B, T or 1, T), for all blocks
-        if mask is not None:
-            mask = combine_masks(mask, valid_lens_mask(valid_lens, ops.shape(tokens)[1]))
-            valid_lens = None
-        hidden_states, attention = [X], []
-        if positions is not None and not self.blks:
-            X = gather_positions(X, positions, "positions")  # (B, P, D)
-        for block in self.blks:
-            options = {"training": training, "valid_lens": valid_lens, "attention_mask": mask}
-            options["positions"] = positions if block is self.blks[-1] else None
-            if return_attention:
-                X, weights = block(X, **options, return_attention=True)
-                attention.append(weights)  # (B, N, T, T)
-            elif training and self.remat == "blocks" and not isinstance(X, keras.KerasTensor):
-                X = rematerialized(block, X, **options)  # (B, T, D)
-            else:
-                X = block(X, **options)  # (B, T, D)
-            hidden_states.append(X)
-        outputs = {"encoded": X if self.final_ln is None else self.final_ln(X)}
+        X = self._embed(tokens, segments, position_ids, training)  # (B, T, D)
+        valid_lens, mask = self._mask(tokens, valid_lens, attention_mask)
+        X, hidden_states, attention = self._run_blocks(
+            X,
+            positions,
+            return_attention,
+            training=training,
+            valid_lens=valid_lens,
+            attention_mask=mask,
+        )
+        encoded = X if self.final_ln is None else self.final_ln(X)  # (B, T or P, D)
+        if not (return_hidden_states or return_attention):
+            return encoded
+        outputs = {"encoded": encoded}
         if return_hidden_states:
             outputs["hidden_states"] = hidden_states
         if return_attention:
             outputs["attention"] = attention
-        return outputs if len(outputs) > 1 else outputs["encoded"]
+        return outputs
+
+    def _embed(
+        self,
+        tokens: Tensor,
+        segments: Tensor,
+        position_ids: Tensor | None,
+        training: bool | None,
+    ) -> Tensor:
+        """Return the sum of the embeddings, normalized and after dropout, `(B, T, D)`."""
+        if self.config.first_segment_id:
+            segments = segments + self.config.first_segment_id
+            if self.config.mask_from == "tokens":
+                segments = ops.where(tokens > 0, segments, 0)
+        X = self.token_embedding(tokens) + self.segment_embedding(segments)  # (B, T, D)
+        if self.pos_embedding is not None:
+            X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
+        X = X if self.embedding_ln is None else self.embedding_ln(X)
+        return self.embedding_dropout(X, training=training)
+
+    def _mask(
+        self, tokens: Tensor, valid_lens: Tensor | None, attention_mask: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the lengths `(B,)`, or a mask `(B, 1 or T, T)` that includes them."""
+        is_token = tokens > 0 if self.config.mask_from == "tokens" else None
+        mask = combine_masks(attention_mask, is_token)
+        if mask is None:
+            return valid_lens, None
+        return None, combine_masks(mask, valid_lens_mask(valid_lens, ops.shape(tokens)[1]))
+
+    def _run_blocks(
+        self, X: Tensor, positions: Tensor | None, return_attention: bool, **options: Tensor
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Return the output of the last block, all hidden states, and all attention weights."""
+        hidden_states, attention = [X], []
+        if positions is not None and not self.blks:
+            X = gather_positions(X, positions, "positions")  # (B, P, D)
+        for block in self.blks:
+            options["positions"] = positions if block is self.blks[-1] else None
+            if return_attention:
+                X, weights = block(X, **options, return_attention=True)
+                attention.append(weights)  # (B, N, T or P, T)
+            elif (
+                options["training"]
+                and self.remat == "blocks"
+                and not isinstance(X, keras.KerasTensor)
+            ):
+                X = rematerialized(block, X, **options)  # (B, T or P, D)
+            else:
+                X = block(X, **options)  # (B, T or P, D)
+            hidden_states.append(X)
+        return X, hidden_states, attention
 
     def _embedding(self, size: int, name: str) -> keras.layers.ReversibleEmbedding:
         return ReversibleEmbedding(  # a tied MLM head uses it in reverse

@@ -17,6 +17,7 @@ _SHAPES = {  # the shapes that each feature may have
     "valid_lens": ("(B,)",),
     "pred_positions": ("(B, P)",),
     "cls_positions": ("(B, E)",),
+    "flat_positions": ("(1, P)",),
     "position_ids": ("(B, T)",),
     "example_ids": ("(B, T)",),
     "attention_mask": ("(B, T)", "(B, T, T)"),
@@ -43,9 +44,7 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
     num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
     wanted = {(name, 0): num_rows for name in num_rows_of}
     wanted |= {(name, 1): length for name in ("segments", "position_ids", "example_ids")}
-    wanted["attention_mask", -1] = length
-    if _is_one_row(shapes.get("pred_positions", ())):
-        del wanted["pred_positions", 0]
+    wanted |= {("attention_mask", -1): length, ("flat_positions", 0): 1}
     for (name, axis), size in wanted.items():
         found = shapes[name][axis] if name in shapes else None
         if found is not None and size is not None:
@@ -74,16 +73,12 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
     for name, (least, most, advice) in limits.items():
         if name in features:
             check_range(name, features[name], least, most, advice)
-    for name in ("pred_positions", "cls_positions"):
+    lengths = {"pred_positions": length, "cls_positions": length}
+    if "flat_positions" in features:
+        lengths["flat_positions"] = keras.ops.shape(features["tokens"])[0] * length
+    for name, length in lengths.items():
         if name in features:
-            in_all_rows = name == "pred_positions" and _is_one_row(features[name].shape)
-            num_rows = keras.ops.shape(features["tokens"])[0] if in_all_rows else 1
-            check_positions(name, features[name], num_rows * length)
-
-
-def _is_one_row(shape: Sequence[Tensor]) -> bool:
-    """Return whether predictions count their positions over all rows, as `MaskLM` describes."""
-    return len(shape) > 0 and isinstance(shape[0], int) and shape[0] == 1
+            check_positions(name, features[name], length)
 
 
 def check_positions(name: str, positions: Tensor, length: Tensor) -> None:

@@ -11,7 +11,7 @@ from keras import ops
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
 from keras_bert_d2l.layers.activations import activation_function
-from keras_bert_d2l.layers.feature_checks import check_positions, is_known
+from keras_bert_d2l.layers.gather import gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer, output_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
 from keras_bert_d2l.layers.layer_norm import layer_normalization
@@ -43,9 +43,11 @@ class MaskLM(keras.layers.Layer):
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
-        pred_positions: Positions to predict, int `(B, P)`. Or `(1, P)`: positions in all rows, one
-            row after another, so that rows may have different numbers of predictions. `None`: all
-            T positions, so P = T.
+        pred_positions: Positions to predict in each row, int `(B, P)`. `None`: all T positions, so
+            P = T.
+        flat_positions: Positions to predict, int `(1, P)`, counted over all rows, one after
+            another, so that rows may have different numbers of predictions. They replace
+            `pred_positions`.
 
     Output shape: logits, `(B, P, V)` or `(1, P, V)`.
 
@@ -125,10 +127,16 @@ class MaskLM(keras.layers.Layer):
                 self.token_embedding.build(X_shape[:-1])
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, X: Tensor, pred_positions: Tensor | None = None) -> Tensor:
-        if pred_positions is not None:
-            if pred_positions.shape[0] == 1:
-                X = ops.reshape(X, (1, -1, X.shape[-1]))  # (1, B T, D)
+    def call(
+        self,
+        X: Tensor,
+        pred_positions: Tensor | None = None,
+        flat_positions: Tensor | None = None,
+    ) -> Tensor:
+        if flat_positions is not None:
+            X = ops.reshape(X, (1, -1, X.shape[-1]))  # (1, B T, D)
+            X = gather_positions(X, flat_positions, "flat_positions")  # (1, P, D)
+        elif pred_positions is not None:
             X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
         Y = self.mlp(X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
@@ -139,9 +147,12 @@ class MaskLM(keras.layers.Layer):
         return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
 
     def compute_output_shape(
-        self, X_shape: Shape, pred_positions_shape: Shape | None = None
+        self,
+        X_shape: Shape,
+        pred_positions_shape: Shape | None = None,
+        flat_positions_shape: Shape | None = None,
     ) -> Shape:
-        return (*(pred_positions_shape or X_shape[:-1]), self.vocab_size)
+        return (*(flat_positions_shape or pred_positions_shape or X_shape[:-1]), self.vocab_size)
 
     def get_config(self) -> ConfigDict:
         return {
@@ -219,25 +230,3 @@ class NextSentencePred(keras.layers.Layer):
 
     def compute_output_shape(self, X_shape: Shape) -> Shape:
         return (*X_shape[:-1], 2)
-
-
-def gather_positions(X: Tensor, positions: Tensor, name: str) -> Tensor:
-    """Return the vectors at the given positions.
-
-    Args:
-        X: `(B, T, D)`.
-        positions: int `(B, P)`, each in [0, T).
-        name: Name of the argument `positions`, for messages.
-
-    Returns: `(B, P, D)`.
-    """
-    if is_known(positions) and is_known(X):
-        check_positions(name, positions, X.shape[1])
-    positions = ops.cast(positions, "int32")
-    if keras.backend.backend() == "tensorflow":  # six times faster than `take_along_axis`
-        import tensorflow as tf
-
-        return tf.gather_nd(X, positions[:, :, None], batch_dims=1)
-    batch, length, width = ops.shape(X)
-    row_starts = ops.arange(batch, dtype="int32")[:, None] * length
-    return ops.take(ops.reshape(X, (-1, width)), positions + row_starts, axis=0)

@@ -19,11 +19,10 @@ from keras_bert_d2l.config import (
 )
 from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
-from keras_bert_d2l.layers.heads import gather_positions
+from keras_bert_d2l.layers.gather import gather_positions
 from keras_bert_d2l.layers.initializers import dense_initializer
-from keras_bert_d2l.layers.kernels.add_norm import add_norm
 from keras_bert_d2l.layers.kernels.dense import Dense
-from keras_bert_d2l.layers.kernels.dropout import Dropout
+from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 

@@ -14,7 +14,8 @@ from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import BERTConfig, BERTOptions
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.feature_checks import check_positions, check_shapes, is_known
-from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, gather_positions
+from keras_bert_d2l.layers.gather import gather_positions
+from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
 from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
@@ -30,7 +31,13 @@ from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
-PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
+PACKED_FEATURES = (
+    "attention_mask",
+    "example_ids",
+    "position_ids",
+    "cls_positions",
+    "flat_positions",
+)
 Encoded: TypeAlias = Tensor | dict[str, Tensor]  # a dictionary with the hidden states
 Outputs: TypeAlias = tuple[Encoded, Tensor | None, Tensor | None]  # encoded, MLM, NSP
 
@@ -65,6 +72,8 @@ class BERTModel(BatchModel):
             padding. Tokens attend only to tokens of the same example.
         position_ids: Index of each token in the position embedding, int `(B, T)`.
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
+        flat_positions: Positions to predict, int `(1, P)`, counted over all rows, instead of
+            `pred_positions`; see `MaskLM`.
         return_hidden_states: Whether to return the output of every block as well.
         only_logits: Whether to compute the last block only for the tokens that the heads read, with
             `pred_positions` `(B, P)`. Only these encoded tokens are then returned. With
@@ -177,6 +186,7 @@ class BERTModel(BatchModel):
         example_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         cls_positions: Tensor | None = None,
+        flat_positions: Tensor | None = None,
         return_hidden_states: bool = False,
         only_logits: bool = False,
     ) -> Outputs | dict[str, Tensor]:
@@ -198,13 +208,14 @@ class BERTModel(BatchModel):
             "tokens": tokens,
             "pred_positions": pred_positions,
             "cls_positions": cls_positions,
+            "flat_positions": flat_positions,
         }
         shapes = {name: x.shape for name, x in features.items() if x is not None}
         check_shapes(shapes, self.bert_config.max_len)
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
         positions = None
-        if only_logits and pred_positions is not None and pred_positions.shape[0] != 1:
+        if only_logits and pred_positions is not None and flat_positions is None:
             positions = _positions_read(pred_positions, cls_positions, tokens.shape[1])
         encoded = self.encoder(
             tokens,
@@ -221,7 +232,9 @@ class BERTModel(BatchModel):
             num_cls = 1 if cls_positions is None else ops.shape(cls_positions)[1]
             cls_X = encoded_X[:, 0] if cls_positions is None else encoded_X[:, :num_cls]
             return encoded, self.mlm(encoded_X[:, num_cls:]), self._next_sentence(cls_X)
-        mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
+        mlm_Y_hat = None
+        if pred_positions is not None or flat_positions is not None:
+            mlm_Y_hat = self.mlm(encoded_X, pred_positions, flat_positions)
         if cls_positions is None:
             cls_X = encoded_X[:, 0]  # (B, D)
         else:

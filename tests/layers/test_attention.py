@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.attention import dot_product_attention
+from keras_bert_d2l.layers.kernels.attention import dot_product_attention
 
 
 def softmax(scores):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import MaskLM, NextSentencePred
-from keras_bert_d2l.layers.heads import gather_positions
+from keras_bert_d2l.layers.gather import gather_positions
 
 X = np.random.default_rng(0).normal(size=(2, 8, 16)).astype("float32")
 POSITIONS = np.array([[1, 5, 2], [6, 1, 5]])
@@ -20,13 +20,20 @@ def test_positions_outside_the_rows_are_rejected(wrong):
         MaskLM(100, 16)(X, np.where(POSITIONS == 5, wrong, POSITIONS))
 
 
-def test_positions_in_one_row_count_over_all_rows():
+def test_positions_of_another_number_of_rows_are_rejected():
+    with pytest.raises(ValueError, match=r"`pred_positions.shape\[0\]` must be 2. Received: 1"):
+        MaskLM(100, 16)(X, POSITIONS[:1])
+
+
+def test_flat_positions_count_over_all_rows():
     head = MaskLM(100, 16)
     expected = head(X, POSITIONS)
     in_one_row = np.add(POSITIONS, [[0], [8]]).reshape(1, 6)
-    np.testing.assert_allclose(head(X, in_one_row)[0], keras.ops.reshape(expected, (6, 100)))
+    np.testing.assert_allclose(
+        head(X, flat_positions=in_one_row)[0], keras.ops.reshape(expected, (6, 100))
+    )
     with pytest.raises(ValueError, match="from 0 to 15. Received: 16"):
-        head(X, np.array([[16]]))
+        head(X, flat_positions=np.array([[16]]))
 
 
 def test_logits_depend_only_on_the_predicted_positions():

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.training.contestants import turns, workload
-from keras_bert_d2l.layers.kernels.flash import obstacle
+from keras_bert_d2l.layers.kernels.attention import obstacle
 
 options = workload.read_options()
 size = workload.SIZES[options.size]

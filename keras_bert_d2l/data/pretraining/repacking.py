@@ -38,7 +38,7 @@ class Repacking:
     weights = {"mlm": np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), "nsp": np.ones(3)}
     labels = {"mlm": np.array([[5, 0], [6, 7], [0, 0]]), "nsp": np.array([1, 0, 1])}
     packed, labels, weights = Repacking(max_len=8)(features, labels, weights)
-    assert packed["pred_positions"].shape == (1, 4)
+    assert packed["flat_positions"].shape == (1, 4)
     ```
     """
 
@@ -58,8 +58,9 @@ class Repacking:
             weights: `mlm`, float `(B, P)`, 0 for padding; and `nsp`, float `(B,)`.
 
         Returns:
-            A batch like those of `pretraining_dataset(rows="packed")`, except that the predictions
-            of all rows are in one row, `(1, P)`; see `MaskLM`.
+            A batch like those of `pretraining_dataset(rows="packed")`, except that
+            `flat_positions` `(1, P)` counts the positions of the predictions over all rows; see
+            `MaskLM`.
         """
         random = np.random.default_rng(0)  # the order of the rows does not matter
         lengths = features["valid_lens"]
@@ -98,7 +99,7 @@ class Repacking:
             "tokens": by_token(features["tokens"][order][real_tokens]),
             "segments": by_token(features["segments"][order][real_tokens]),
             "valid_lens": np.maximum(np.bincount(row, lengths, num_rows), 1).astype(np.int32),
-            "pred_positions": by_prediction(
+            "flat_positions": by_prediction(
                 predicted(features["pred_positions"]) + row_begin[predicting]
             ),
             "example_ids": by_token(number[example] + 1),

@@ -1,4 +1,4 @@
-"""Functions and their gradients, compiled with XLA for TensorFlow's CPU.
+"""Dropout and normalization, compiled together with XLA for TensorFlow's CPU.
 
 TensorFlow executes one operation after the other, and each reads and writes complete tensors. On a
 CPU, memory therefore limits chains of elementwise operations. XLA turns a chain into one loop, and
@@ -10,7 +10,10 @@ import math
 from collections.abc import Callable
 
 import keras
+import numpy as np
+from keras import ops
 
+from keras_bert_d2l.layers.layer_norm import normalization_of
 from keras_bert_d2l.types import Tensor
 
 _MIN_SIZE = 2**18  # for smaller tensors, compiling takes longer than hundreds of steps
@@ -75,3 +78,92 @@ def compiled(function: Callable) -> Callable:
     import tensorflow as tf
 
     return tf.function(function, jit_compile=True, autograph=False)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class Dropout(keras.layers.Dropout):
+    """`keras.layers.Dropout`; fused with the generation of its random numbers where that is faster.
+
+    The fused form draws different random numbers. Its backward pass computes them again instead of
+    keeping a mask in memory.
+    """
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        if training and self.rate > 0 and is_fusible(inputs):
+            return fused(dropped)(inputs, self.seed_generator.next(), rate=self.rate)
+        return super().call(inputs, training=training)
+
+
+def dropped(x: Tensor, seed: Tensor, *, rate: float) -> Tensor:
+    """Return `x` with a fraction of about `rate` set to 0 and the remainder scaled up.
+
+    Args:
+        x: Any shape with known sizes.
+        seed: Two integers, as from `keras.random.SeedGenerator.next`.
+        rate: In [0, 1).
+    """
+    is_kept = random_bits(x.shape, seed) >= np.uint32(rate * 2**32)
+    return ops.where(is_kept, x * ops.cast(1 / (1 - rate), x.dtype), ops.cast(0, x.dtype))
+
+
+def random_bits(shape: tuple[int, ...], seed: Tensor) -> Tensor:
+    """Return 32 pseudorandom bits per element: a hash of the seed and the index of the element.
+
+    The generators of TensorFlow and XLA are several times slower than the dropout itself. Source:
+    github.com/skeeto/hash-prospector, the two-round function with a bias of 0.107.
+
+    Args:
+        shape: A known shape.
+        seed: Two integers.
+
+    Returns: uint32.
+    """
+    seed = ops.cast(seed, "uint32")
+    index = ops.reshape(ops.cast(ops.arange(np.prod(shape), dtype="int32"), "uint32"), shape)
+    key = _second_half(_first_half(seed * np.uint32(0x9E3779B9)))
+    return _second_half(ops.bitwise_xor(_first_half(index + key[0]), key[1]))
+
+
+def _first_half(x: Tensor) -> Tensor:
+    return _xor_shifted(x, 16) * np.uint32(0x21F0AAAD)
+
+
+def _second_half(x: Tensor) -> Tensor:
+    return _xor_shifted(_xor_shifted(x, 15) * np.uint32(0x735A2D97), 15)
+
+
+def _xor_shifted(x: Tensor, shift: int) -> Tensor:
+    return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(shift)))
+
+
+def add_norm(
+    X: Tensor, Y: Tensor, *, dropout: Dropout, ln: keras.layers.Layer, training: bool | None
+) -> Tensor:
+    """Return `ln(dropout(Y) + X)`; while training, fused where that is faster."""
+    if not (training and is_fusible(Y)):
+        return ln(dropout(Y, training=training) + X)
+    seed = dropout.seed_generator.next() if dropout.rate > 0 else ops.zeros(2, "int64")
+    return fused(dropped_added_normalized)(
+        *(X, Y, ln.gamma, ln.beta, seed),
+        rate=dropout.rate,
+        normalization=normalization_of(ln),
+        epsilon=ln.epsilon,
+    )
+
+
+def dropped_added_normalized(
+    X: Tensor,
+    Y: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    seed: Tensor,
+    *,
+    rate: float,
+    normalization: Callable[..., Tensor],
+    epsilon: float,
+) -> Tensor:
+    """Return the normalized sum of `X` and of `Y` after dropout, computed in float32."""
+    kept = ops.cast(Y, "float32")
+    kept = dropped(kept, seed, rate=rate) if rate > 0 else kept
+    normal = normalization(kept + ops.cast(X, "float32"), gamma, beta, epsilon=epsilon)
+    return ops.cast(normal, X.dtype)

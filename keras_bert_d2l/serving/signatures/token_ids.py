@@ -7,7 +7,7 @@ size, C: labels.
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.layers.kernels.transpose import exported
+from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -9,7 +9,7 @@ import keras
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.devices import device
 from keras_bert_d2l.files import user_cache
-from keras_bert_d2l.layers.kernels.flash import obstacle
+from keras_bert_d2l.layers.kernels.attention import obstacle
 
 
 def choose_jit(*, fits: bool, say: Callable[[str], None]) -> bool:

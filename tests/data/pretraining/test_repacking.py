@@ -67,7 +67,7 @@ def test_each_prediction_keeps_its_token_and_label():
     is_real = weights["mlm"] > 0
     expected = sorted(zip(tokens[is_real], labels["mlm"][is_real], strict=True))
     is_real = packed_weights["mlm"] > 0
-    tokens = packed["tokens"].reshape(-1)[packed["pred_positions"][is_real]]
+    tokens = packed["tokens"].reshape(-1)[packed["flat_positions"][is_real]]
     assert sorted(zip(tokens, packed_labels["mlm"][is_real], strict=True)) == expected
     assert is_real.mean() > 0.8
 
@@ -91,7 +91,7 @@ def test_shapes_change_only_if_a_batch_needs_more_room():
 
     def shape_of(**options):
         features, *_ = repacking(*make_batch(**options))
-        return features["tokens"].shape, features["pred_positions"].shape
+        return features["tokens"].shape, features["flat_positions"].shape
 
     first = shape_of(num_examples=40)
     assert shape_of(num_examples=30, seed=1) == first

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.layers.kernels.dropout import Dropout, random_bits
+from keras_bert_d2l.layers.kernels.fusion import Dropout, random_bits
 
 SHAPE = (256, 1024)
 

@@ -6,8 +6,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from keras_bert_d2l.layers.kernels import flash
-from keras_bert_d2l.layers.kernels.flash import obstacle
+from keras_bert_d2l.layers.kernels import attention as flash
+from keras_bert_d2l.layers.kernels.attention import obstacle
 
 needs_jax = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None,
@@ -67,19 +67,17 @@ PRETENDED = textwrap.dedent("""
     import numpy as np
     from keras_bert_d2l import BERTModel
     from keras_bert_d2l.devices import Device
-    from keras_bert_d2l.layers import attention
-    from keras_bert_d2l.layers.kernels import flash
+    from keras_bert_d2l.layers.kernels import attention as flash
 
-    calls = []
+    calls, original = [], flash.flash_attention
 
     def pretend(kernel):
-        original = flash.flash_attention
         def counted(*inputs):
             calls.append(inputs)
             return original(*inputs)
         flash._KERNEL, flash._DTYPES = kernel, ("bfloat16", "float32")
         flash.device = lambda: Device("gpu", (9, 0))
-        attention.flash_attention = counted
+        flash.flash_attention = counted
 """)
 
 

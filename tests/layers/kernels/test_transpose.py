@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.layers.attention import MultiHeadAttention
-from keras_bert_d2l.layers.kernels.transpose import exported, transpose
+from keras_bert_d2l.layers.kernels.attention import exported, transpose
 
 AXES = (0, 2, 1, 3)
 

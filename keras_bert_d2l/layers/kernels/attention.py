@@ -1,23 +1,94 @@
-"""cuDNN's flash attention, on NVIDIA GPUs with the JAX backend.
+"""Attention: plain, or cuDNN's flash attention on NVIDIA GPUs with the JAX backend.
 
-It computes attention in parts that fit into fast memory, and never writes the weights of all pairs
+Flash attention computes parts that fit into fast memory, and never writes the weights of all pairs
 of tokens (Dao et al. 2022).
 
 B batch, Q queries, K keys, N heads, H width of a head.
 """
 
+import contextlib
+import contextvars
 import functools
+import math
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_bert_d2l.devices import AMPERE, device
+from keras_bert_d2l.layers.masks import combine_masks, masked_softmax, valid_lens_mask
 from keras_bert_d2l.types import Tensor
 
 _DTYPES = ("bfloat16", "float16")
 _WIDEST_HEAD = 128
 _KERNEL = "cudnn"  # the value of `implementation` in `jax.nn.dot_product_attention`
 _TOLERANCE = 2e-2  # of bfloat16
+
+_is_exported = contextvars.ContextVar("is exported", default=False)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid_lens: Tensor | None,
+    mask: Tensor | None,
+    dropout: Callable[[Tensor], Tensor] | None,
+    *,
+    return_weights: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute `softmax(q k^T / sqrt(H)) v` in the fastest way that this machine has.
+
+    Args:
+        q: Queries, `(B, Q, N, H)`.
+        k: Keys, `(B, K, N, H)`.
+        v: Values, `(B, K, N, H)`.
+        valid_lens: Number of valid keys, int `(B,)` or `(B, Q)`. `None`: all keys.
+        mask: Keys to attend to, bool or numeric, `(B, K)`, `(B, 1, K)` or `(B, Q, K)`. `None`: all
+            keys.
+        dropout: Function to apply to the weights.
+        return_weights: Whether to return the weights as well.
+
+    Returns: The output `(B, Q, N, H)`, and the weights `(B, N, Q, K)` before dropout, or `None`.
+    """
+    lengths, mask = valid_lens, combine_masks(mask)
+    if mask is not None or (lengths is not None and len(lengths.shape) > 1):
+        lengths, mask = None, combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
+    if dropout is None and not return_weights and fits(q, k, mask):
+        return flash_attention(q, k, v, lengths, mask), None
+    mask = combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
+    mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
+    q, k, v = (transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, N, Q or K, H)
+    output, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
+    return transpose(output, (0, 2, 1, 3)), weights if return_weights else None
+
+
+def dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute scaled dot-product attention, `softmax(q k^T / sqrt(H)) v`.
+
+    Source: Vaswani et al. 2017, equation 1.
+
+    Args:
+        q: Queries, `(B, N, Q, H)`.
+        k: Keys, `(B, N, K, H)`.
+        v: Values, `(B, N, K, H)`.
+        mask: Keys to attend to, bool `(B, 1, 1, K)` or `(B, 1, Q, K)`. `None`: all keys.
+        dropout: Function to apply to the weights, for example a `keras.layers.Dropout`.
+
+    Returns: The output `(B, N, Q, H)` and the attention weights `(B, N, Q, K)`, before dropout.
+    """
+    q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H); cheaper than scaling the scores
+    scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
+    weights = masked_softmax(scores, mask)  # (B, N, Q, K)
+    output = ops.matmul(dropout(weights) if dropout else weights, v)  # (B, N, Q, H)
+    return output, weights
 
 
 def flash_attention(
@@ -124,3 +195,27 @@ def _failure(dtype: str, head_width: int) -> str | None:
         [reason, *_] = str(error).splitlines() or [type(error).__name__]
         return f"flash attention failed in a trial: {reason:.200}"
     return None
+
+
+@contextlib.contextmanager
+def exported() -> Iterator[None]:
+    """Let layers use TensorFlow operations without gradients, which an export does not need."""
+    token = _is_exported.set(True)
+    try:
+        yield
+    finally:
+        _is_exported.reset(token)
+
+
+def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return `ops.transpose(x, axes)`.
+
+    oneDNN divides even a small transposition of floats between all threads, which then wait longer
+    for each other than one thread takes. In an export, the elements are therefore called integers,
+    which TensorFlow transposes itself.
+    """
+    if not _is_exported.get() or ops.dtype(x) != "float32":
+        return ops.transpose(x, axes)
+    import tensorflow as tf
+
+    return tf.bitcast(tf.transpose(tf.bitcast(x, tf.int32), axes), tf.float32)
