@@ -61,11 +61,11 @@ from .inference.evaluation.evaluation import (
     evaluate as evaluate,
 )
 from .inference.evaluation.tables import print_evaluation as print_evaluation
-from .inference.features.extraction import (
+from .inference.features import (
     Features as Features,
     extract_features as extract_features,
 )
-from .inference.features.writing import write_features as write_features
+from .inference.features import write_features as write_features
 from .inference.pretraining.fill_mask import (
     Prediction as Prediction,
     fill_mask as fill_mask,

@@ -17,15 +17,13 @@ from typing import NamedTuple, TypeAlias
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.formats.huggingface.weights import Weights, table
+from keras_bert_d2l.checkpoints.formats.huggingface.folder import Weights, table
 from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.contents import their_shape
-from keras_bert_d2l.checkpoints.weights.safetensors_files import (
+from keras_bert_d2l.checkpoints.weights.files import (
     open_safetensors,
     write_safetensors,
 )
-from keras_bert_d2l.checkpoints.weights.tables import Row, first_few
+from keras_bert_d2l.checkpoints.weights.tables import NamedArrays, Row, first_few, their_shape
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
 from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json

@@ -9,10 +9,8 @@ from typing import NamedTuple
 from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native, notebook
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
-from keras_bert_d2l.checkpoints.hub import SHORT_NAMES
-from keras_bert_d2l.checkpoints.location import find_checkpoint, is_remote
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, first_few, part_of
+from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_remote
+from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, NamedArrays, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import url
@@ -20,7 +18,13 @@ from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
 # formats guessed from the weight names come last.
-_FORMATS = (native, huggingface, google, book, notebook)
+FORMATS = {
+    "native": native,
+    "huggingface": huggingface,
+    "google": google,
+    "book": book,
+    "notebook": notebook,
+}
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "
@@ -143,7 +147,7 @@ def _opened(path: pathlib.Path, num_heads: int | None, verify: bool) -> Checkpoi
         verify_checksums(path)
     elif verify and any(name.startswith(path.name) for name in read_checksums(path.parent)):
         verify_checksums(path.parent)
-    format = next((format for format in _FORMATS if format.recognizes(path)), None)
+    format = next((format for format in FORMATS.values() if format.recognizes(path)), None)
     if format is None:
         raise _unknown(path)
     return format.describe(path, num_heads)
@@ -165,7 +169,7 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         inside = sorted(
             os.fspath(folder)
             for folder in path.iterdir()
-            if folder.is_dir() and any(format.recognizes(folder) for format in _FORMATS)
+            if folder.is_dir() and any(format.recognizes(folder) for format in FORMATS.values())
         )
         if inside:
             message += (

@@ -18,10 +18,8 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     make_task,
     task_fields,
 )
-from keras_bert_d2l.checkpoints.hub import download
-from keras_bert_d2l.checkpoints.location import find_checkpoint, is_remote
-from keras_bert_d2l.checkpoints.weights.contents import check_contents, main_shapes
-from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES
+from keras_bert_d2l.checkpoints.location import download, find_checkpoint, is_remote
+from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, check_contents, main_shapes
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig

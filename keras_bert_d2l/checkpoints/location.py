@@ -1,16 +1,181 @@
-"""Find the files of a checkpoint: a path, a run, a name on the Hub, or the package's own model.
+"""Where checkpoints are: local paths, runs, object stores, the package, and the Hugging Face Hub.
 
-A run folder contains `best/`, the checkpoint with the best evaluation, and `last/`, the state from
-which the run resumes. This module imports neither TensorFlow nor Keras, so that `--help` is fast.
+Checkpoints of the Hub are downloaded by huggingface_hub. A run folder contains `best/`, the
+checkpoint with the best evaluation, and `last/`, the state from which the run resumes.
 """
 
 import os
 import pathlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from keras_bert_d2l.checkpoints.hub import download, is_hub_name
 from keras_bert_d2l.files import read_folder, url
 from keras_bert_d2l.remote import files, is_complete, mirrored
 from keras_bert_d2l.types import PathLike
+
+
+class HubModel(NamedTuple):
+    """A model of the Hub that has a short name.
+
+    Attributes:
+        repo: The id on the Hub.
+        content: What it contains, for the documentation.
+    """
+
+    repo: str
+    content: str
+
+
+SHORT_NAMES = {
+    "bert-tiny": HubModel(
+        "google/bert_uncased_L-2_H-128_A-2", "English, lowercase; 2 blocks, 128 wide"
+    ),
+    "bert-base-uncased": HubModel(
+        "google-bert/bert-base-uncased", "English, lowercase; 12 blocks, 768 wide"
+    ),
+    "bert-base-cased": HubModel(
+        "google-bert/bert-base-cased", "English, with case; 12 blocks, 768 wide"
+    ),
+    "bert-large-uncased": HubModel(
+        "google-bert/bert-large-uncased", "English, lowercase; 24 blocks, 1,024 wide"
+    ),
+    "bert-large-cased": HubModel(
+        "google-bert/bert-large-cased", "English, with case; 24 blocks, 1,024 wide"
+    ),
+    "bert-base-multilingual-cased": HubModel(
+        "google-bert/bert-base-multilingual-cased", "104 languages, with case; 12 blocks, 768 wide"
+    ),
+    "minilm": HubModel(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "sentence embeddings, English, lowercase; 6 blocks, 384 wide",
+    ),
+    "bert-base-ner": HubModel(
+        "dslim/bert-base-NER", "names of persons, places and organizations, English, with case"
+    ),
+}
+
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_TOKENIZER = (
+    *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json"),
+)
+# All files that the loader reads. Pickles and the formats of other frameworks stay on the Hub.
+_FILES = (
+    *_WEIGHTS,
+    "model-*-of-*.safetensors",
+    *("config.json", *_TOKENIZER),
+    *("modules.json", "*_Pooling/config.json"),  # its folder begins with its place in the list
+)
+_NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
+
+
+def is_hub_name(name: str) -> bool:
+    """Return whether a string is a short name or has the form `owner/model`, or either `@revision`.
+
+    Paths that start with `.`, `~` or `/`, or have several slashes, never do.
+    """
+    found = _NAME.fullmatch(name)
+    return found is not None and ("/" in found["model"] or found["model"] in SHORT_NAMES)
+
+
+def download(name: str, *, only_tokenizer: bool = False) -> pathlib.Path:
+    """Download the files that the loader reads, unless they are in the cache.
+
+    Args:
+        name: A name for which `is_hub_name` is true.
+        only_tokenizer: Whether to download only the files of the tokenizer.
+
+    Returns:
+        The folder in the cache of `huggingface_hub`.
+
+    Raises:
+        FileNotFoundError: `huggingface_hub` is not installed, the Hub has no such model or
+            revision, or it cannot be reached and the model is not in the cache.
+        PermissionError: The model is only for users who have accepted its conditions.
+        ValueError: The model has no weights in safetensors.
+        OSError: The download failed.
+    """
+    model, _, revision = name.partition("@")
+    repo = SHORT_NAMES[model].repo if model in SHORT_NAMES else model
+    try:
+        from huggingface_hub import HfApi, errors, snapshot_download
+    except ImportError as error:
+        raise FileNotFoundError(
+            f"There is no file or folder {name!r}. To download a model of this name from the "
+            'Hugging Face Hub, run: pip install "keras-bert-d2l[hub]".'
+        ) from error
+    expected: tuple[type[Exception], ...] = (
+        errors.HfHubHTTPError.__bases__[0],  # also the base of the errors of the connection
+        errors.HFValidationError,
+        errors.LocalEntryNotFoundError,
+        ConnectionError,
+    )
+    try:
+        wanted = list(_TOKENIZER if only_tokenizer else _FILES)
+        folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
+        if only_tokenizer or any(pathlib.Path(folder, file).is_file() for file in _WEIGHTS):
+            return pathlib.Path(folder)
+        files = HfApi().list_repo_files(repo, revision=revision or None)
+    except expected as error:
+        raise _explained(error, name, repo, revision) from error
+    raise _without_safetensors(repo, files)
+
+
+def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError:
+    """Return the error to raise for an error of `huggingface_hub`."""
+    from huggingface_hub import constants, errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return PermissionError(
+            f"The model {repo!r} is only for users who have accepted its conditions. Accept them "
+            "on its page on the Hugging Face Hub, and run `hf auth login` or set HF_TOKEN."
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return FileNotFoundError(
+            f"The model {repo!r} on the Hugging Face Hub has no revision {revision!r}. Pass a "
+            "branch, a tag or a full commit hash after the @."
+        )
+    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
+        return FileNotFoundError(
+            f"There is no file or folder {name!r}, and no model {repo!r} on the Hugging Face Hub "
+            "that you can read. Correct the path or the name; for a private model, run "
+            "`hf auth login` or set HF_TOKEN."
+        )
+    cause = error.__cause__ or error
+    is_refused = isinstance(cause, errors.HfHubHTTPError)  # the Hub has answered
+    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError) and not is_refused:
+        reason = "the Hugging Face Hub cannot be reached. Check your internet connection"
+        if constants.HF_HUB_OFFLINE:
+            reason = "HF_HUB_OFFLINE is set. Unset it to download the model"
+        return FileNotFoundError(
+            f"There is no file or folder {name!r}. The model {repo!r} is not completely in the "
+            f"cache, and {reason}, or pass the path of a local folder."
+        )
+    reason = " ".join(str(cause).split()).rstrip(".")
+    return OSError(
+        f"Downloading {repo!r} from the Hugging Face Hub failed: {reason}. Try again later; "
+        "complete files are not downloaded again."
+    )
+
+
+def _without_safetensors(repo: str, files: Sequence[str]) -> ValueError:
+    """Return the error for a model that has no weights which the loader reads."""
+    pickles = [file for file in files if file.endswith((".bin", ".pt", ".pth"))]
+    if not pickles:
+        return ValueError(
+            f"The model {repo!r} on the Hugging Face Hub has no {_WEIGHTS[0]}. Pass a model with "
+            "weights in safetensors."
+        )
+    return ValueError(
+        f"The model {repo!r} on the Hugging Face Hub has its weights only in {pickles[0]!r}. This "
+        "is a Python pickle, which can run arbitrary code when it is read, so it was not "
+        "downloaded. If a pull request of the model adds safetensors, pass its revision, such as "
+        f"{repo}@refs/pr/1. If you trust the source, convert it in an environment with PyTorch and "
+        "transformers, with the class that has the same heads: "
+        f'`BertForPreTraining.from_pretrained("{repo}").save_pretrained(folder)`.'
+    )
+
 
 RUN_FILE, BEST, LAST, STATE_FILE = "run.yaml", "best", "last", "training_state.json"
 OWN_MODEL = "novels-small"

@@ -4,9 +4,8 @@ import os
 from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
-from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native
-from keras_bert_d2l.checkpoints.formats.huggingface.pooling import (
+from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
+from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     MODULES_FILE,
     POOLING_FILE,
     POOLINGS,
@@ -30,7 +29,6 @@ from keras_bert_d2l.types import PathLike
 Format = Literal["native", "huggingface", "google", "book"]
 Dtype = Literal["float32", "bfloat16"]
 
-_WRITERS = {"google": google, "book": book}
 _FOR_TASKS = ("native", "huggingface")
 _CONFIG_FILE = "config.json"
 # The files that `save_pretrained` writes and may therefore replace in a folder. It also replaces
@@ -203,13 +201,10 @@ def _save(
                 f"The format {format!r} cannot store compat='huggingface': a tokenizer loaded from "
                 "it follows Google's rules."
             )
+    special: dict[str, object] = {} if embedding is None else {"embedding": embedding}
+    special |= {} if dtype == "float32" else {"dtype": dtype}
     with writing_folder(path) as temporary:
-        if format == "native":
-            native.write(model, temporary, vocab, tokenizer_options, dtype, embedding)
-        elif format == "huggingface":
-            huggingface.write(model, temporary, vocab, tokenizer_options, embedding)
-        else:
-            _WRITERS[format].write(model, temporary, vocab, tokenizer_options)
+        FORMATS[format].write(model, temporary, vocab, tokenizer_options, **special)
 
 
 def _check_tokenizer(options: TokenizerOptions, format: str) -> None:

@@ -11,8 +11,7 @@ import pytest
 import safetensors.numpy
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.hub import SHORT_NAMES, is_hub_name
-from keras_bert_d2l.checkpoints.location import find_checkpoint, is_remote
+from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_hub_name, is_remote
 from tests.local_hub import TOKEN
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film in paris".split()

@@ -9,7 +9,7 @@ import pytest
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli import loading
-from keras_bert_d2l.inference.features.extraction import extract_features
+from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.pretraining.minimal_pairs import minimal_pairs
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score

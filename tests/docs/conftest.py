@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.hub import SHORT_NAMES
+from keras_bert_d2l.checkpoints.location import SHORT_NAMES
 
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h i k l m n o p r s t u v w y good bad film
 what paris is the of france . ##a ##d ##e ##g ##i ##l ##m ##n ##o ##r ##s ##t ##u ##y""".split()

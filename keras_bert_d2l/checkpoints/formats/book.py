@@ -19,7 +19,7 @@ from keras_bert_d2l.checkpoints.formats.state_dicts import (
     StateDict,
     refuse_pickle,
 )
-from keras_bert_d2l.checkpoints.weights.safetensors_files import write_safetensors
+from keras_bert_d2l.checkpoints.weights.files import write_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Names, expand
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import shown

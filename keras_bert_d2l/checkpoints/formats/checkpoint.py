@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.formats.task_fields import TaskArguments, TaskFields
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.tables import Row
+from keras_bert_d2l.checkpoints.weights.tables import NamedArrays, Row
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab.vocab import Vocab

@@ -29,9 +29,8 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     task_fields,
 )
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
-from keras_bert_d2l.checkpoints.weights.contents import check_extent
-from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors, write_safetensors
-from keras_bert_d2l.checkpoints.weights.tables import Row, weight_names
+from keras_bert_d2l.checkpoints.weights.files import open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.weights.tables import Row, check_extent, weight_names
 from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import BERTConfig

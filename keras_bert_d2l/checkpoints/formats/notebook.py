@@ -16,7 +16,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.state_dicts import SUFFIXES, StateDict
 from keras_bert_d2l.checkpoints.weights import tables
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
+from keras_bert_d2l.checkpoints.weights.tables import NamedArrays
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 
 # PyTorch's float32 sines of large angles are inexact because the angles themselves are rounded.

@@ -11,8 +11,7 @@ import os
 import pathlib
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.weights.npz_files import open_npz
-from keras_bert_d2l.checkpoints.weights.safetensors_files import open_safetensors
+from keras_bert_d2l.checkpoints.weights.files import open_npz, open_safetensors
 from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Endings, Names, expand
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig

@@ -1,15 +1,58 @@
-"""Tables that map this package's weights to the names and layouts of other programs.
+"""Names, shapes and layouts of weights: the arrays of a file, and a table of our names and theirs.
 
-This package names a weight by its Keras path without the name of the model.
+A format of checkpoints has a table of names. `expand` turns it into one row for every weight of an
+architecture, and `check_contents` compares these rows with the arrays of a file before any memory
+is used.
 """
 
+import dataclasses
+import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_bert_d2l.config import BERTConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedArrays:
+    """The arrays of a checkpoint, read one at a time.
+
+    Args:
+        source: The file or folder, for error messages.
+        shapes: Shapes by name.
+        dtypes: Dtypes by name, as spelled in the file.
+        read: Function that takes a name and returns the array as float32.
+        metadata: Other entries of the file.
+    """
+
+    source: str
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    read: Callable[[str], np.ndarray]
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def read_finite(self, name: str) -> np.ndarray:
+        """Return an array, or raise a `ValueError` if one of its values is not finite."""
+        value = self.read(name)
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"{self.source!r} contains values that are not finite in {name!r}: the training "
+                "run diverged, or the file is damaged. Use an earlier checkpoint."
+            )
+        return value
+
+    def select(self, names: Mapping[str, str]) -> "NamedArrays":
+        """Return a renamed subset of the arrays. `names` maps new names to existing names."""
+        return NamedArrays(
+            self.source,
+            {new: self.shapes[old] for new, old in names.items()},
+            {new: self.dtypes[old] for new, old in names.items()},
+            lambda name: self.read(names[name]),
+        )
+
 
 # The first component of a weight's name. A task model has "head" instead of "mlm" and "nsp".
 BERT_PARTS = ("encoder", "hidden", "mlm", "nsp")
@@ -158,3 +201,99 @@ def first_few(names: Iterable[str]) -> str:
     names = sorted(names)
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
     return ", ".join(names[:_NUM_NAMED]) + more
+
+
+_FEW_VALUES = 1 << 24  # a sinusoidal position embedding of this size takes 64 MB
+
+
+def check_extent(config: BERTConfig, arrays: NamedArrays) -> None:
+    """Raise `ValueError` if a model would be far larger than the arrays of its file.
+
+    The number of blocks determines the size of the table of names, and sinusoidal positions are not
+    in the file. `check_contents` compares all other sizes.
+    """
+    if config.num_blks > len(arrays.shapes):
+        raise ValueError(
+            f"{arrays.source!r} has {len(arrays.shapes)} arrays, too few for the configuration: "
+            f"num_blks={config.num_blks}. One of the two files is damaged."
+        )
+    num_positions = config.max_len * config.num_hiddens
+    num_values = sum(math.prod(shape) for shape in arrays.shapes.values())
+    if config.positions == "sinusoidal" and num_positions > max(num_values, _FEW_VALUES):
+        raise ValueError(
+            f"{arrays.source!r} has {num_values:,} values, but the sinusoidal positions of the "
+            f"configuration would have {num_positions:,}: max_len={config.max_len}. Is it damaged?"
+        )
+
+
+def main_shapes(config: BERTConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights that determine the sizes of all others."""
+    width = config.num_hiddens
+    return {
+        "encoder/token_embedding/embeddings": (config.vocab_size, width),
+        "encoder/segment_embedding/embeddings": (config.num_segments, width),
+        "encoder/pos_embedding": (1, config.max_len, width),
+        "encoder/blk_0/ffn/dense1/kernel": (width, config.ffn_num_hiddens),
+    }
+
+
+def check_contents(
+    table: Sequence[Row],
+    arrays: NamedArrays,
+    shapes: Mapping[str, tuple[int, ...]],
+    may_lack: Collection[str],
+) -> list[str]:
+    """Compare the names and shapes of the arrays of a file with those that a model needs.
+
+    Args:
+        table: A row for every weight of the model.
+        arrays: The arrays of the file that are weights.
+        shapes: The shapes of some or all weights, by our names.
+        may_lack: The parts of the model, from `PARTS`, that the file may lack.
+
+    Returns:
+        The parts that the file lacks.
+
+    Raises:
+        ValueError: Arrays are missing or unused, or a shape differs.
+    """
+    missing = _missing_parts(table, arrays, may_lack)
+    left_over = arrays.shapes.keys() - {row.theirs for row in table}
+    if left_over:
+        raise ValueError(
+            f"{arrays.source!r} contains weights that the configured model does not have: "
+            f"{first_few(left_over)}. The file or the configuration belongs to a different model."
+        )
+    wrong = []
+    for row in table:
+        if row.ours in shapes and part_of(row.ours) not in missing:
+            expected, found = their_shape(row, shapes[row.ours]), arrays.shapes[row.theirs]
+            if found != expected:
+                wrong.append(f"{row.theirs} is {found} instead of {expected}")
+    if wrong:
+        raise ValueError(f"{arrays.source!r} does not match its configuration: {first_few(wrong)}.")
+    return missing
+
+
+def _missing_parts(
+    table: Sequence[Row], arrays: NamedArrays, may_lack: Collection[str]
+) -> list[str]:
+    missing = []
+    for part in PARTS:
+        names = [row.theirs for row in table if part_of(row.ours) == part]
+        absent = [name for name in names if name not in arrays.shapes]
+        if absent and absent == names and part in may_lack:
+            missing.append(part)
+        elif absent:
+            raise ValueError(
+                f"{arrays.source!r} lacks weights of the model: {first_few(absent)}. The file "
+                "belongs to a different model or is incomplete. Copy it again."
+            )
+    return missing
+
+
+def their_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that a weight has in the other program's layout."""
+    # The axes of a small array have the lengths 1, 2 and so on, which show where each axis ends up.
+    numbers = row.layout.to_theirs(np.empty(range(1, len(shape) + 1))).shape
+    return tuple(shape[number - 1] for number in numbers)

@@ -10,9 +10,15 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
-from keras_bert_d2l.checkpoints.weights.contents import check_contents
-from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, PARTS, Row, first_few, part_of
+from keras_bert_d2l.checkpoints.weights.tables import (
+    HEAD_NAMES,
+    PARTS,
+    NamedArrays,
+    Row,
+    check_contents,
+    first_few,
+    part_of,
+)
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.initializers import initialize
 from keras_bert_d2l.models.bert import BERTModel

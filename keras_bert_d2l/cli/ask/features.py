@@ -38,7 +38,7 @@ def features(
         pooling: Write one vector per text instead of one per token: that of [CLS], the mean or the
             maximum.
     """
-    from keras_bert_d2l.inference.features.writing import check_features_path
+    from keras_bert_d2l.inference.features import check_features_path
 
     try:
         numbers = [int(number) for number in layers.split(",")]

@@ -16,7 +16,7 @@ from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 from keras_bert_d2l.inference.asked_model import asked_model
-from keras_bert_d2l.inference.pretraining.log_likelihoods import pseudo_log_likelihoods
+from keras_bert_d2l.inference.pretraining.perplexity import pseudo_log_likelihoods
 from keras_bert_d2l.inference.results import Result
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

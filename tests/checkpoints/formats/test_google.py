@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, Vocab, WarmupLinearDecay
 from keras_bert_d2l.checkpoints.formats import google
-from keras_bert_d2l.checkpoints.formats.google.config import config_from_json, config_to_json
-from keras_bert_d2l.checkpoints.formats.google.weights import table
+from keras_bert_d2l.checkpoints.formats.google import config_from_json, config_to_json, table
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 
 CONFIG = BERTConfig.preset(

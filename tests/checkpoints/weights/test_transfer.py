@@ -2,13 +2,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights.arrays import NamedArrays
 from keras_bert_d2l.checkpoints.weights.tables import (
     POSITIONS,
     SAME,
     SWAPPED,
     SWAPPED_TRANSPOSED,
     TRANSPOSED,
+    NamedArrays,
     Row,
 )
 from keras_bert_d2l.checkpoints.weights.transfer import (

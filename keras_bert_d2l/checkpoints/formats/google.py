@@ -1,0 +1,355 @@
+"""Read and write the checkpoint folders of google-research/bert.
+
+A folder contains
+
+- `bert_config.json`: the architecture, in the fields of `modeling.BertConfig`;
+- `vocab.txt`: one token per line;
+- `bert_model.ckpt.index` and `bert_model.ckpt.data-00000-of-00001`, under this or a different
+  prefix: the variables under their names in `modeling.py` and `run_pretraining.py`, and in
+  checkpoints of a training run also the optimizer state;
+- often `checkpoint`, which names the latest prefix.
+
+The files do not record the graph, the case of the vocabulary or the kind of model.
+
+Source: github.com/google-research/bert, modeling.py, run_pretraining.py and optimization.py.
+"""
+
+import os
+import pathlib
+import unicodedata
+import warnings
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.checkpoints.formats import foreign_config
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.weights import tables
+from keras_bert_d2l.checkpoints.weights.files import open_tf1, write_tf1
+from keras_bert_d2l.checkpoints.weights.tables import Row, check_extent, first_few
+from keras_bert_d2l.checkpoints.weights.transfer import named_weights, stored_weights
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import write_json, write_text
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict, PathLike
+
+# Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.
+# Column 0 of its logits means "is next".
+_NAMES: tables.Names = {
+    "encoder/token_embedding": "bert/embeddings/word_embeddings",
+    "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
+    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", tables.POSITIONS),
+    "encoder/embedding_ln": "bert/embeddings/LayerNorm",
+    "encoder/blk_{}/attention/W_q": "bert/encoder/layer_{}/attention/self/query",
+    "encoder/blk_{}/attention/W_k": "bert/encoder/layer_{}/attention/self/key",
+    "encoder/blk_{}/attention/W_v": "bert/encoder/layer_{}/attention/self/value",
+    "encoder/blk_{}/attention/W_o": "bert/encoder/layer_{}/attention/output/dense",
+    "encoder/blk_{}/addnorm1/ln": "bert/encoder/layer_{}/attention/output/LayerNorm",
+    "encoder/blk_{}/ffn/dense1": "bert/encoder/layer_{}/intermediate/dense",
+    "encoder/blk_{}/ffn/dense2": "bert/encoder/layer_{}/output/dense",
+    "encoder/blk_{}/addnorm2/ln": "bert/encoder/layer_{}/output/LayerNorm",
+    "hidden": "bert/pooler/dense",
+    "mlm/mlp/dense": "cls/predictions/transform/dense",
+    "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
+    "mlm/bias": "cls/predictions/output_bias",
+    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", tables.SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls/seq_relationship/output_bias", tables.SWAPPED),
+}
+
+# The optimizer state: two slots for every variable, keyed by their names in `BERTAdamW`, and the
+# number of steps.
+SLOTS = {"first_moment": "adam_m", "second_moment": "adam_v"}
+STEP = "global_step"
+
+
+def table(config: BERTConfig) -> list[tables.Row]:
+    """Return a row with Google's name and layout for every weight."""
+    return tables.expand(config, _NAMES, tables.TENSORFLOW_ENDINGS)
+
+
+CONFIG_FILE = "bert_config.json"
+
+_FIELDS: foreign_config.FieldTable = {
+    "vocab_size": ("vocab_size", None),
+    **foreign_config.GOOGLE_FIELDS,
+    "type_vocab_size": ("num_segments", 16),
+}
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
+_INITIALIZER_RANGE = 0.02
+# Fields of the multilingual and Chinese models that modeling.py does not read.
+_IGNORED = """
+    directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type
+""".split()
+
+
+def config_from_json(path: pathlib.Path) -> BERTConfig:
+    """Read a `bert_config.json`.
+
+    A missing field gets the default of Google's code. Google's activation `"gelu"` is the tanh
+    approximation.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of
+            range.
+    """
+    return foreign_config.read_config(path, _FIELDS, _from_fields)
+
+
+def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
+    """Write a `bert_config.json`.
+
+    A warning is issued if a dropout rate cannot be stored. The outputs do not depend on it.
+
+    Raises:
+        ValueError: The format cannot express the architecture. The message names the field.
+    """
+    fields = {
+        **foreign_config.their_fields(config, _FIELDS),
+        "hidden_act": "relu" if config.activation == "relu" else "gelu",
+        "initializer_range": _INITIALIZER_RANGE,
+    }
+    foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
+    write_json(path, fields, sort_keys=True)
+
+
+def _from_fields(fields: ConfigDict) -> BERTConfig:
+    known = {*_FIELDS, "hidden_act", "initializer_range", *_IGNORED}
+    unknown = sorted(fields.keys() - known)
+    if unknown:
+        raise ValueError(
+            f"the field {shown(unknown[0])} is unknown. Known fields: {sorted(known)}."
+        )
+    if "vocab_size" not in fields:
+        raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
+    activation = fields.get("hidden_act", "gelu")
+    if str(activation).lower() not in _ACTIVATIONS:
+        raise ValueError(
+            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {shown(activation)}."
+        )
+    spread = fields.get("initializer_range", _INITIALIZER_RANGE)
+    if spread != _INITIALIZER_RANGE:
+        warnings.warn(
+            f"initializer_range={shown(spread)} in {CONFIG_FILE} is ignored: weights missing from "
+            f"the checkpoint are initialized with {_INITIALIZER_RANGE}. Loaded weights are "
+            "unaffected.",
+            stacklevel=4,
+        )
+    return BERTConfig.preset(
+        "google",
+        **foreign_config.our_fields(fields, _FIELDS),
+        activation=_ACTIVATIONS[activation.lower()],
+    )
+
+
+VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
+
+# Lowercasing changes 29 % of the pieces in Google's cased vocabulary and none in the uncased one.
+# The threshold is above 0 because users replace unused pieces with their own words, which may
+# contain uppercase letters.
+_LEAST_CASED = 0.05
+
+
+def recognizes(path: pathlib.Path) -> bool:
+    """Return whether a folder or a checkpoint prefix looks like Google's."""
+    if path.is_dir():
+        return (path / CONFIG_FILE).is_file() or bool(_prefixes(path))
+    data_files = (file.name for file in path.parent.glob("*.data-*"))
+    return path in _prefixes(path.parent) or any(
+        name.startswith(f"{path.name}.data-") for name in data_files
+    )
+
+
+def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+    """Locate the files of a checkpoint and read everything except the weights.
+
+    No file records whether the vocabulary is lowercase, so this is inferred from the tokens.
+
+    Args:
+        path: The folder, whose top-level checkpoint is used, or a prefix such as
+            `.../bert_model.ckpt`. The configuration and the vocabulary may also be in the parent
+            folder, as they are for the step checkpoints of a training run.
+        num_heads: Not used. The configuration records it.
+
+    Raises:
+        FileNotFoundError: The checkpoint or `bert_config.json` is missing.
+        ValueError: A file is damaged.
+    """
+    prefix = find_prefix(path)
+    config_file = _find_config(prefix)
+    config = config_from_json(config_file)
+    vocab_file = config_file.with_name(VOCAB_FILE)
+    vocab = Vocab.from_file(vocab_file) if vocab_file.is_file() else None
+    arrays = open_tf1(prefix)
+    check_extent(config, arrays)
+    slots = [name for name in arrays.shapes if name.rpartition("/")[2] in SLOTS.values()]
+    weights = arrays.shapes.keys() - {STEP, *slots}
+    state = ", with the state of its optimizer" if slots else ""
+    return Checkpoint(
+        description=f"google-research/bert, TF1 checkpoint{state}",
+        config=config,
+        table=table(config),
+        arrays=arrays.select({name: name for name in weights}),
+        vocab=vocab,
+        tokenizer_options={} if vocab is None else {"lowercase": _is_lowercase(vocab)},
+    )
+
+
+def write(
+    model: BERTModel,
+    folder: pathlib.Path,
+    vocab: Vocab | None,
+    tokenizer_options: TokenizerOptions,
+) -> None:
+    """Write a model as Google's own code would save it, without optimizer state.
+
+    The same model always produces the same bytes. The format cannot store the tokenizer's options.
+    `lowercase` corresponds to Google's flag `--do_lower_case`.
+
+    Raises:
+        ValueError: The format cannot express the model.
+    """
+    config_to_json(model.bert_config, folder / CONFIG_FILE)
+    write_tf1(folder / PREFIX, stored_weights(model, table(model.bert_config)))
+    state = f'model_checkpoint_path: "{PREFIX}"\nall_model_checkpoint_paths: "{PREFIX}"\n'
+    write_text(folder / "checkpoint", state)
+    if vocab is not None:
+        vocab.to_file(folder / VOCAB_FILE)
+        lowercase = tokenizer_options.get("lowercase", True)
+        if lowercase != _is_lowercase(vocab):
+            warnings.warn(
+                f"The tokenizer has lowercase={lowercase}, which this format does not record and "
+                "which cannot be inferred from the vocabulary. Set it when you load the checkpoint "
+                f"(Google's flag: --do_lower_case={lowercase}).",
+                stacklevel=2,
+            )
+
+
+def find_prefix(path: pathlib.Path) -> pathlib.Path:
+    """Return the prefix of the checkpoint at a path. In a folder, choose the latest checkpoint."""
+    if not path.is_dir():
+        if path not in _prefixes(path.parent):
+            raise FileNotFoundError(
+                f"There is no checkpoint {os.fspath(path)!r}: the file {path.name + '.index'!r} is "
+                "missing."
+            )
+        return path
+    prefixes = _prefixes(path)
+    if len(prefixes) == 1:
+        return prefixes[0]
+    # Compare only the name: the file may contain a path on the machine that trained the model.
+    state = tf.train.get_checkpoint_state(os.fspath(path))
+    latest = None if state is None else pathlib.PurePath(state.model_checkpoint_path).name
+    for prefix in prefixes:
+        if prefix.name == latest:
+            return prefix
+    if not prefixes:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
+            f"{PREFIX}.data-00000-of-00001 are missing."
+        )
+    raise ValueError(
+        f"{os.fspath(path)!r} contains {len(prefixes)} checkpoints and no file `checkpoint` that "
+        "names one of them. Pass one of their paths: "
+        f"{first_few(os.fspath(prefix) for prefix in prefixes)}."
+    )
+
+
+def _prefixes(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the prefixes of all checkpoints in a folder."""
+    return sorted(file.with_suffix("") for file in folder.glob("*.index"))
+
+
+def _find_config(prefix: pathlib.Path) -> pathlib.Path:
+    for folder in (prefix.parent, prefix.parent.parent):
+        if (folder / CONFIG_FILE).is_file():
+            return folder / CONFIG_FILE
+    raise FileNotFoundError(
+        f"There is no {CONFIG_FILE} next to the checkpoint {os.fspath(prefix)!r} or in its parent "
+        "folder. It describes the architecture: copy it from the source of the weights."
+    )
+
+
+def _is_lowercase(vocab: Vocab) -> bool:
+    """Return whether a vocabulary consists of lowercase words without accents."""
+    changed = 0
+    for token in vocab:
+        special = token.startswith("[") and token.endswith("]")
+        decomposed = unicodedata.normalize("NFD", token.lower())
+        plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        changed += plain != token and not special
+    return changed < _LEAST_CASED * len(vocab)
+
+
+def restore_optimizer(path: PathLike, model: BERTModel) -> int:
+    """Restore the optimizer state of a compiled model from one of Google's checkpoints.
+
+    The weights are not changed. If they come from the same checkpoint, training continues as if it
+    had never stopped. Google's optimizer is `BERTAdamW(..., bias_correction=False)`.
+
+    Args:
+        path: The folder or the prefix of the checkpoint.
+        model: A model compiled with `BERTAdamW`.
+
+    Returns:
+        The number of steps that the checkpoint was trained for.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The checkpoint contains no optimizer state, belongs to a different model, or
+            the model is not compiled with `BERTAdamW`.
+    """
+    arrays = open_tf1(find_prefix(pathlib.Path(path)))
+    has_slots = any(name.endswith(tuple(SLOTS.values())) for name in arrays.shapes)
+    if STEP not in arrays.shapes or not has_slots:
+        raise ValueError(
+            f"{arrays.source!r} contains no optimizer state ({STEP}, and the slots adam_m and "
+            "adam_v for every weight). Use a checkpoint from a training run."
+        )
+    values = []  # everything is read and checked before anything is changed
+    for variable, name, row in _moments(model):
+        expected = row.layout.to_theirs(np.empty(variable.shape)).shape
+        if arrays.shapes.get(name) != expected:
+            raise ValueError(
+                f"{arrays.source!r} belongs to a different model: the slot {name!r} must have the "
+                f"shape {expected}. Found: {arrays.shapes.get(name, 'none')}."
+            )
+        values.append((variable, row.layout.to_ours(arrays.read(name))))
+    for variable, value in values:
+        variable.assign(value)
+    step = int(tf.train.load_variable(os.fspath(arrays.source), STEP))
+    model.optimizer.iterations.assign(step)
+    return step
+
+
+def _moments(model: BERTModel) -> Iterator[tuple[keras.Variable, str, Row]]:
+    """Yield each optimizer moment, its name in a checkpoint and the table row of its weight."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        raise ValueError(
+            "The model has no optimizer to restore: call "
+            "`model.compile(BERTAdamW(..., bias_correction=False))` first."
+        )
+    optimizer.build(model.trainable_variables)
+    # Keras names a variable of an optimizer after the weight's path and the variable's purpose.
+    states = {variable.name: variable for variable in optimizer.variables}
+    rows = {row.ours: row for row in table(model.bert_config)}
+    for ours, weight in named_weights(model).items():
+        if not weight.trainable:
+            continue
+        if ours not in rows:
+            raise ValueError(f"The format of google-research/bert has no weight {ours!r}.")
+        for moment, slot in SLOTS.items():
+            name = f"{weight.path.replace('/', '_')}_{moment}"
+            if name not in states:
+                raise ValueError(
+                    "The model must be compiled with BERTAdamW, whose state matches Google's "
+                    f"slots. Received: {optimizer.name!r}, which has no {name!r}."
+                )
+            yield states[name], f"{rows[ours].theirs}/{slot}", rows[ours]

@@ -1,0 +1,269 @@
+"""Files of named arrays, read one array at a time: safetensors, NumPy's npz, TF1 checkpoints.
+
+A safetensors file contains the length of its header, a JSON header with the name, dtype, shape and
+offsets of each array, and the values (github.com/huggingface/safetensors, README). The safetensors
+library checks the header. The values are read at their offsets instead of being memory-mapped, so
+only one array is in memory at a time. TensorFlow verifies the CRC-32C of the index and of each
+variable of a TF1 checkpoint.
+"""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import pathlib
+import tokenize
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+
+from keras_bert_d2l.checkpoints.weights.tables import NamedArrays
+from keras_bert_d2l.reading import check_file
+
+_LENGTH_BYTES = 8  # size of the integer before the header
+_MAX_HEADER_BYTES = 10_000_000  # BERT large needs 50,000
+_STORED_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has no bfloat16
+
+
+def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
+    """Open one safetensors file, or all files of a sharded model, in any order.
+
+    The files stay open, so the arrays belong together even if the files are replaced later.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file is damaged (truncated, or with offsets that overlap or lie outside the
+            file), or two files contain the same name.
+    """
+    owners: dict[str, _File] = {}
+    metadata: dict[str, str] = {}
+    for path in files:
+        file = _File(path)
+        metadata |= file.header.pop("__metadata__", {})
+        for name in file.header:
+            other = owners.setdefault(name, file)
+            if other is not file:
+                raise ValueError(
+                    f"{os.fspath(other.path)!r} and {os.fspath(path)!r} both contain {name!r}, "
+                    "which must be in one file only: the files belong to two different models."
+                )
+    return NamedArrays(
+        source=os.fspath(files[0] if len(files) == 1 else files[0].parent),
+        shapes={name: tuple(file.header[name]["shape"]) for name, file in owners.items()},
+        dtypes={name: file.header[name]["dtype"] for name, file in owners.items()},
+        read=lambda name: owners[name].read(name),
+        metadata=metadata,
+    )
+
+
+def write_safetensors(
+    file: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+) -> None:
+    """Write a safetensors file to a folder that is not yet visible to readers.
+
+    Args:
+        file: The file.
+        arrays: Arrays by name.
+        metadata: Entries for the header. The order of multiple entries is unspecified.
+    """
+    file.write_bytes(safetensors.numpy.save(dict(arrays), metadata=dict(metadata)))
+
+
+class _File:
+    """An open safetensors file.
+
+    Attributes:
+        path: The path of the file.
+        header: The parsed header.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = check_file(path)
+        self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._version = self._size_and_time()
+        length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
+        if length > _MAX_HEADER_BYTES:
+            raise self._damaged(f"its header has {length:,} bytes")
+        try:
+            with safetensors.safe_open(path, framework="numpy"):
+                pass
+        except safetensors.SafetensorError as error:
+            raise self._damaged(f"{error!s:.200}") from error
+        self.header: dict[str, Any] = json.loads(self._file.read(length))
+        self._start = _LENGTH_BYTES + length
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array in float32."""
+        entry = self.header[name]
+        dtype, shape = entry["dtype"], entry["shape"]
+        if dtype not in _STORED_AS:
+            raise ValueError(
+                f"{os.fspath(self.path)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
+                f"in {dtype}. Convert the file with the program that wrote it."
+            )
+        self._file.seek(self._start + entry["data_offsets"][0])
+        stored = np.fromfile(self._file, _STORED_AS[dtype], math.prod(shape))
+        if self._size_and_time() != self._version:
+            raise ValueError(
+                f"{os.fspath(self.path)!r} was changed while it was being read. Load it again when "
+                "no program is writing to it."
+            )
+        if dtype == "BF16":  # the upper half of a float32
+            stored = (stored.astype(np.uint32) << 16).view(np.float32)
+        return stored.astype(np.float32, copy=False).reshape(shape)
+
+    def _size_and_time(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def _damaged(self, problem: str) -> ValueError:
+        return ValueError(
+            f"{os.fspath(self.path)!r} is not a complete safetensors file: {problem}. The file is "
+            "damaged: copy it again, or save the model again."
+        )
+
+
+_DAMAGE = (
+    *(ValueError, EOFError, RuntimeError, OSError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+_MAX_ARRAYS = 100_000  # BERT large has 400
+_LARGEST_RATIO = 1032  # of the size of data to its size after DEFLATE (zlib.net/zlib_tech.html)
+
+
+def open_npz(file: pathlib.Path) -> NamedArrays:
+    """Open an npz file. It stays open, so the arrays belong together if it is replaced later.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: It is not a file, or is damaged.
+    """
+    check_file(file)
+    with _refusing_damage(file):
+        archive = zipfile.ZipFile(file)
+        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        if len(entries) > _MAX_ARRAYS:
+            raise ValueError(f"it has {len(entries):,} arrays")
+        if sum(entry.compress_size for entry in entries.values()) > file.stat().st_size:
+            raise ValueError("its arrays are larger than the file")
+        headers = {name: _header(archive, entry) for name, entry in entries.items()}
+
+    def read_stored(name: str) -> np.ndarray:
+        with _refusing_damage(file), archive.open(entries[name]) as stream:
+            # Python objects are rejected, because reading them may run code.
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+    def read(name: str) -> np.ndarray:
+        dtype = headers[name][1]
+        if dtype.kind != "f":
+            raise ValueError(
+                f"{os.fspath(file)!r}: weights must be floating-point numbers. Received: {name!r} "
+                f"in {dtype}. If the file also contains other arrays, prefix the names of its "
+                "weights with 'w/'."
+            )
+        return read_stored(name).astype(np.float32, copy=False)
+
+    scalars = [name for name, (shape, _) in headers.items() if not shape]
+    return NamedArrays(
+        source=os.fspath(file),
+        shapes={name: shape for name, (shape, _) in headers.items()},
+        dtypes={name: dtype.name for name, (_, dtype) in headers.items()},
+        read=read,
+        metadata={name: str(read_stored(name)) for name in scalars},
+    )
+
+
+@contextlib.contextmanager
+def _refusing_damage(file: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{os.fspath(file)!r} is not a complete npz file of numeric arrays: {error}. Copy it "
+            "again, or write it again with `numpy.savez(file, **arrays)`."
+        ) from error
+
+
+def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the dtype of an array."""
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays lack.
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(file)
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and entry.file_size != size:
+        raise ValueError(f"{entry.filename!r} has {entry.file_size:,} bytes instead of {size:,}")
+    if entry.file_size > _LARGEST_RATIO * entry.compress_size:
+        raise ValueError(f"{entry.filename!r} cannot have {entry.file_size:,} bytes")
+    return shape, dtype
+
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # found only in checkpoints of TensorFlow 2
+_UNREADABLE = (tf.errors.OpError, IndexError, ValueError)  # raised by TensorFlow's reader
+_DAMAGED = "The file is damaged or incomplete: copy it again."
+
+
+def open_tf1(prefix: pathlib.Path) -> NamedArrays:
+    """Open a TF1 checkpoint by its prefix, the path without `.index`.
+
+    Raises:
+        ValueError: The index is damaged, or belongs to an object-based checkpoint of TensorFlow 2.
+    """
+    source = os.fspath(prefix)
+    try:
+        reader = tf.train.load_checkpoint(source)
+        shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+        if shapes:  # TensorFlow opens the data file when it reads the first variable: do it now
+            reader.get_tensor(min(shapes, key=lambda name: math.prod(shapes[name])))
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{source + '.index'!r} is not a readable checkpoint index, or one of its data files "
+            f"is missing: {error}. {_DAMAGED}"
+        ) from error
+    if _OBJECT_GRAPH in shapes:
+        raise ValueError(
+            f"{source!r} is an object-based checkpoint of TensorFlow 2, whose names depend on the "
+            "program that wrote it. Use the TF1 checkpoint of the same model "
+            "(github.com/google-research/bert)."
+        )
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return np.asarray(reader.get_tensor(name), dtype=np.float32)
+        except _UNREADABLE as error:
+            raise ValueError(
+                f"{name!r} cannot be read from the data file of {source!r}: {error}. {_DAMAGED}"
+            ) from error
+
+    dtypes = {name: dtype.name for name, dtype in reader.get_variable_to_dtype_map().items()}
+    return NamedArrays(source, shapes, dtypes, read)
+
+
+def write_tf1(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a TF1 checkpoint. The same arrays always produce the same bytes."""
+    names = sorted(arrays)
+    try:
+        with tf.device("CPU"):
+            tf.raw_ops.SaveV2(
+                prefix=os.fspath(prefix),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),  # complete arrays, not slices
+                tensors=[arrays[name] for name in names],
+            )
+    except tf.errors.OpError as error:  # "... FILE; No space left on device [Op:SaveV2]"
+        reason = error.message.rpartition("; ")[2].partition(" [Op:")[0]
+        raise OSError(errno.EIO, reason) from error
