@@ -1,12 +1,10 @@
 """The training loop of fine-tuning: epochs, evaluations and checkpoints."""
 
-import contextlib
 import dataclasses
 import importlib.metadata
 import math
 import shlex
 import textwrap
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -24,33 +22,17 @@ from keras_bert_d2l.training.devices.processes import gathered, wait_for_all
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.progress import FinetuningProgress
+from keras_bert_d2l.training.loop import TrainingLoop
 from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, make_optimizer
-from keras_bert_d2l.training.report.recorder import RunRecorder
-from keras_bert_d2l.training.run.callbacks import (
-    GradientNorm,
-    ProgressLine,
-    RunLog,
-    StopAtNonFiniteLoss,
-    Throughput,
-)
-from keras_bert_d2l.training.run.interruption import Interrupt, interruptible
+from keras_bert_d2l.training.run.callbacks import RunLog
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.state import (
-    restore_metrics,
-    restore_progress,
-    restore_variables,
-    save_best,
-    save_state,
-)
 from keras_bert_d2l.training.run.verbosity import Printer
 
-_SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
 
-@dataclasses.dataclass(eq=False)
-class Trainer:
-    """Training loop that fine-tunes a task model and writes its run folder.
+class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
+    """Training loop that fine-tunes a task model: epochs, of which it keeps the best.
 
     Args:
         run: The run folder.
@@ -61,32 +43,29 @@ class Trainer:
         say: Prints messages and the progress.
     """
 
-    run: RunFolder
-    options: FinetuningOptions
-    model: TaskModel
-    data: TaskData
-    facts: Mapping[str, object]
-    say: Printer
+    command = "finetune"
 
-    def __post_init__(self) -> None:
-        self.progress = FinetuningProgress()
-        self._recorder = RunRecorder(self.run)
-        steps_per_epoch = int(batches_of(self.data.train, 0).cardinality())
-        _compile(self.model, self.options, steps_per_epoch, self.data.loss)
+    def __init__(
+        self,
+        run: RunFolder,
+        options: FinetuningOptions,
+        model: TaskModel,
+        data: TaskData,
+        facts: Mapping[str, object],
+        say: Printer,
+    ) -> None:
+        super().__init__(run, model, FinetuningProgress(), say)
+        self.options, self.data, self.facts = options, data, facts
+        self._num_batches = int(batches_of(data.train, 0).cardinality())  # of an epoch
+        _compile(model, options, self._num_batches, data.loss)
 
     def create(self) -> None:
         """Check the monitored metric and save the initial state before the first step."""
         self._check_monitor()
         self.save()
 
-    def restore(self) -> None:
-        """Read the training state from the run folder.
-
-        Raises:
-            ValueError: A file is damaged, or the options or the data of the run are different.
-        """
-        self.progress, of_run = restore_progress(self.run, FinetuningProgress)
-        for setting, value in self._settings().items():
+    def check_settings(self, of_run: Mapping[str, object]) -> None:
+        for setting, value in self.settings().items():
             if of_run.get(setting) != value:
                 raise ValueError(
                     f"The run {self.run.name!r} was started with {setting}="
@@ -94,18 +73,6 @@ class Trainer:
                     f"{setting}={shown(value)}. Use the same options and data, or start a new run "
                     "in a different folder."
                 )
-        restore_variables(self.run, self.model, self.model.variables)
-
-    def save(self) -> None:
-        """Write the training state to the run folder."""
-        save_state(
-            self.run,
-            self.model,
-            self.model.variables,
-            self.progress,
-            self._settings(),
-            metrics=self.progress.batch > 0,
-        )
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> dict[str, Any]:
         """Train the remaining epochs, then load the weights of the best epoch.
@@ -119,25 +86,12 @@ class Trainer:
         """
         description = _describe_model(self.model)
         self.say(f"Model: {description}")
-        if self._is_over():
+        if self.is_over():
             self.say(f"The run {self.run.name!r} is finished: {self._epochs_done()}.")
         else:
-            self._recorder.add_start(self.progress.step, lambda: {"model": {"Model": description}})
-        ending = _EpochEnd()
-        with (
-            contextlib.closing(RunLog(self.run, self.progress)) as log,
-            interruptible() as interrupt,
-        ):
-            steps = _Steps(self, interrupt)
-            line = ProgressLine(self.say, steps.position, self.data.dev)
-            throughput = Throughput(self.progress, self.options.batch_size, None)
-            before = [StopAtNonFiniteLoss(self.progress), throughput, GradientNorm(), steps]
-            with contextlib.closing(line):
-                while not (ending.is_requested or self._is_over()):
-                    self._train_epoch(log, [*before, *callbacks, line, ending])
-                    if not self._is_over():
-                        interrupt.check(self.interrupted(f"after {self._epochs_done()}"))
-        if not self._is_over():
+            self.recorder.add_start(self.progress.step, lambda: {"model": {"Model": description}})
+            self.train_interruptibly(callbacks)
+        if not self.is_over():
             self.say(f"A callback ended the run after {self._epochs_done()}.")
         if self.progress.best_epoch is None:
             raise ValueError(
@@ -153,11 +107,22 @@ class Trainer:
         self._say_result()
         return self._write_metrics()
 
+    def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
+        ending = _EpochEnd()
+        with self.fitting(
+            [*callbacks, ending], self.data.dev, self.options.batch_size, None
+        ) as every:
+            while not (ending.is_requested or self.is_over()):
+                self._train_epoch(log, every)
+                if not self.is_over():
+                    self.check_interrupt()
+
     def _train_epoch(self, log: RunLog, callbacks: list[keras.callbacks.Callback]) -> None:
         """Train an epoch, or the remaining part of it, and record its metrics."""
         progress, epoch = self.progress, len(self.progress.history)
         train = batches_of(self.data.train, epoch)
-        if progress.batch:  # create the metric variables; `_Steps` restores their values
+        self._num_batches = int(train.cardinality())
+        if progress.batch:  # create the metric variables; `Saving` restores their values
             self.model.evaluate(self.data.dev.take(1), verbose=0)
         history = self.model.fit(
             train.skip(progress.batch) if progress.batch else train,
@@ -178,22 +143,36 @@ class Trainer:
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
             progress.warning = found.warning
-            save_best(self.run, self.model)
+            self.keep_best()
         self._write_metrics()
-        self._recorder.add(progress.step, lambda: {"sequences/s": speed, **found.observe()})
-        self.save()  # last, so that a run that was killed before repeats the epoch
-        self._recorder.write(progress.step)
+        self.end_evaluation(lambda: {"sequences/s": speed, **found.observe()})
         self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
 
-    def interrupted(self, where: str) -> str:
-        """Return the message for a run that was stopped after saving its state."""
-        return f"Stopped {where}; the state is saved. {self.run.how_to_resume('finetune')}"
+    def after_step(self, logs: Mapping[str, float], *, is_last: bool) -> None:
+        progress = self.progress
+        progress.batch += 1
+        interval = math.ceil(self._num_batches / _POINTS_PER_EPOCH)
+        if logs and (is_last or progress.batch % interval == 0):
+            progress.add_point(self._num_batches, float(logs["loss"]))
 
-    def _settings(self) -> dict[str, object]:
-        """Options and data hashes that must be the same when the run resumes."""
+    def position(self) -> tuple[str, int]:
+        progress, epochs = self.progress, self.options.epochs
+        done = len(progress.history)
+        text = f"epoch {done + 1}/{epochs}, step {progress.batch:,}/{self._num_batches:,}"
+        return text, (epochs - done) * self._num_batches - progress.batch
+
+    def place(self) -> str:
+        if not self.progress.batch:
+            return f"after {self._epochs_done()}"
+        return (
+            f"in epoch {len(self.progress.history) + 1} of {self.options.epochs} after step "
+            f"{self.progress.batch:,} of {self._num_batches:,}"
+        )
+
+    def settings(self) -> dict[str, object]:
         return {**dataclasses.asdict(self.options), "data": self.data.fingerprint}
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         return self.progress.is_over(self.options.epochs, self.options.patience)
 
     def _epochs_done(self) -> str:
@@ -258,52 +237,6 @@ class Trainer:
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l {use} --model {run}"
         )
-
-
-class _Steps(keras.callbacks.Callback):
-    """Callback that counts batches, records their loss, and saves periodically and on signals.
-
-    Raises:
-        TrainingInterrupted: There was a signal during a step; the state is saved.
-    """
-
-    def __init__(self, trainer: Trainer, interrupt: Interrupt) -> None:
-        super().__init__()
-        self.trainer, self.interrupt = trainer, interrupt
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        progress = self.trainer.progress
-        self._saved_at = time.monotonic()
-        # In a resumed epoch, `fit` gets only the remaining batches.
-        self._num_batches = progress.batch + self.params["steps"]
-        restore_metrics(self.trainer.run, self.trainer.model)
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        progress = self.trainer.progress
-        progress.batch += 1
-        is_last = progress.batch == self._num_batches
-        interval = math.ceil(self._num_batches / _POINTS_PER_EPOCH)
-        if logs and (is_last or progress.batch % interval == 0):
-            progress.add_point(self._num_batches, float(logs["loss"]))
-        if is_last:  # the state is saved after the epoch
-            return
-        seconds = gathered(time.monotonic() - self._saved_at).max()
-        if self.interrupt.agreed() or seconds >= _SAVE_SECONDS:
-            self.trainer.save()
-            self._saved_at = time.monotonic()
-            self.interrupt.check(
-                self.trainer.interrupted(
-                    f"in epoch {len(progress.history) + 1} of {self.trainer.options.epochs} after "
-                    f"step {progress.batch:,} of {self._num_batches:,}"
-                )
-            )
-
-    def position(self) -> tuple[str, int]:
-        """Return the position as text and the number of remaining steps of all epochs."""
-        progress, epochs = self.trainer.progress, self.trainer.options.epochs
-        done = len(progress.history)
-        text = f"epoch {done + 1}/{epochs}, step {progress.batch:,}/{self._num_batches:,}"
-        return text, (epochs - done) * self._num_batches - progress.batch
 
 
 class _EpochEnd(keras.callbacks.Callback):

@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import functools
 import math
+import pathlib
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,40 +19,29 @@ from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.training.devices.distribution import check_batch_size
 from keras_bert_d2l.training.devices.processes import gathered
+from keras_bert_d2l.training.loop import TrainingLoop
 from keras_bert_d2l.training.optimization.optimizers import set_pace
 from keras_bert_d2l.training.pretraining.budget import PARTS, Budget
-from keras_bert_d2l.training.pretraining.checkpoints import Checkpoints
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.pretraining.progress import PretrainingProgress, intervals
 from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
 from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
-from keras_bert_d2l.training.report.recorder import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (
-    GradientNorm,
     NextTokenMetrics,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
 )
-from keras_bert_d2l.training.run.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.state import (
-    restore_progress,
-    restore_variables,
-    save_best,
-    save_state,
-    sync,
-)
 from keras_bert_d2l.training.run.verbosity import Printer
 
 _TIMED_STEPS = 10  # the first one traces the graph and does not count
 _EVALUATION_COST = 0.5  # of a batch, compared with a training step; with saving
 
 
-@dataclasses.dataclass(eq=False)
-class Trainer:
-    """Training loop that pretrains a compiled model and writes its run folder.
+class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
+    """Training loop that pretrains a model: phases of steps, or of the time of a budget.
 
     Args:
         run: The run folder.
@@ -63,25 +53,26 @@ class Trainer:
         replicas: Number of devices of all processes.
     """
 
-    run: RunFolder
-    options: PretrainingOptions
-    model: BERTModel
-    store: TokenStore
-    say: Printer
-    replicas: int
+    command = "pretrain"
 
-    def __post_init__(self) -> None:
-        self._clock, minutes = time.monotonic(), self.options.minutes
-        self.progress = PretrainingProgress(budget=None if minutes is None else Budget(minutes))
-        self._heads = ("mlm",) if self.model.nsp is None else ("mlm", "nsp")
-        objective = self.options.objective or ("none" if self.model.nsp is None else "nsp")
-        rows, self._phases = choose_rows(self.options, self.store, objective, self.replicas)
-        self.options = dataclasses.replace(self.options, rows=rows)
-        self._batches = RunBatches(
-            self.options, rows, self.store, self.model.tokenizer, objective, self.replicas
-        )
-        self._masked_words = MaskedWords(self.store, self.model.tokenizer.vocab, self.options)
-        self._recorder = RunRecorder(self.run)
+    def __init__(
+        self,
+        run: RunFolder,
+        options: PretrainingOptions,
+        model: BERTModel,
+        store: TokenStore,
+        say: Printer,
+        replicas: int,
+    ) -> None:
+        budget = None if options.minutes is None else Budget(options.minutes)
+        super().__init__(run, model, PretrainingProgress(budget=budget), say)
+        self.store, self.replicas, self._clock = store, replicas, time.monotonic()
+        self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
+        objective = options.objective or ("none" if model.nsp is None else "nsp")
+        rows, self._phases = choose_rows(options, store, objective, replicas)
+        self.options = options = dataclasses.replace(options, rows=rows)
+        self._batches = RunBatches(options, rows, store, model.tokenizer, objective, replicas)
+        self._masked_words = MaskedWords(store, model.tokenizer.vocab, options)
         self._token_seconds: float | None = None  # of the last interval
 
     def create(self) -> None:
@@ -102,17 +93,10 @@ class Trainer:
         self.model.tokenizer.vocab.to_file(self.run.vocab_file)
         write_checksums(self.run.path)
         self.progress.batch_sizes = [phase.batch_size for phase in self._phases]
-        self.save_last()
+        self.save()
 
-    def restore(self) -> None:
-        """Read the training state from the run folder.
-
-        Raises:
-            ValueError: A file is damaged, the text has changed since the run started, or its
-                batches cannot be divided over the devices.
-        """
-        self.progress, settings = restore_progress(self.run, PretrainingProgress)
-        if settings != self._settings():
+    def check_settings(self, of_run: Mapping[str, object]) -> None:
+        if of_run != self.settings():
             raise ValueError(
                 f"The text of the run {self.run.name!r} has changed since it started, or its "
                 "token store was built with different options, so the run cannot be resumed. "
@@ -123,7 +107,6 @@ class Trainer:
         self._phases = [phase._replace(batch_size=size) for phase, size in pairs]
         for size in sizes:
             check_batch_size(size, self.replicas)
-        restore_variables(self.run, self.model, self._variables())
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train the remaining steps.
@@ -133,45 +116,35 @@ class Trainer:
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
         self._clock = time.monotonic()
-        if self._used() >= self.options.total_steps:
+        if self.is_over():
             self.say(f"The run {self.run.name!r} is finished: {self.progress.step:,} steps.")
-            self._say_what_next()
-            return
-        with (
-            contextlib.closing(RunLog(self.run, self.progress)) as log,
-            interruptible() as interrupt,
-        ):
-            self._say_header()
-            self._recorder.add_start(
-                self.progress.step,
-                lambda: describe(self.model, self.store, self.options, self._padding),
-            )
-            budget = self.progress.budget
-            if not self.run.metrics():
-                self._evaluate_start(log)
-            else:  # create the metric variables; `Checkpoints` restores their values
-                self.model.evaluate(self._batches.held_out(self._phase()).take(1), verbose=0)
-            self.say_metrics()
-            interrupt.check(self.interrupted())
-            if budget is not None and not budget.seconds_per_token:
-                self._plan(budget, interrupt)
-            checkpoints = Checkpoints(self, interrupt)
-            for phase in self._phases:
-                if self._used() >= phase.end:  # completed before the run was resumed
-                    continue
-                if self.model.stop_training:  # a callback has ended the run
-                    break
-                length = None if self.options.rows == "bucketed" else phase.max_len
-                throughput = Throughput(self.progress, phase.batch_size, length)
-                check = StopAtNonFiniteLoss(self.progress)
-                names = [NextTokenMetrics()] if phase.causal else []
-                before = [check, throughput, GradientNorm(), *names, log, checkpoints]
-                self._fit(phase, [*before, *callbacks])
+        else:
+            self.train_interruptibly(callbacks)
         self._say_what_next()
+
+    def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
+        self._say_header()
+        self.recorder.add_start(
+            self.progress.step,
+            lambda: describe(self.model, self.store, self.options, self._padding),
+        )
+        budget = self.progress.budget
+        if not self.run.metrics():
+            self._evaluate_start(log)
+        else:  # create the metric variables; `Saving` restores their values
+            self.model.evaluate(self._batches.held_out(self._phase()).take(1), verbose=0)
+        self.say_metrics()
+        self.check_interrupt()
+        if budget is not None and not budget.seconds_per_token:
+            self._plan(budget)
+        for phase in self._phases:
+            # A phase may be completed before the run was resumed, and a callback may end the run.
+            if self._used() < phase.end and not self.model.stop_training:
+                self._fit(phase, callbacks, log)
 
     def _evaluate_start(self, log: RunLog) -> None:
         held_out = self._batches.held_out(self._phases[0])
-        with contextlib.closing(ProgressLine(self.say, self._position, held_out)) as line:
+        with contextlib.closing(ProgressLine(self.say, self.position, held_out)) as line:
             metrics = self.model.evaluate(held_out, verbose=0, callbacks=[line], return_dict=True)
         if not math.isfinite(metrics["loss"]):
             raise FloatingPointError(
@@ -179,10 +152,12 @@ class Trainer:
                 "different checkpoint."
             )
         log.write({f"val_{name}": value for name, value in metrics.items()})
-        self.record()
-        self.write_report()
+        self.record(self._observe)
+        self.recorder.write(self.progress.step)
 
-    def _fit(self, phase: Phase, callbacks: list[keras.callbacks.Callback]) -> None:
+    def _fit(
+        self, phase: Phase, callbacks: Sequence[keras.callbacks.Callback], log: RunLog
+    ) -> None:
         if self.progress.max_len not in (None, phase.max_len):
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
@@ -190,15 +165,16 @@ class Trainer:
         if self._used() <= phase.start == self.options.num_steps("causal_steps") > 0:
             self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
-        with contextlib.closing(ProgressLine(self.say, self._position, held_out)) as line:
-            callbacks.append(line)
-            for length, count in self._intervals(phase):
+        length = None if self.options.rows == "bucketed" else phase.max_len
+        further = [NextTokenMetrics(), log] if phase.causal else [log]
+        with self.fitting(callbacks, held_out, phase.batch_size, length, *further) as every:
+            for interval, count in self._intervals(phase):
                 if self.model.stop_training:  # a callback has ended the run
                     return
                 done = len(self.run.metrics()) - 1
                 epochs = {"initial_epoch": done, "epochs": done + count}
                 history = self._fit_steps(
-                    phase, length, callbacks, validation_data=held_out, **epochs
+                    phase, interval, every, validation_data=held_out, **epochs
                 )
                 if "sequences/s" in history:
                     speed = float(gathered(history["sequences/s"][-1]).min())
@@ -240,6 +216,9 @@ class Trainer:
             )
             yield budget.last_step - self.progress.step, 1
 
+    def is_over(self) -> bool:
+        return self._used() >= self.options.total_steps
+
     def _used(self) -> int:
         """Return how many steps, or parts of the budget, are used."""
         budget, step = self.progress.budget, self.progress.step
@@ -251,7 +230,7 @@ class Trainer:
         if self.progress.budget is not None:
             self.progress.budget.seconds += float(gathered(self._clock - last).max())
 
-    def _plan(self, budget: Budget, interrupt: Interrupt) -> None:
+    def _plan(self, budget: Budget) -> None:
         """Train the first steps, plan the others, and report what the budget buys.
 
         Raises:
@@ -259,7 +238,7 @@ class Trainer:
         """
 
         def stop(batch: int, logs: dict[str, float] | None) -> None:
-            if interrupt.agreed():
+            if self.interrupt.agreed():
                 self.model.stop_training = True
 
         phase = self._phases[0]
@@ -271,9 +250,9 @@ class Trainer:
         before = budget.seconds
         stopping = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
         history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput, stopping])
-        if interrupt.agreed():
+        if self.interrupt.agreed():
             self.progress.step = 0  # as in the saved state
-            interrupt.check(self.interrupted())
+            self.check_interrupt()
         self._tick()
         speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
         token_seconds = 1 / (speed * phase.batch_tokens)
@@ -296,7 +275,7 @@ class Trainer:
             for line in budget.expectation(num_tokens, self.model.count_params()):
                 self.say(line)
 
-    def _position(self) -> tuple[str, int]:
+    def position(self) -> tuple[str, int]:
         step, steps, budget = self.progress.step, self.options.total_steps, self.progress.budget
         if budget is None:
             return f"step {step:,}/{steps:,}", steps - step
@@ -318,61 +297,48 @@ class Trainer:
         """Return the phase of the next step."""
         return next(phase for phase in self._phases if self._used() < phase.end)
 
-    def save_last(self, *, metrics: bool = False) -> None:
-        """Write the complete training state, so that the run can resume.
-
-        Args:
-            metrics: Also save the metrics since the last evaluation.
-        """
-        sync(self.model)
+    def save(self, *, metrics: bool = False) -> None:
         self._tick()
-        save_state(
-            self.run,
-            self.model,
-            self._variables(),
-            self.progress,
-            self._settings(),
-            save_model=lambda folder: save_pretrained(self.model, folder),
-            metrics=metrics,
-        )
+        super().save(metrics=metrics)
 
-    def _variables(self) -> list[keras.Variable]:
+    def save_model(self, folder: pathlib.Path) -> None:
+        save_pretrained(self.model, folder)
+
+    def variables(self) -> Sequence[keras.Variable]:
         """Return what the checkpoint in `last/` lacks: the dropout seeds.
 
         With LoRA, they are all variables, because a checkpoint has the updates merged in.
         """
         if self.model.has_lora:
-            return self.model.variables
-        return self.model.non_trainable_variables
+            return super().variables()
+        variables: Sequence[keras.Variable] = self.model.non_trainable_variables
+        return variables
 
-    def save_best(self) -> None:
-        """Save the model as the best checkpoint, and its adapter if it has LoRA."""
-        sync(self.model)
-        save_best(self.run, self.model)
+    def after_epoch(self, logs: Mapping[str, float]) -> None:
+        # `val_loss` would be a mean over batches, although the last batch may be smaller.
+        # A model without a next-sentence head only has the first of the two losses.
+        loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
+        progress = self.progress
+        if progress.best_loss is None or loss < progress.best_loss:
+            progress.best_loss, progress.best_step = float(loss), progress.step
+            self.keep_best()
+        self.end_evaluation(self._observe)
+        self.say_metrics()
+        self.check_interrupt()
 
-    def record(self) -> None:
-        """Record predictions of the current model for the report."""
-        sync(self.model)
-        self._recorder.add(
-            self.progress.step, lambda: {"samples": self._masked_words.predict(self.model)}
-        )
+    def _observe(self) -> dict[str, object]:
+        return {"samples": self._masked_words.predict(self.model)}
 
-    def write_report(self) -> None:
-        """Write the report from the files of the run."""
-        self._recorder.write(self.progress.step)
-
-    def interrupted(self) -> str:
-        """Return the message for a run that was stopped after saving its state."""
+    def place(self) -> str:
         budget, steps = self.progress.budget, self.options.total_steps
-        place = f" of {steps:,}"
-        if budget is not None:
-            place = f" and {budget.seconds / 60:.1f} of {budget.minutes:g} minutes"
+        if budget is None:
+            return f"after step {self.progress.step:,} of {steps:,}"
         return (
-            f"Stopped after step {self.progress.step:,}{place}; the state is saved. "
-            f"{self.run.how_to_resume('pretrain')}"
+            f"after step {self.progress.step:,} and {budget.seconds / 60:.1f} of "
+            f"{budget.minutes:g} minutes"
         )
 
-    def _settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, object]:
         return {"text": self.store.fingerprint}
 
     def _say_header(self) -> None:

@@ -201,9 +201,7 @@ def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monk
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
     pressing = {**options, "callbacks": [PressCtrlC(3, times=2)]}
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "keras_bert_d2l.training.finetuning.trainer._SAVE_SECONDS", 0.0
-        )  # save every step
+        patch.setattr("keras_bert_d2l.training.loop._SAVE_SECONDS", 0.0)  # save every step
         with pytest.raises(KeyboardInterrupt):
             finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **pressing)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())

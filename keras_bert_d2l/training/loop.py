@@ -1,0 +1,216 @@
+"""The loop of both kinds of runs: steps, evaluations, saves, signals and the report."""
+
+import abc
+import contextlib
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import keras
+import tensorflow as tf
+
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.training.devices.processes import gathered
+from keras_bert_d2l.training.report.recorder import RunRecorder
+from keras_bert_d2l.training.run.callbacks import (
+    GradientNorm,
+    ProgressLine,
+    RunLog,
+    StopAtNonFiniteLoss,
+    Throughput,
+)
+from keras_bert_d2l.training.run.interruption import Interrupt, interruptible
+from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.state import (
+    Progress,
+    restore_metrics,
+    restore_progress,
+    restore_variables,
+    save_best,
+    save_state,
+    sync,
+)
+from keras_bert_d2l.training.run.verbosity import Printer
+
+_SAVE_SECONDS = 300.0  # a killed process loses at most this much training
+
+M = TypeVar("M", bound=BERTModel | TaskModel)
+P = TypeVar("P", bound=Progress)
+
+
+class TrainingLoop(abc.ABC, Generic[M, P]):
+    """Training loop that trains a compiled model and writes its run folder.
+
+    A subclass defines what a kind of run trains on, when it is over, and which evaluation is best.
+
+    Args:
+        run: The run folder.
+        model: The model.
+        progress: The progress of a new run.
+        say: Prints messages and the progress.
+    """
+
+    command: ClassVar[str]
+
+    def __init__(self, run: RunFolder, model: M, progress: P, say: Printer) -> None:
+        self.run, self.model, self.progress, self.say = run, model, progress, say
+        self.recorder = RunRecorder(run)
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, object]:
+        """Return the options and data hashes that must be the same when the run resumes."""
+
+    @abc.abstractmethod
+    def check_settings(self, of_run: Mapping[str, object]) -> None:
+        """Raise `ValueError` if the settings of the run to resume are different."""
+
+    @abc.abstractmethod
+    def is_over(self) -> bool:
+        """Return whether the run is finished."""
+
+    @abc.abstractmethod
+    def position(self) -> tuple[str, int]:
+        """Return the position as text and the number of remaining steps."""
+
+    @abc.abstractmethod
+    def place(self) -> str:
+        """Return after which step or epoch the run is, for messages."""
+
+    @abc.abstractmethod
+    def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
+        """Train the remaining steps by calls of `fitting`."""
+
+    def variables(self) -> Sequence[keras.Variable]:
+        """Return the variables to save in addition to those of the optimizer."""
+        variables: Sequence[keras.Variable] = self.model.variables
+        return variables
+
+    def save_model(self, folder: pathlib.Path) -> None:
+        """Add further files to the training state."""
+
+    def after_step(self, logs: Mapping[str, float], *, is_last: bool) -> None:
+        """Record a step. It is the last one if an evaluation follows."""
+
+    def after_epoch(self, logs: Mapping[str, float]) -> None:
+        """Use the metrics of an evaluation before the other callbacks do."""
+
+    def restore(self) -> None:
+        """Read the training state from the run folder.
+
+        Raises:
+            ValueError: A file is damaged, or the options or the data of the run are different.
+        """
+        self.progress, of_run = restore_progress(self.run, type(self.progress))
+        self.check_settings(of_run)
+        restore_variables(self.run, self.model, self.variables())
+
+    def save(self, *, metrics: bool = False) -> None:
+        """Write the complete training state, so that the run can resume.
+
+        Args:
+            metrics: Also save the metrics since the last evaluation.
+        """
+        save_state(
+            self.run,
+            self.model,
+            self.variables(),
+            self.progress,
+            self.settings(),
+            save_model=self.save_model,
+            metrics=metrics,
+        )
+
+    def train_interruptibly(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        """Train the remaining steps, and save the run on a signal to stop.
+
+        Raises:
+            FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
+            TrainingInterrupted: There was a signal to stop; the state is saved.
+        """
+        with (
+            contextlib.closing(RunLog(self.run, self.progress)) as log,
+            interruptible() as self.interrupt,
+        ):
+            self.train_rest(callbacks, log)
+
+    @contextlib.contextmanager
+    def fitting(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        held_out: tf.data.Dataset,
+        batch_size: int,
+        max_len: int | None,
+        *further: keras.callbacks.Callback,
+    ) -> Iterator[list[keras.callbacks.Callback]]:
+        """Yield the callbacks for calls of `fit` on batches of the same shape.
+
+        Args:
+            callbacks: Those of the user.
+            held_out: The data of the evaluations.
+            batch_size: Rows per batch, summed over all devices.
+            max_len: Tokens per row. `None`: they vary.
+            *further: Callbacks that read the logs before the run is saved.
+        """
+        throughput = Throughput(self.progress, batch_size, max_len)
+        before = [StopAtNonFiniteLoss(self.progress), throughput, GradientNorm(), *further]
+        with contextlib.closing(ProgressLine(self.say, self.position, held_out)) as line:
+            yield [*before, Saving(self, self.interrupt), *callbacks, line]
+
+    def keep_best(self) -> None:
+        """Save the model as the best checkpoint, and its adapter if it has LoRA."""
+        sync(self.model)
+        save_best(self.run, self.model)
+
+    def record(self, observe: Callable[[], Mapping[str, object]]) -> None:
+        """Record what a function returns about an evaluation of the current model."""
+        sync(self.model)
+        self.recorder.add(self.progress.step, observe)
+
+    def end_evaluation(self, observe: Callable[[], Mapping[str, object]]) -> None:
+        """Record an evaluation, save the run and write its report."""
+        self.record(observe)
+        self.save()  # after the other files, so that a run that was killed before evaluates again
+        self.recorder.write(self.progress.step)
+
+    def check_interrupt(self) -> None:
+        """Raise `TrainingInterrupted` if there was a signal. The state must be saved."""
+        self.interrupt.check(
+            f"Stopped {self.place()}; the state is saved. {self.run.how_to_resume(self.command)}"
+        )
+
+
+class Saving(keras.callbacks.Callback):
+    """Callback that counts steps, and saves the run between evaluations: in time and on signals.
+
+    Args:
+        loop: The loop of the run.
+        interrupt: The signal that stops the run, if there was one.
+
+    Raises:
+        TrainingInterrupted: There was a signal during a step; the state is saved.
+    """
+
+    def __init__(self, loop: TrainingLoop[Any, Any], interrupt: Interrupt) -> None:
+        super().__init__()
+        self.loop, self.interrupt = loop, interrupt
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._saved_at = time.monotonic()
+        restore_metrics(self.loop.run, self.loop.model)
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        is_last = batch == self.params["steps"] - 1
+        self.loop.after_step(logs or {}, is_last=is_last)
+        if is_last:  # the state is saved after the evaluation
+            return
+        seconds = time.monotonic() - self._saved_at
+        signal_number, seconds = gathered(self.interrupt.signal_number or 0, seconds).max(axis=0)
+        if signal_number or seconds >= _SAVE_SECONDS:
+            self.loop.save(metrics=True)
+            self._saved_at = time.monotonic()
+            self.loop.check_interrupt()
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self.loop.after_epoch(logs or {})
