@@ -30,7 +30,7 @@ def test_hostile_requests_get_a_valid_response_or_a_clear_error(exported, http):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", nightly_except({"answerer", "classifier"}, TASKS))
+@pytest.mark.parametrize("task", nightly_except({"answerer"}, TASKS))
 def test_hostile_task_requests_get_a_valid_response_or_a_clear_error(task, task_exports, http):
     names = inputs_of(task_exports[task], "serving_default")
     huge = json.dumps({"inputs": {name: [MEGABYTES[0]] for name in names}})

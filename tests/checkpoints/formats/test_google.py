@@ -194,10 +194,10 @@ def test_five_training_steps_match_googles_optimizer(data_dir, golden):
 def test_training_resumes_exactly_from_googles_step_5(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     unbroken = load(folder)
-    unbroken.compile(google_optimizer())
+    unbroken.compile(google_optimizer(), run_eagerly=True)  # faster here
     train(unbroken, golden, [0, 1, 2, 3, 4, 0])
     resumed = load(folder / "step5/model.ckpt-5")
-    resumed.compile(google_optimizer())
+    resumed.compile(google_optimizer(), run_eagerly=True)
     assert google.restore_optimizer(folder / "step5", resumed) == 5
     assert int(resumed.optimizer.iterations) == 5
     train(resumed, golden, [0])

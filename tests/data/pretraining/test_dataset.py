@@ -555,7 +555,7 @@ def test_the_batch_size_does_not_change_the_rows(dataset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drop_remainder", [True, False])
+@pytest.mark.parametrize("drop_remainder", nightly_except({False}, [True, False]))
 def test_all_shards_have_the_same_number_of_steps(dataset, drop_remainder):
     settings = {"batch_size": 3, "drop_remainder": drop_remainder}
     numbers = {int(dataset(shard=(n, 3), **settings).cardinality()) for n in range(3)}

@@ -79,7 +79,7 @@ def test_a_training_step_is_the_same_on_the_packed_batch():
         keras.utils.set_random_seed(0)
         config = BERTConfig(VOCAB_SIZE, 8, 16, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
         model = BERTModel.from_bert_config(config)
-        model.compile(keras.optimizers.SGD(1.0))
+        model.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
         model.train_on_batch(*examples)
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):

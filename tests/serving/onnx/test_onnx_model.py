@@ -100,9 +100,9 @@ def assert_equal(given, expected):
         np.testing.assert_allclose(given[name], array, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("fields", CONFIGS.values(), ids=CONFIGS)
-def test_every_architecture_matches_keras(fields, make_model, ask):
-    model = make_model(**fields)
+@pytest.mark.parametrize("name", nightly_except({"google", "notebook", "pre-norm"}, CONFIGS))
+def test_every_architecture_matches_keras(name, make_model, ask):
+    model = make_model(**CONFIGS[name])
     onnx_model = ask(model)
     for size, length, num_predictions in SHAPES:
         batch = make_batch(size, length)
