@@ -1,16 +1,18 @@
-"""Write the audit's list of allowed ops: `keras_bert_d2l/serving/export/known_ops.txt`.
+r"""Write the audit's registry of operations: `keras_bert_d2l/serving/export/known_ops.txt`.
 
-TF Serving's binary supports the ops of its TensorFlow release and of tensorflow-text 2.12.1. The
-audit therefore allows the ops that both TensorFlow 2.12.1 and the installed release have, and the
-ops of tensorflow-text 2.12.1. The file also lists the other ops of the installed release, so that
-the audit can report where an op comes from.
+It lists the operations of TensorFlow and tensorflow-text by the releases that have them. The audit
+allows those of the server's release, or those of all releases.
 
-    python3.11 -m venv .venv-tf212
-    .venv-tf212/bin/pip install tensorflow==2.12.1 tensorflow-text==2.12.1
-    .venv/bin/python scripts/op_registry.py .venv-tf212/bin/python
+    for version in 2.12 2.20; do
+        uv venv -p 3.11 .venv-tf$version
+        uv pip install -p .venv-tf$version/bin/python \
+            "tensorflow==$version.*" "tensorflow-text==$version.*" "setuptools<80"
+    done
+    .venv/bin/python scripts/op_registry.py .venv-tf2.12/bin/python .venv-tf2.20/bin/python
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import subprocess
@@ -19,7 +21,7 @@ import textwrap
 
 FILE = pathlib.Path(__file__).parents[1] / "keras_bert_d2l" / "serving" / "export" / "known_ops.txt"
 _HEADER = """\
-# Ops by release. The audit allows the sections [known: ...]. Written by scripts/op_registry.py.
+# Operations by the releases that have them. Written by scripts/op_registry.py.
 """
 
 # Runs in each interpreter. The ops that `import tensorflow_text` registers are tensorflow-text's.
@@ -45,30 +47,25 @@ print(json.dumps({
 
 
 def main() -> None:
-    """Query both interpreters and write the file."""
+    """Query the interpreters and write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("older", help="an interpreter with tensorflow and tensorflow-text 2.12.1")
-    (core, in_core), (text, in_text) = _registry(parser.parse_args().older)
-    (new_core, in_new_core), (new_text, in_new_text) = _registry(sys.executable)
-    sections = {
-        f"known: {core}, and still {new_core}": in_core & in_new_core,
-        f"known: {text}": in_text,
-        f"{core} alone": in_core - in_new_core,
-        new_core: in_new_core - in_core,
-        new_text: in_new_text - in_text,
-    }
+    parser.add_argument("older", nargs="+", help="interpreters with older releases, ascending")
+    releases: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for python in (*parser.parse_args().older, sys.executable):
+        result = subprocess.run([python, "-c", _LIST], stdout=subprocess.PIPE, check=True)
+        for release, ops in json.loads(result.stdout).items():
+            package, version = release.split()
+            for op in ops:
+                releases[package, op].append(version)
+    sections = collections.defaultdict(list)
+    for (package, op), versions in sorted(releases.items()):
+        sections[f"{package} {', '.join(versions)}"].append(op)
     lines = [_HEADER]
-    for title, ops in sections.items():
-        words = " ".join(sorted(ops))
-        lines.append(f"[{title}]\n{textwrap.fill(words, 100, break_long_words=False)}\n")
+    for title, ops in sorted(sections.items()):
+        words = textwrap.fill(" ".join(ops), 100, break_long_words=False)
+        lines.append(f"[{title}]\n{words}\n")
         print(f"{len(ops):5} {title}")
     FILE.write_text("\n".join(lines), encoding="utf-8")
-
-
-def _registry(python: str) -> list[tuple[str, set[str]]]:
-    """Return the TensorFlow and tensorflow-text releases of an interpreter, with their ops."""
-    result = subprocess.run([python, "-c", _LIST], stdout=subprocess.PIPE, check=True)
-    return [(release, set(ops)) for release, ops in json.loads(result.stdout).items()]
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ FILES = {
         "anchor\tpositive",
         *["a film\ta good film", "paris\tparis is good", "what\tis"],
     ],
+    "filtered/text/00000.txt": ["the film is good .", "", "a crane ."],
     "blimp.jsonl": [json.dumps(MINIMAL_PAIR)],
     "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],
     "wikitext-2/wiki.train.tokens": [

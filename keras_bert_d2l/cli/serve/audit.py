@@ -10,6 +10,8 @@ _FOUND = 1  # exit code
 def audit(
     path: Path,
     /,
+    *,
+    server: str | None = None,
 ) -> int | None:
     """List the operations of a SavedModel that are unsupported or access files or the network.
 
@@ -21,8 +23,9 @@ def audit(
 
     Args:
         path: Folder with a `saved_model.pb`, exported by any program.
+        server: Version of TensorFlow Serving: 2.12 or 2.20. [default: operations of all releases]
     """
-    findings = kb.audit_saved_model(path)
+    findings = kb.audit_saved_model(path, server=server)
     for finding in findings:
         print(finding)
     if findings:

@@ -1,8 +1,8 @@
 """Audit of a SavedModel for operations that are unsupported or access files.
 
-TensorFlow Serving loads a graph only if its binary, which is built with tensorflow-text 2.12.1,
-registers every operation. `known_ops.txt` lists the supported operations;
-`scripts/op_registry.py` generates it from the op registries of the releases.
+TensorFlow Serving loads a graph only if its binary registers every operation. `known_ops.txt` lists
+the operations of TensorFlow and tensorflow-text by release; `scripts/op_registry.py` generates it
+from the op registries of the packages.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import functools
 import importlib.resources
 import os
 import pathlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -17,13 +18,15 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.serving.export.file_access import accesses_files, checkpoint_nodes
 from keras_bert_d2l.types import PathLike
 
 ACCESSES_FILES = "accesses files or the network"
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
-_KNOWN = "known: "  # prefix of the titles of the registry's allowed sections
+_RELEASES = ("2.12", "2.20", "2.21")  # in the registry
+SERVERS = ("2.12", "2.20")  # each with TensorFlow and tensorflow-text of the same release
 _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 
 
@@ -33,8 +36,8 @@ class Finding:
 
     Attributes:
         op: Name of the operation.
-        problem: `ACCESSES_FILES`; or for an unsupported operation the release whose registry
-            contains it, such as `"tensorflow-text 2.21.1"`, or `"no known release"`.
+        problem: `ACCESSES_FILES`; or for an unsupported operation the releases whose registries
+            contain it, such as `"tensorflow-text 2.20.1, 2.21.1"`, or `"no known release"`.
         places: Nodes that use it: `"function/node"`, or `"node"` in the main graph.
     """
 
@@ -48,13 +51,13 @@ class Finding:
         return f"{self.op} ({self.problem}) at {places}" + (f" and {more} more" if more > 0 else "")
 
 
-def audit_saved_model(path: PathLike) -> list[Finding]:
+def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Finding]:
     """Find operations of a SavedModel that are unsupported or access files or the network.
 
     The audit covers the graphs and all functions in their libraries, even functions that no
-    signature uses, because the server registers all of them when it loads a model. TensorFlow
-    Serving supports an operation if it exists in both TensorFlow 2.12.1 and the TensorFlow release
-    that this package supports, or in tensorflow-text 2.12.1.
+    signature uses, because the server registers all of them when it loads a model. By default,
+    an operation is supported if TensorFlow or tensorflow-text has it in each of the releases 2.12,
+    2.20 and 2.21, because many servers have tensorflow-text 2.12.
 
     Operations that access files are reported because a SavedModel is a program: whoever wrote it
     decides what it reads and writes. The operations that SavedModel itself adds for saving and
@@ -62,12 +65,15 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
 
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
+        server: Version of TensorFlow Serving, `"2.12"` or `"2.20"`, whose operations are supported.
+            TensorFlow Serving 2.20 has tensorflow-text 2.20, with the trimmers. None: the
+            operations of all releases.
 
     Returns: one finding per operation, sorted by name. Empty if there are none.
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
-        ValueError: The file is damaged.
+        ValueError: The file is damaged, or `server` is not in the registry.
 
     Example:
 
@@ -79,7 +85,9 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
     print(kb.audit_saved_model(folder))  # []
     ```
     """
-    return _findings(read_saved_model(path))
+    if server is not None:
+        check_choice("server", server, SERVERS)
+    return _findings(read_saved_model(path), server)
 
 
 def check_saved_model(path: PathLike) -> None:
@@ -87,8 +95,8 @@ def check_saved_model(path: PathLike) -> None:
     findings = [one for one in audit_saved_model(path) if one.problem != ACCESSES_FILES]
     if findings:
         raise RuntimeError(
-            "TensorFlow Serving cannot load this model because its binary does not support some "
-            f"operations in the graph: {'; '.join(map(str, findings))}. Replace them with "
+            "TensorFlow Serving cannot load this model because not all of its releases support "
+            f"the operations in the graph: {'; '.join(map(str, findings))}. Replace them with "
             "TensorFlow's built-in operations."
         )
 
@@ -136,16 +144,17 @@ def _version_hint(path: pathlib.Path) -> str:
     return f"Pass the folder of one version, such as {os.fspath(newest)!r}."
 
 
-def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
+def _findings(saved_model: saved_model_pb2.SavedModel, server: str | None = None) -> list[Finding]:
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
-    origins = _origins()
+    registry, needed = _registry(), _RELEASES if server is None else (server,)
     for meta_graph in saved_model.meta_graphs:
         graph, of_saver = meta_graph.graph_def, checkpoint_nodes(meta_graph)
         functions = {function.signature.name for function in graph.library.function}
         for function, node in _nodes(graph):
             place = f"{function}/{node.name}" if function else node.name
-            origin = origins.get(node.op, "no known release")
-            if node.op not in functions and not origin.startswith(_KNOWN):
+            origin = registry.get(node.op, "no known release")
+            found = re.findall(r" (\d+\.\d+)\.", origin)
+            if node.op not in functions and not {*needed} <= {*found}:
                 places[node.op, origin].append(place)
             if accesses_files(node) and (function, node.name) not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)
@@ -162,13 +171,13 @@ def _nodes(graph: graph_pb2.GraphDef) -> Iterator[tuple[str, node_def_pb2.NodeDe
 
 
 @functools.cache
-def _origins() -> dict[str, str]:
-    """Return a mapping from each operation to the registry section that lists it."""
+def _registry() -> dict[str, str]:
+    """Return the package and the releases that have each operation, the title of its section."""
     text = importlib.resources.files(__package__).joinpath(_REGISTRY).read_text(encoding="utf-8")
-    origins, title = {}, ""
+    releases, title = {}, ""
     for line in text.splitlines():
         if line.startswith("["):
             title = line.strip("[]")
         elif not line.startswith("#"):
-            origins.update(dict.fromkeys(line.split(), title))
-    return origins
+            releases.update(dict.fromkeys(line.split(), title))
+    return releases

@@ -44,7 +44,7 @@ def test_exports_contain_only_ops_supported_by_the_server(exported):
 def test_ops_are_found_in_the_graph_and_in_its_functions(tmp_path):
     write_graph(tmp_path, "AddV2", "FFTND", function="f", library=["MatMul", "FFTND", "MyOp"])
     assert audit_saved_model(tmp_path) == [
-        Finding("FFTND", "tensorflow 2.21.0", ("its_FFTND", "f/its_FFTND")),
+        Finding("FFTND", "tensorflow 2.20.0, 2.21.0", ("its_FFTND", "f/its_FFTND")),
         Finding("MyOp", "no known release", ("f/its_MyOp",)),
     ]
     with pytest.raises(RuntimeError, match=r"MyOp \(no known release\) at f/its"):
@@ -66,7 +66,11 @@ def test_the_tensorflow_text_trimmer_is_reported(tmp_path):
     tf.saved_model.save(Module(), str(tmp_path))
     (finding,) = audit_saved_model(tmp_path)
     assert finding.op == "TFText>RoundRobinTrim"
-    assert finding.problem.startswith("tensorflow-text 2.21")
+    assert finding.problem == "tensorflow-text 2.20.1, 2.21.1"
+    assert audit_saved_model(tmp_path, server="2.20") == []
+    assert audit_saved_model(tmp_path, server="2.12") == [finding]
+    with pytest.raises(ValueError, match="`server` must be one of '2.12', '2.20'"):
+        audit_saved_model(tmp_path, server="1.0")
 
 
 def test_only_the_first_nodes_of_a_finding_are_printed():
@@ -118,7 +122,9 @@ def test_an_op_that_only_a_newer_tensorflow_has_is_also_reported_for_its_file_ac
     assert {one.op for one in found if one.problem == ACCESSES_FILES} == {
         *("TFRecordDatasetV2", "DatasetFromGraph", "DecodeProtoV2")
     }
-    assert ("TFRecordDatasetV2", "tensorflow 2.21.0") in {(one.op, one.problem) for one in found}
+    assert ("TFRecordDatasetV2", "tensorflow 2.20.0, 2.21.0") in {
+        (one.op, one.problem) for one in found
+    }
 
 
 def test_only_savedmodels_own_saver_may_use_checkpoint_ops(tmp_path):
