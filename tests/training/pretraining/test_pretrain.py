@@ -443,21 +443,6 @@ def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("optimizer", ["lamb", "muon"])
-def test_a_run_with_another_optimizer_resumes_exactly(optimizer, text, options, tmp_path):
-    ours = {**options, "optimizer": optimizer, "schedule": "wsd", "remat": "blocks"}
-    ours["decay_steps"] = 3
-    pretrain(text, tmp_path / "whole", **ours)
-    with pytest.raises(TrainingInterrupted):
-        pretrain(text, tmp_path / "stopped", callbacks=[AfterSteps(4, press_ctrl_c)], **ours)
-    model = pretrain(None, tmp_path / "stopped", resume=True, verbose=0).model
-    assert digests(tmp_path / "stopped") == digests(tmp_path / "whole")
-    assert model.encoder.remat == "blocks"
-    assert model.optimizer.name == f"bert_{optimizer}"
-    assert model.optimizer._learning_rate.get_config()["decay_steps"] == 3
-
-
-@pytest.mark.long
 def test_a_vocabulary_is_learned_if_none_is_given(text, options, tmp_path):
     ours = {k: v for k, v in options.items() if k != "vocab"}
     result = pretrain(text, tmp_path / "run", **{**ours, "steps": 1}, vocab_size=40)
