@@ -1,4 +1,4 @@
-"""The command `keras-bert-d2l`: one module per command, in one folder per group of commands.
+"""The command `keras-bert-d2l`: one module or folder per group of commands.
 
 A command imports TensorFlow only when it runs, so that `--help`, `--version`, shell completion and
 usage errors are immediate. The module of each command calls the public Python API.
@@ -124,9 +124,12 @@ app.meta.group_parameters = _OPTIONS
 app.meta.suppress_keyboard_interrupt = False
 for _number, (_group, _commands) in enumerate(GROUPS.items()):
     _panel = Group(_group, sort_key=_number)
+    _package = importlib.import_module(f"{__name__}.{_group.lower()}")
     for _command in _commands:
         _function = _command.replace("-", "_")
-        _module = importlib.import_module(f"{__name__}.{_group.lower()}.{_function}")
+        _module = _package
+        if not hasattr(_package, _function):  # a folder has one module per command
+            _module = importlib.import_module(f"{_package.__name__}.{_function}")
         app.command(
             _refusing_stdin(getattr(_module, _function)),
             name=_command,

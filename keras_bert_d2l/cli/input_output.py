@@ -1,15 +1,22 @@
-"""Input and output of the commands: texts, readable lines and JSON lines."""
+"""Input and output of the commands: texts, models, readable lines, JSON lines and output files."""
 
 import contextlib
 import dataclasses
 import json as json_format
-import pathlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
+from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.progress import parts, without_bar
+from keras_bert_d2l.files import check_local
+from keras_bert_d2l.progress import parts, stage, without_bar
+from keras_bert_d2l.types import PathLike
+
+if TYPE_CHECKING:
+    from keras_bert_d2l import Pretrained
 
 STDIN = "<standard input>"  # replaces the argument "-"
 PART = 512  # texts per chunk; results are printed after each chunk
@@ -22,7 +29,7 @@ _OTHER_FORMATS = {  # by their first bytes
 }
 
 
-def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
+def read_texts(texts: Sequence[str], file: Path | None) -> list[str]:
     """Return the texts given as arguments, in a file or on standard input.
 
     Raises:
@@ -33,7 +40,7 @@ def read_texts(texts: Sequence[str], file: pathlib.Path | None) -> list[str]:
     return list(iterate_texts(texts, file))
 
 
-def iterate_texts(texts: Sequence[str], file: pathlib.Path | None) -> Iterator[str]:
+def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
     """Yield the texts as `read_texts` returns them, reading one line at a time."""
     if bool(texts) == (file is not None):
         raise ValueError("Pass texts as arguments, with --file FILE, or - to read standard input.")
@@ -48,7 +55,7 @@ def iterate_texts(texts: Sequence[str], file: pathlib.Path | None) -> Iterator[s
         raise ValueError(f"The input must contain text. Received: {_name(file)} is empty.")
 
 
-def _lines(file: pathlib.Path | None) -> Iterator[str]:
+def _lines(file: Path | None) -> Iterator[str]:
     with contextlib.nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as data:
         for number, line in enumerate(data, 1):
             text = _decoded(line, f"Line {number} of {_name(file)}")
@@ -56,7 +63,7 @@ def _lines(file: pathlib.Path | None) -> Iterator[str]:
 
 
 def read_pairs(
-    texts: Sequence[str], file: pathlib.Path | None, hint: str = ""
+    texts: Sequence[str], file: Path | None, hint: str = ""
 ) -> tuple[list[str], list[str]]:
     """Read text pairs from alternating arguments or tab-separated lines.
 
@@ -90,7 +97,7 @@ def read_pairs(
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def read_file(file: pathlib.Path) -> str:
+def read_file(file: Path) -> str:
     """Return the text of a file.
 
     Raises:
@@ -160,9 +167,123 @@ def as_json_line(record: Any, digits: int = 6) -> str:
     return json_format.dumps(rounded, ensure_ascii=False)
 
 
-def _are_arguments(texts: Sequence[str], file: pathlib.Path | None) -> bool:
+def _are_arguments(texts: Sequence[str], file: Path | None) -> bool:
     return file is None and list(texts) != [STDIN]
 
 
-def _name(file: pathlib.Path | None) -> str:
+def _name(file: Path | None) -> str:
     return "standard input" if file is None else repr(str(file))
+
+
+def check_output(
+    name: str,
+    out: Path | None,
+    *,
+    inputs: Iterable[str | PurePath | None] = (),
+    suffixes: Sequence[str] = (),
+) -> None:
+    """Raise an error if a command cannot or must not write an output file.
+
+    Devices and named pipes, such as `/dev/stdout`, are accepted.
+
+    Args:
+        name: The argument, for the message.
+        out: The file. `None`, of an option that is not given, is accepted.
+        inputs: The files that the command reads, which must not be replaced. Values that are not
+            paths of files are ignored.
+        suffixes: The possible ends of the name. Empty: any.
+
+    Raises:
+        ValueError: The path is a URL, a folder or an input, has another suffix, or is below a file.
+        PermissionError: The folder is not writable.
+    """
+    if out is None:
+        return
+    check_local(name, out)
+    if out.is_dir():
+        raise ValueError(
+            f"`{name}` must be a file. Received: the folder {str(out)!r}. Add the name of a file."
+        )
+    if out.exists() and not out.is_file():
+        return
+    if suffixes and out.suffix not in suffixes:
+        raise ValueError(f"`{name}` must end in {' or '.join(suffixes)}. Received: {str(out)!r}.")
+    if out.exists():
+        for path in inputs:
+            if path is not None and os.path.exists(path) and os.path.samefile(path, out):
+                raise ValueError(
+                    f"`{name}` must not be an input, because it would be replaced. Received: "
+                    f"{str(out)!r}. Choose a different path."
+                )
+    folder = next(parent for parent in Path(os.path.realpath(out)).parents if parent.exists())
+    if not folder.is_dir():
+        raise ValueError(
+            f"`{name}` must be in a folder. Received: {str(out)!r}, but {str(folder)!r} is a file. "
+            "Choose a different path."
+        )
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{str(folder)!r} is not writable. Choose a different folder.")
+
+
+def check_teacher_stays(out: Path, model: str) -> None:
+    """Raise `ValueError` if the student would replace its teacher.
+
+    Args:
+        out: Folder of the student.
+        model: Folder or name of the teacher.
+    """
+    if out.exists() and os.path.exists(model) and os.path.samefile(model, out):
+        raise ValueError(
+            f"`out` must not be the folder of the teacher, because it would be replaced. Received: "
+            f"{str(out)!r}. Choose a different path."
+        )
+
+
+def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[object]:
+    """Show the stage of a command that loads a checkpoint. Downloads show their own progress."""
+    is_download = isinstance(checkpoint, str) and is_remote(checkpoint)
+    return contextlib.nullcontext() if is_download else stage(title)
+
+
+def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = False) -> "Pretrained":
+    """Load the checkpoint of `--model`.
+
+    Args:
+        model: The checkpoint.
+        heads: Whether to report missing weights of heads, on stderr.
+        as_embedder: Whether to return a `TextEmbedder`. `None` means if the folder defines how to
+            pool texts, as folders of sentence-transformers do.
+    """
+    title = "Loading TensorFlow and the model"
+    with stage_of_loading(title, model), contextlib.redirect_stdout(sys.stderr):
+        from keras_bert_d2l.checkpoints import loading
+        from keras_bert_d2l.models.tasks import TextEmbedder
+
+        if as_embedder:
+            return loading.load_task(TextEmbedder, model, verbose=False)
+        reported = loading.HEADS if heads else ()
+        if as_embedder is None:
+            return loading.load_as_defined(model, heads=reported)
+        return loading.load_pretrained(model, heads=reported, verbose=False)
+
+
+def load_embedder(model: PathLike) -> Any:
+    """Return a `TextEmbedder`, for a plain BERT with the pooling of its folder, or the mean."""
+    return load(model, as_embedder=True).model
+
+
+def load_task(model: PathLike) -> tuple[Any, str]:
+    """Load a fine-tuned model and return it with the name of its task.
+
+    Raises:
+        ValueError: The checkpoint does not contain a fine-tuned model.
+    """
+    loaded = load(model, heads=False, as_embedder=None).model
+    from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
+
+    if getattr(loaded, "task", None) in TASK_MODELS:
+        return loaded, loaded.task
+    raise ValueError(
+        f"{os.fspath(model)!r} must contain a model for {', '.join(TASK_MODELS)}. Received: a "
+        f"{type(loaded).__name__}; fine-tune it with `keras-bert-d2l finetune` first."
+    )

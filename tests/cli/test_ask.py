@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.cli import loading
+from keras_bert_d2l.cli import input_output
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.pretraining.minimal_pairs import minimal_pairs
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
@@ -29,19 +29,15 @@ LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
 LONG = "the dog " * 2000
 
 
-_load = functools.cache(loading.load)
+_load = functools.cache(input_output.load)
 
 
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch):
     """Load each model once, because loading and tracing take far longer than predicting."""
-    monkeypatch.setattr(loading, "load", _load)
-    for command in (
-        "predict.zero_shot",
-        *("ask.fill_mask", "ask.next_sentence", "ask.perplexity", "ask.grammar", "ask.features"),
-        "ask.playground",
-        *("predict.classify", "predict.tag", "predict.answer"),
-    ):
+    monkeypatch.setattr(input_output, "load", _load)
+    commands = ("ask", *(f"predict.{name}" for name in ("zero_shot", "classify", "tag", "answer")))
+    for command in commands:
         monkeypatch.setattr(f"keras_bert_d2l.cli.{command}.load", _load)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretrained
-from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab.vocab import Vocab

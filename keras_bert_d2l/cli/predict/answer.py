@@ -7,8 +7,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Json, NullThreshold, TaskModel, TopK
-from keras_bert_d2l.cli.input_output import print_answers, read_file, read_pairs, read_texts
-from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.input_output import load, print_answers, read_file, read_pairs, read_texts
 
 
 def answer(

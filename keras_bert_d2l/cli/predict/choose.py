@@ -6,8 +6,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Json, TaskModel
-from keras_bert_d2l.cli.input_output import print_answers
-from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.input_output import load, print_answers
 
 
 def choose(

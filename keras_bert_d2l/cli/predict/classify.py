@@ -4,8 +4,7 @@ from typing import Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Json, TaskModel, Texts
-from keras_bert_d2l.cli.input_output import print_answers, read_pairs, read_texts
-from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.input_output import load, print_answers, read_pairs, read_texts
 
 
 def classify(

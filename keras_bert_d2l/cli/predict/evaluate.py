@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import BatchSize, Json, OptionalOut, TaskModel
-from keras_bert_d2l.cli.loading import load_task
-from keras_bert_d2l.cli.options_from_records import takes_options
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.arguments import BatchSize, Json, OptionalOut, TaskModel, takes_options
+from keras_bert_d2l.cli.input_output import check_output, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 

@@ -14,11 +14,9 @@ from keras_bert_d2l.cli.arguments import (
     NullThreshold,
     OptionalOut,
     TaskModel,
+    takes_options,
 )
-from keras_bert_d2l.cli.input_output import STDIN, as_json_line
-from keras_bert_d2l.cli.loading import load_task
-from keras_bert_d2l.cli.options_from_records import takes_options
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.input_output import STDIN, as_json_line, check_output, load_task
 from keras_bert_d2l.progress import parts, without_bar
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 

@@ -2,8 +2,7 @@
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Aggregate, BatchSize, File, Json, TaskModel, Texts
-from keras_bert_d2l.cli.input_output import print_answers, read_texts
-from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.input_output import load, print_answers, read_texts
 
 
 def tag(

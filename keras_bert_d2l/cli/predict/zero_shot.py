@@ -6,8 +6,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Json, TaskModel, Texts
-from keras_bert_d2l.cli.input_output import print_answers, read_texts
-from keras_bert_d2l.cli.loading import load
+from keras_bert_d2l.cli.input_output import load, print_answers, read_texts
 
 
 def zero_shot(

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import OptionalOut
-from keras_bert_d2l.cli.options_from_records import takes_options
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.arguments import OptionalOut, takes_options
+from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Corpus, Flag, OutFolder, PositiveInt, one_or_many
-from keras_bert_d2l.cli.options_from_records import takes_options
+from keras_bert_d2l.cli.arguments import (
+    Corpus,
+    Flag,
+    OutFolder,
+    PositiveInt,
+    one_or_many,
+    takes_options,
+)
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import Layout, PretrainingOptions

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Corpus, Out, one_or_many
-from keras_bert_d2l.cli.options_from_records import takes_options
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.arguments import Corpus, Out, one_or_many, takes_options
+from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Out
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.input_output import check_output
 
 
 def compare(

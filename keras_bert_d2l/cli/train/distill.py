@@ -4,11 +4,16 @@ from typing import Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
-from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Model, OutFolder, PositiveInt
-from keras_bert_d2l.cli.input_output import read_texts
-from keras_bert_d2l.cli.loading import load
-from keras_bert_d2l.cli.options_from_records import Integer
-from keras_bert_d2l.cli.outputs import check_teacher_stays
+from keras_bert_d2l.cli.arguments import (
+    BatchSize,
+    File,
+    Flag,
+    Integer,
+    Model,
+    OutFolder,
+    PositiveInt,
+)
+from keras_bert_d2l.cli.input_output import check_teacher_stays, load, read_texts
 
 
 def distill(

@@ -3,9 +3,7 @@
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import BatchSize, File, Model, OutFolder, PositiveInt
-from keras_bert_d2l.cli.input_output import read_texts
-from keras_bert_d2l.cli.loading import load_embedder
-from keras_bert_d2l.cli.outputs import check_teacher_stays
+from keras_bert_d2l.cli.input_output import check_teacher_stays, load_embedder, read_texts
 from keras_bert_d2l.progress import stage
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Flag
+from keras_bert_d2l.cli.arguments import Flag, help_text
 from keras_bert_d2l.cli.input_output import as_json_line
-from keras_bert_d2l.cli.options_from_records import help_text
 from keras_bert_d2l.cli.train.learning_rate import proposal
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions

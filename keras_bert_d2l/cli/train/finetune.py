@@ -14,10 +14,12 @@ from keras_bert_d2l.cli.arguments import (
     Resume,
     RunDir,
     check_not_resumed,
+    help_text,
+    panel,
     run_folder,
+    takes_options,
 )
-from keras_bert_d2l.cli.options_from_records import help_text, panel, takes_options
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, TaskRunOptions
 
@@ -107,7 +109,7 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
 
 def _peek(options: TaskRunOptions) -> None:
     from keras_bert_d2l.checkpoints.checks import tokenizer_of
-    from keras_bert_d2l.cli.loading import load
+    from keras_bert_d2l.cli.input_output import load
     from keras_bert_d2l.training.finetuning.data import row_len
     from keras_bert_d2l.training.finetuning.start import read_data
 

@@ -7,8 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.options_from_records import panel
-from keras_bert_d2l.cli.outputs import nonempty_path
+from keras_bert_d2l.cli.arguments import nonempty_path, panel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.types import Tensor
 

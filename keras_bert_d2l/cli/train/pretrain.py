@@ -13,9 +13,9 @@ from keras_bert_d2l.cli.arguments import (
     check_not_resumed,
     one_or_many,
     run_folder,
+    takes_options,
 )
-from keras_bert_d2l.cli.options_from_records import takes_options
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.pretraining.options import (
     EXCLUSIVE,

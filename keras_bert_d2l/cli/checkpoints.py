@@ -1,11 +1,13 @@
-"""`keras-bert-d2l inspect`."""
+"""Commands for checkpoint files."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import PositiveInt
+from keras_bert_d2l.cli.input_output import stage_of_loading
 
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 
@@ -37,3 +39,30 @@ def inspect(source: Source, /, *, num_heads: NumHeads = None) -> None:
     for name, *numbers in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
         print("  ".join([f"{name:{widths[0]}}", *cells]))
+
+
+def convert(
+    source: Source,
+    target: Path,
+    /,
+    *,
+    format: Literal["native", "google", "huggingface", "book"] = "native",
+    num_heads: NumHeads = None,
+) -> None:
+    """Convert a checkpoint to another format.
+
+    The format of SOURCE is detected. Architectures that the target format cannot express are
+    rejected.
+
+    For example:
+
+    - `keras-bert-d2l convert runs/mine hf/mine --format huggingface`
+    - `keras-bert-d2l convert downloads/uncased_L-2_H-128_A-2 checkpoints/tiny`
+
+    Args:
+        target: Output folder.
+        format: Output format.
+    """
+    with stage_of_loading("Converting the checkpoint", source):
+        kb.convert_checkpoint(source, target, format, num_heads=num_heads)
+    print(f"Written to {target}")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_bert_d2l.cli.outputs import check_output
+from keras_bert_d2l.cli.input_output import check_output
 
 
 @pytest.fixture

@@ -1,0 +1,392 @@
+"""Commands that query any BERT: masked words, sentence pairs, text vectors and the playground."""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
+from keras_bert_d2l.cli.arguments import (
+    BatchSize,
+    File,
+    Flag,
+    Integer,
+    Json,
+    Model,
+    OptionalOut,
+    Out,
+    PairedTexts,
+    PositiveInt,
+    Texts,
+    TopK,
+    Truncate,
+    nonempty_path,
+)
+from keras_bert_d2l.cli.input_output import (
+    PART,
+    as_json_line,
+    check_output,
+    iterate_texts,
+    load,
+    load_embedder,
+    print_answers,
+    read_pairs,
+    read_texts,
+)
+from keras_bert_d2l.progress import parts, stage, without_bar
+from keras_bert_d2l.training.option_records import Precision
+
+_SENTENCE_LEN = 16  # tokens of a typical sentence
+_DIGITS = 9  # enough to distinguish any two float32 numbers
+
+
+def fill_mask(
+    *texts: Texts,
+    file: File = None,
+    model: Model = OWN_MODEL,
+    top_k: Annotated[
+        PositiveInt | None,
+        Parameter(alias="-k", help="Number of results per mask. [default: 5, or all targets]"),
+    ] = None,
+    targets: Annotated[list[str] | None, Parameter(name="--target", negative="")] = None,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Predict the token for each [MASK] in a text.
+
+    For example:
+
+    - `keras-bert-d2l fill-mask "paris is the [MASK] of france" --model runs/mine`
+    - `keras-bert-d2l fill-mask "it was [MASK] ." --target good --target bad --model runs/mine`
+
+    Args:
+        targets: Score only this word. Repeat the option for further words.
+    """
+    found = read_texts(texts, file)
+    bert = load(model).model
+    print_answers(
+        {"text": found},
+        lambda part: kb.fill_mask(
+            bert, found[part], top_k=top_k, targets=targets, batch_size=batch_size
+        ),
+        lambda text, masks: "\n    ".join([text, *map(_mask_line, masks)]),
+        "masks",
+        json=json,
+    )
+
+
+def _mask_line(predictions: list["kb.Prediction"]) -> str:
+    return ", ".join(f"{one.token} {one.score:.3f}" for one in predictions)
+
+
+def next_sentence(
+    *texts: PairedTexts,
+    file: File = None,
+    model: Model = OWN_MODEL,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Estimate the probability that the second text of a pair follows the first.
+
+    For example:
+
+    - `keras-bert-d2l next-sentence "it began to rain" "she opened her umbrella" --model runs/mine`
+    - `keras-bert-d2l next-sentence --file pairs.tsv --model runs/mine`
+    """
+    firsts, seconds = read_pairs(texts, file)
+    bert = load(model).model
+
+    def ask(part: slice) -> list[float]:
+        pairs = firsts[part], seconds[part]
+        return kb.next_sentence_score(bert, *pairs, batch_size=batch_size).tolist()
+
+    print_answers(
+        {"text": firsts, "text_b": seconds},
+        ask,
+        lambda a, b, score: f"{score:.3f}  {a} | {b}",
+        "score",
+        json=json,
+    )
+
+
+def perplexity(
+    *texts: Texts,
+    file: File = None,
+    model: Model = OWN_MODEL,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Measure how well a model predicts each token of a text from the other tokens.
+
+    Prints the pseudo-perplexity, the number of tokens and the text. For several texts, the last
+    line has the values of all texts together. A pseudo-perplexity of 10 means that the model is as
+    uncertain as if it chose among 10 equally likely tokens. Each token is masked once, so a text of
+    n tokens costs as much as n texts.
+
+    For example: `keras-bert-d2l perplexity --file held_out.txt --model runs/mine`
+    """
+    found = read_texts(texts, file)
+    bert = load(model).model
+    measured: list[kb.Perplexity] = []
+
+    def ask(part: slice) -> list["kb.Perplexity"]:
+        answers = kb.pseudo_perplexity(bert, found[part], batch_size=batch_size)
+        measured.extend(answers)
+        return answers
+
+    print_answers({"text": found}, ask, _perplexity_line, json=json)
+    if len(measured) > 1:
+        from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity
+
+        joint = joint_perplexity(measured)
+        if json:
+            print(as_json_line({"num_texts": len(measured), **dataclasses.asdict(joint)}))
+        else:
+            print(_perplexity_line(f"(all {len(measured):,} texts)", joint))
+
+
+def _perplexity_line(text: str, one: "kb.Perplexity") -> str:
+    return f"{one.perplexity:10.2f}  {one.num_tokens:>6}  {text}"
+
+
+def grammar(
+    *,
+    data: Path,
+    model: Model = OWN_MODEL,
+    word_wise: Flag = False,
+    batch_size: PositiveInt = 256,
+    precision: Precision = "auto",
+    seed: Integer = 0,
+    json: Annotated[Path | None, Parameter(converter=nonempty_path)] = None,
+) -> None:
+    """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.
+
+    Prints the accuracy of each phenomenon with its 95% bootstrap interval. A sentence of n tokens
+    costs as much as n texts, because each token is masked once.
+
+    For example: `keras-bert-d2l grammar --model runs/mine --data blimp.jsonl --json blimp.json`
+
+    Args:
+        data: JSON lines with `sentence_good`, `sentence_bad` and, optionally, `UID`, the name of
+            the phenomenon; also CSV or TSV, and .gz or .xz.
+        word_wise: With each masked token, also mask the later tokens of its word.
+        batch_size: Masked copies of sentences per batch.
+        precision: Keras dtype policy. By default (auto), a short measurement decides between
+            float32 and mixed_bfloat16, which changes the answer for about one pair in 500.
+        seed: Seed of the bootstrap intervals.
+        json: Also write the results to this JSON file.
+    """
+    check_output("json", json, inputs=[data])
+    bert = _load_in_precision(model, precision, batch_size)
+    with stage("Scoring sentences"):
+        found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)
+    _print_accuracies(found)
+    if json is not None:
+        from keras_bert_d2l.files import write_json
+
+        facts = {"model": model, "data": str(data), "word_wise": word_wise, "seed": seed}
+        facts["precision"] = bert.dtype_policy.name
+        fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        del fields["scores"]
+        write_json(json, {**facts, **fields})
+        print(f"Written to {json}")
+
+
+def _load_in_precision(model: str, precision: Precision, batch_size: int) -> "kb.BERTModel":
+    """Load the model in a precision, or in the one that is faster on this machine."""
+    bert = load(model).model
+    if precision == "auto":
+        from keras_bert_d2l.training.devices.precision import choose_precision
+
+        say = functools.partial(print, file=sys.stderr)
+        precision = choose_precision(bert.bert_config, _SENTENCE_LEN * batch_size, say=say)
+    if precision == bert.dtype_policy.name:
+        return bert
+    import keras
+
+    keras.config.set_dtype_policy(precision)
+    return load(model).model
+
+
+def _print_accuracies(found: "kb.MinimalPairs") -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table("phenomenon", *(Column(x, justify="right") for x in ("accuracy", "95% interval")))
+    by_uid = [(uid, x, found.interval_by_uid[uid]) for uid, x in found.by_uid.items()]
+    for uid, accuracy, (low, high) in [*by_uid, ("all", found.accuracy, found.interval)]:
+        table.add_row(Text(uid), f"{accuracy:.1%}", f"{low:.1%} to {high:.1%}")
+    Console().print(table, Text(f"{found.num_pairs:,} pairs"), sep="\n")
+
+
+def embed(
+    *texts: Texts,
+    file: File = None,
+    model: Model = OWN_MODEL,
+    out: OptionalOut = None,
+    truncate: Truncate = False,
+    batch_size: BatchSize = 32,
+) -> None:
+    """Encode texts as vectors that can be compared.
+
+    A TextEmbedder and a model of sentence-transformers use their own pooling. A plain BERT uses
+    the mean of the token vectors, normalized to length 1.
+
+    For example:
+
+    - `keras-bert-d2l embed --file lines.txt --model minilm --out vectors.npy`
+    - `cat lines.txt | keras-bert-d2l embed - --model minilm > vectors.jsonl`
+
+    Args:
+        out: Output file: .npy for an array with one row per text, or .jsonl. [default: print JSON,
+            one object per line]
+    """
+    check_output("out", out, inputs=[file], suffixes=[".npy", ".jsonl"])
+    found = read_texts(texts, file)
+    embedder = load_embedder(model)
+    vectors = (
+        vector
+        for part in parts("Encoding", len(found), PART)
+        for vector in kb.embed(embedder, found[part], batch_size=batch_size, truncate=truncate)
+    )
+    lines = (
+        as_json_line({"text": text, "vector": vector.tolist()}, _DIGITS)
+        for text, vector in zip(found, vectors, strict=True)
+    )
+    if out is None:
+        for line in lines:
+            with without_bar():
+                print(line)
+        return
+    import numpy as np
+
+    from keras_bert_d2l.data.tasks.examples import how_many
+    from keras_bert_d2l.files import replacing_file
+
+    with replacing_file(out) as temporary, open(temporary, "wb") as stream:
+        if out.suffix == ".npy":
+            np.save(stream, list(vectors))
+        else:
+            stream.writelines(f"{line}\n".encode() for line in lines)
+    width = embedder.bert_config.num_hiddens
+    print(f"{how_many(len(found), 'vector')} with {width} dimensions in {out}")
+
+
+def similar(
+    query: str,
+    /,
+    *texts: Texts,
+    file: File = None,
+    model: Model = OWN_MODEL,
+    top_k: TopK = 5,
+    truncate: Truncate = False,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> None:
+    """Find the texts most similar to a query. Prints score, line number (from 1) and text.
+
+    The `index` in JSON counts from 0.
+
+    For example: `keras-bert-d2l similar "how do i log in?" --file faq.txt --model minilm`
+
+    Args:
+        query: Text to search for.
+    """
+    found = read_texts(texts, file)
+    if not query.strip():
+        raise ValueError("QUERY must not be empty. Received: an empty text.")
+    if model == OWN_MODEL:
+        note = f"{OWN_MODEL} was not trained to compare texts. For better results: --model minilm"
+        print(note, file=sys.stderr)
+    embedder = load_embedder(model)
+    width = len(str(len(found)))
+    for match in kb.similar(
+        embedder, query, found, top_k=top_k, batch_size=batch_size, truncate=truncate
+    ):
+        if json:
+            print(as_json_line(match))
+        else:
+            print(f"{match.score:6.3f}  {match.index + 1:>{width}}  {match.text}")
+
+
+def features(
+    *texts: Texts,
+    file: File = None,
+    model: Model = OWN_MODEL,
+    out: Out,
+    layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
+    pooling: Literal["cls", "mean", "max"] | None = None,
+    truncate: Truncate = False,
+    batch_size: BatchSize = 32,
+) -> None:
+    """Write the vectors of chosen layers to a file, for any number of texts.
+
+    For example:
+
+    - `keras-bert-d2l features --file lines.txt --model minilm --out vectors.npz --pooling mean`
+    - `cat lines.txt | keras-bert-d2l features - -m runs/mine -o tokens.parquet --layers -1,-2`
+
+    Args:
+        out: Output file: .npz, .parquet (requires the extra `parquet`) or .jsonl.
+        layers: Numbers of the layers, separated by commas: 0 for the embeddings, 1 for the first
+            block, -1 for the last.
+        pooling: Write one vector per text instead of one per token: that of [CLS], the mean or the
+            maximum.
+    """
+    from keras_bert_d2l.inference.features import check_features_path
+
+    try:
+        numbers = [int(number) for number in layers.split(",")]
+    except ValueError as error:
+        raise ValueError(
+            f"--layers must be numbers separated by commas, such as -1,-2. Received: {layers!r}."
+        ) from error
+    check_features_path(out)
+    check_output("out", out, inputs=[file])
+    found = kb.extract_features(
+        load(model).model,
+        iterate_texts(texts, file),
+        layers=numbers,
+        pooling=pooling,
+        batch_size=batch_size,
+        truncate=truncate,
+    )
+    with stage("Extracting features") as work:
+
+        def counted() -> Iterator[kb.Features]:
+            for count, one in enumerate(found, 1):
+                yield one
+                work.remark = f"{count:,} texts"
+
+        num_texts = kb.write_features(out, counted())
+    print(f"{num_texts:,} texts in {out}")
+
+
+def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: Out) -> None:
+    """Write an HTML page to try a model and look inside it, without a server.
+
+    The page contains the model and needs no network. It shows the candidates for masked words,
+    also after each block, the attention of every head, and the texts most similar to the typed
+    one. For a model of more than 30 million weights, texts are required: their answers are
+    computed in advance.
+
+    For example:
+
+    - `keras-bert-d2l playground --model runs/mine --out page.html`
+    - `keras-bert-d2l playground --file lines.txt --model bert-base-uncased --out page.html`
+
+    Args:
+        out: Output file.
+    """
+    check_output("out", out, suffixes=[".html"])
+    found = read_texts(texts, file) if texts or file else None
+    loaded = load(model, as_embedder=None)
+    with stage("Writing the page"):
+        page = kb.playground(loaded.model, out, texts=found)
+    print(f"{page.num_bytes / 1e6:.1f} MB in {out}")

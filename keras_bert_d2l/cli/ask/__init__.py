@@ -1,1 +1,0 @@
-"""Commands that query any BERT: masked words, sentence pairs and text vectors."""

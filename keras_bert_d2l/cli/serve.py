@@ -1,0 +1,153 @@
+"""Commands that export, check and serve a model."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL, is_run
+from keras_bert_d2l.cli.arguments import (
+    Flag,
+    Integer,
+    Model,
+    NullThreshold,
+    OutFolder,
+    PositiveInt,
+    TopK,
+)
+from keras_bert_d2l.cli.input_output import load
+from keras_bert_d2l.progress import stage
+from keras_bert_d2l.serving.server.limits import Limits
+
+_FOUND = 1  # exit code
+_LIMITS = Limits()
+
+
+def export(
+    *,
+    out: OutFolder,
+    model: Model = OWN_MODEL,
+    version: PositiveInt | None = None,
+    pairs: Flag = False,
+    top_k: TopK = 5,
+    null_threshold: NullThreshold = None,
+) -> None:
+    """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
+
+    A fine-tuned model predicts for its task; any other model fills masks.
+
+    For example: `keras-bert-d2l export --model runs/mine --out saved_models/mine`
+
+    Args:
+        version: Version number, which names the subfolder of --out. [default: the next number]
+        pairs: Classify or score pairs of texts instead of single texts.
+    """
+    loaded = load(model, as_embedder=None)
+    with stage("Exporting the model"):
+        folder = kb.export_saved_model(
+            loaded.model,
+            out,
+            version=version,
+            pairs=pairs,
+            top_k=top_k,
+            null_threshold=null_threshold,
+            run_dir=model if is_run(model) else None,
+        )
+    print(f"Exported {model} to {folder}")
+
+
+def export_onnx(
+    *,
+    out: OutFolder,
+    model: Model = OWN_MODEL,
+    int8: Flag = False,
+) -> None:
+    """Export a model to ONNX, from token ids to logits, together with its tokenizer.
+
+    For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`
+
+    Args:
+        int8: Quantize to 8-bit integers: faster on recent CPUs, but less accurate.
+    """
+    loaded = load(model, as_embedder=None)
+    with stage("Exporting the model"):
+        file = kb.export_onnx(loaded.model, out, int8=int8)
+    print(f"Exported {model} to {file}")
+
+
+def audit(
+    path: Path,
+    /,
+    *,
+    server: str | None = None,
+) -> int | None:
+    """List the operations of a SavedModel that are unsupported or access files or the network.
+
+    TensorFlow Serving cannot load a model with operations that it does not support. Operations that
+    access files can read and write them with the rights of the server. The exit code
+    is 1 if any are found.
+
+    For example: `keras-bert-d2l audit saved_models/mine/1`
+
+    Args:
+        path: Folder with a `saved_model.pb`, exported by any program.
+        server: Version of TensorFlow Serving: 2.12 or 2.20. [default: operations of all releases]
+    """
+    findings = kb.audit_saved_model(path, server=server)
+    for finding in findings:
+        print(finding)
+    if findings:
+        return _FOUND
+    print("TensorFlow Serving supports all operations, and none accesses files or the network.")
+    return None
+
+
+def serve(
+    path: Path,
+    /,
+    *,
+    port: Annotated[Integer, Parameter(validator=Number(gte=0, lte=65535))] = 8501,
+    host: str = "127.0.0.1",
+    name: str | None = None,
+    max_rows: PositiveInt = _LIMITS.max_rows,
+    max_tokens: PositiveInt = _LIMITS.max_tokens,
+    verify: bool = True,
+    allow_files: Flag = False,
+) -> None:
+    """Serve a SavedModel over the REST API of TensorFlow Serving, for development and tests.
+
+    Do not use it in production. It serves the newest version. Press Ctrl-C to stop.
+
+    A SavedModel is a program: serve only models whose author you trust. Models that can access
+    files or the network are refused, unless you pass --allow-files.
+
+    For example: `keras-bert-d2l serve saved_models/mine`
+
+    Args:
+        path: Folder with the numbered versions of a SavedModel, exported by any program.
+        port: Port to listen on; 0 selects a free port.
+        host: Network address to listen on.
+        name: Model name in the URL. [default: the name of its folder]
+        max_rows: Maximum number of rows in a request.
+        max_tokens: Maximum number of tokens in a request, including padding.
+        verify: Compare the files of the version with its SHA256SUMS, if it has one.
+        allow_files: Also serve models that can access files or the network.
+    """
+    try:
+        with stage("Importing TensorFlow"):
+            from keras_bert_d2l.serving.server import local_server
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            'The server requires starlette and uvicorn: pip install "keras-bert-d2l[serving]".'
+        ) from error
+    local_server.serve(
+        path,
+        name=name,
+        host=host,
+        port=port,
+        limits=Limits(max_rows, max_tokens),
+        verify=verify,
+        allow_files=allow_files,
+    )
