@@ -1,33 +1,48 @@
-"""`playground`: an HTML page that shows what a model predicts and what it attends to."""
+"""`playground`: an HTML page that shows what a model predicts and what it attends to.
+
+The page holds the weights, rounded to integers, or the answers of a model that is too large.
+
+T tokens, L blocks, N heads, D hidden width, V vocabulary, R rows, M predictions.
+"""
 
 import base64
 import gzip
 import json
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
+from keras import ops
 
+from keras_bert_d2l.checkpoints.formats import native
+from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
+from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asked_model import asked_model, model_at
 from keras_bert_d2l.inference.batching import text_list
+from keras_bert_d2l.inference.pretraining.fill_mask import top_predictions
 from keras_bert_d2l.inference.tasks.embeddings import embed
-from keras_bert_d2l.inspection.playground.model_data import (
-    page_length,
-    page_weights,
-    tokenizer_data,
-    weight_bytes,
-)
-from keras_bert_d2l.inspection.playground.stored_answers import NUM_CANDIDATES, stored_answers
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.pages import Page, render
+from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import ConfigDict, PathLike
+from keras_bert_d2l.text.tokenizer.wordpiece import MAX_WORD_CHARACTERS
+from keras_bert_d2l.text.unicode_gaps import stand_ins
+from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
 _MOST_WEIGHTS = 30_000_000  # in a page of at most 40 MB
 SCRIPTS = ("unpack.js", "tokenizer.js", "encoder.js", "answers.js", "drawing.js", "page.js")
+MOST_TOKENS = 128  # per text; the views of the attention are unreadable beyond
+_LARGEST = 127  # integers from -127 to 127
+# 6 bits, for large tables of token vectors: after compression, they need a quarter less space.
+_LARGEST_IN_LARGE_TABLE = 31
+_LARGE_TABLE = 4_000_000  # weights
+NUM_CANDIDATES = 10
+_NO_WORD = -1  # of special tokens
+_PIECE = "##"
 
 
 def playground(
@@ -137,3 +152,160 @@ def _page(
 def _packed(data: bytes) -> str:
     """Return compressed data in base64; `unpack.js` reads it."""
     return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode()
+
+
+def page_length(model: BERTModel | TextEmbedder) -> int:
+    """Return the maximum number of tokens per text on the page."""
+    return min(model.bert_config.max_len, MOST_TOKENS)
+
+
+def page_weights(model: BERTModel | TextEmbedder) -> dict[str, np.ndarray]:
+    """Return the float32 weights of the encoder and, if it is trained, of the MLM head.
+
+    Kernels are transposed, so the rows of all matrices are the outputs or the tokens.
+
+    Raises:
+        ValueError: The model is quantized.
+    """
+    weights = stored_weights(model, native.table(model.bert_config, task_fields(model)))
+    found = {
+        name: value.T if name.endswith("/kernel") else value
+        for name, value in weights.items()
+        if name.startswith(("encoder/", "mlm/"))
+    }
+    found.pop("encoder/pos_embedding", None)
+    if model.encoder.pos_embedding is not None:  # learned or sinusoidal
+        table = np.asarray(model.encoder.pos_embedding, "float32")[0]
+        found["encoder/pos_embedding"] = table[: page_length(model)]
+    return found
+
+
+def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round a matrix to integers with one scale per row.
+
+    Args:
+        weights: float32 `(rows, columns)`.
+
+    Returns: the scales, float32 `(rows,)`, and the integers, int8 `(rows, columns)`, whose product
+        approximates the weights.
+    """
+    largest = _LARGEST_IN_LARGE_TABLE if weights.size > _LARGE_TABLE else _LARGEST
+    scales = np.maximum(np.abs(weights).max(axis=1), 1e-30).astype("float32") / largest
+    return scales, np.rint(weights / scales[:, None]).astype("int8")
+
+
+def weight_bytes(weights: Mapping[str, np.ndarray]) -> tuple[bytes, bytes]:
+    """Return the vectors and the scales as float32, and the rounded matrices as int8."""
+    floats, integers = [], []
+    for value in weights.values():
+        if value.ndim == 2:
+            value, values = rounded(value)  # the scales take the place of the matrix
+            integers.append(values.ravel())
+        floats.append(value)
+    return np.concatenate(floats).astype("<f4").tobytes(), np.concatenate(integers).tobytes()
+
+
+def tokenizer_data(tokenizer: Tokenizer) -> ConfigDict:
+    """Return the vocabulary and the options of a tokenizer."""
+    vocab, options = tokenizer.vocab, tokenizer.options
+    normalization = Normalization(vocab.special_tokens, **options)
+    # Characters that Hugging Face's older Unicode tables treat as letters or as punctuation.
+    unusual = stand_ins(normalization.compat, True)
+    is_letter = {code: unicodedata.category(chr(new)) == "Co" for code, new in unusual.items()}
+    return {
+        "tokens": list(vocab.tokens),
+        "standardTokens": list(vocab.special_tokens),
+        "ownTokens": list(normalization.special_tokens),
+        "lowercase": normalization.lowercase,
+        "stripAccents": normalization.strips_accents,
+        "splitChinese": normalization.tokenize_chinese_chars,
+        "splitSpecials": normalization.split_special_tokens,
+        "likeGoogle": normalization.compat == "google",
+        "maxCharacters": MAX_WORD_CHARACTERS[normalization.compat],
+        "letters": [code for code in is_letter if is_letter[code]],
+        "punctuation": [code for code in is_letter if not is_letter[code]],
+    }
+
+
+def stored_answers(
+    model: BERTModel | TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str]
+) -> Iterator[ConfigDict]:
+    """Yield what the page shows for each text, and for each text with one word masked.
+
+    Yields: `pieces`, a token and the number of its word for each of the T tokens; `attention`, the
+        weights of the text without a mask, L lists of N T T integers from 0 to 255; and, with an
+        MLM head, `lens`, the candidates of each block by the masked word and the position.
+    """
+    for text in texts:
+        batch = {name: x.numpy() for name, x in tokenizer(text, max_len=page_length(model)).items()}
+        ids = batch["tokens"][0, : int(batch["valid_lens"][0])]  # (T,)
+        tokens = tokenizer.vocab.to_tokens(ids)
+        words = _word_numbers(tokens)
+        # Row 0 has no mask, and row r has masks in place of the word r - 1.
+        is_masked = words == np.arange(_NO_WORD, words.max() + 1)[:, None]  # (R, T)
+        is_masked[0] = False
+        rows = np.where(is_masked, tokenizer.vocab.mask_id, ids).astype("int32")
+        outputs = model.encoder(
+            rows, np.zeros_like(rows), return_hidden_states=True, return_attention=True
+        )
+        weights = [np.rint(255 * ops.convert_to_numpy(block[0])) for block in outputs["attention"]]
+        answer: ConfigDict = {
+            "pieces": list(zip(tokens, words.tolist(), strict=True)),
+            "attention": [block.astype(int).ravel().tolist() for block in weights],
+        }
+        if isinstance(model, BERTModel) and "mlm" in model.usable_heads:
+            is_masked[0] = True  # without a mask, the candidates of every position
+            answer["lens"] = _lens(
+                model, tokenizer, outputs["hidden_states"], np.argwhere(is_masked), ids
+            )
+        yield answer
+
+
+def _word_numbers(tokens: Sequence[str]) -> np.ndarray:
+    """Return the number of the word of each token, int `(T,)`; -1 for the first and the last."""
+    is_first = [not token.startswith(_PIECE) or token == _PIECE for token in tokens]
+    words = np.cumsum(is_first) - 2
+    words[-1] = _NO_WORD
+    return words
+
+
+def _lens(
+    model: BERTModel,
+    tokenizer: Tokenizer,
+    hidden_states: Sequence[Tensor],
+    places: np.ndarray,
+    ids: np.ndarray,
+) -> dict[str, list[ConfigDict]]:
+    """Return the candidates of the MLM head after every block.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        hidden_states: L + 1 tensors `(R, T, D)`.
+        places: Row and position of each prediction, int `(M, 2)`.
+        ids: Ids of the text without masks, int `(T,)`.
+
+    Returns: for each "word:position", L + 1 predictions.
+    """
+    found: dict[str, list[ConfigDict]] = {f"{r - 1}:{p}": [] for r, p in places.tolist()}
+    originals = ids[places[:, 1]]  # (M,)
+    for X in hidden_states:
+        X = X if model.encoder.final_ln is None else model.encoder.final_ln(X)
+        rows = ops.convert_to_numpy(X)[places[:, 0], places[:, 1]][None]  # (1, M, D)
+        logits = model.mlm(rows, np.arange(len(places))[None])  # (1, M, V)
+        scores, candidates = map(
+            ops.convert_to_numpy, top_predictions(logits, min(NUM_CANDIDATES, logits.shape[-1]))
+        )
+        logits = ops.convert_to_numpy(ops.cast(logits[0], "float32"))
+        of_original = np.take_along_axis(logits, originals[:, None], axis=1)  # (M, 1)
+        ranks = 1 + (logits > of_original).sum(axis=1)
+        for number, lines in enumerate(found.values()):
+            names = tokenizer.vocab.to_tokens(candidates[0, number])
+            shares = (float(f"{score:.4g}") for score in scores[0, number])
+            lines.append(
+                {
+                    "candidates": list(zip(names, shares, strict=True)),
+                    "rank": int(ranks[number]),
+                }
+            )
+    return found

@@ -26,10 +26,14 @@ from keras_bert_d2l.serving.client.readers import (
     Row,
     ServedAnswer,
 )
-from keras_bert_d2l.serving.client.rest import Rest
-from keras_bert_d2l.serving.client.transport import Metadata, Transport
-from keras_bert_d2l.serving.protocol.interface import Arrays, Interface, find_interface, to_arrays
-from keras_bert_d2l.serving.protocol.rest_json import DEFAULT_SIGNATURE
+from keras_bert_d2l.serving.client.transport import Metadata, Rest, Transport
+from keras_bert_d2l.serving.protocol import (
+    DEFAULT_SIGNATURE,
+    Arrays,
+    Interface,
+    find_interface,
+    to_arrays,
+)
 
 DEFAULT_TIMEOUT = 60.0
 DEFAULT_BATCH_SIZE = 32

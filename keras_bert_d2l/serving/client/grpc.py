@@ -15,7 +15,7 @@ from keras_bert_d2l.serving.client.transport import (
     check_outputs,
     failure,
 )
-from keras_bert_d2l.serving.protocol.interface import Arrays, Specs, interfaces
+from keras_bert_d2l.serving.protocol import Arrays, Specs, interfaces
 
 try:
     import grpc

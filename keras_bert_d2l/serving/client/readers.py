@@ -14,7 +14,7 @@ from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
 from keras_bert_d2l.inference.tasks.choices import Choice
 from keras_bert_d2l.inference.tasks.classification import Classification, Regression
 from keras_bert_d2l.inference.tasks.tagging import Tag
-from keras_bert_d2l.serving.protocol.interface import Arrays
+from keras_bert_d2l.serving.protocol import Arrays
 
 Row = TypeVar("Row")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # the command line imports this module before TensorFlow
-    from keras_bert_d2l.serving.protocol.interface import Arrays, Specs
+    from keras_bert_d2l.serving.protocol import Arrays, Specs
 
 _BYTES_PER_TOKEN = 4  # of ordinary text
 

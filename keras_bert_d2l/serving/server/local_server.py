@@ -27,14 +27,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from keras_bert_d2l.serving.protocol.interface import find_interface, to_arrays
-from keras_bert_d2l.serving.protocol.rest_json import (
+from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
     JSONObject,
     encode,
+    find_interface,
     read_object,
     request_columns,
     response,
+    to_arrays,
 )
 from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.served_model import ServedModel

@@ -12,7 +12,7 @@ from keras_bert_d2l.models.tasks.long_texts import longest_row
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.export.audit import GRAPH_FILE, check_file_access, read_saved_model
 from keras_bert_d2l.serving.export.model_card import CARD_FILE
-from keras_bert_d2l.serving.protocol.interface import Arrays, find_interface, interfaces
+from keras_bert_d2l.serving.protocol import Arrays, find_interface, interfaces
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.types import PathLike
 

@@ -9,7 +9,7 @@ const CHINESE = new RegExp("^[\u{3400}-\u{4dbf}\u{4e00}-\u{9fff}\u{f900}-\u{faff
 const NO_WORD = -1;  // of the tokens that start and end a text
 
 class Tokenizer {
-  /** @param options The object that `tokenizer_data` in model_data.py returns. */
+  /** @param options The object that `tokenizer_data` in playground.py returns. */
   constructor(options) {
     Object.assign(this, options);
     this.ids = new Map(this.tokens.map((token, id) => [token, id]));

@@ -1,0 +1,96 @@
+"""Tests of converting values to the arrays of a signature and to JSON, for clients and servers."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.serving.protocol import encode, request_columns, response, to_array, to_arrays
+
+MATRIX = tf.TensorSpec((None, 3), tf.int32, "x")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[1, 2, 3]],
+        ((1, 2, 3),),
+        [np.array([1, 2, 3])],
+        [[np.int64(1), np.uint8(2), 3]],
+        np.array([[1, 2, 3]]),
+        tf.constant([[1, 2, 3]]),
+        [tf.constant([1, 2, 3])],
+    ],
+)
+def test_lists_tuples_arrays_and_tensors_of_numbers_become_the_same_array(value):
+    array = to_array(value, MATRIX, encode)
+    assert (array.dtype, array.tolist()) == (np.int32, [[1, 2, 3]])
+
+
+@pytest.mark.parametrize("value", [[], [[]][:0], np.zeros((0, 3), np.int32)])
+def test_empty_inputs_get_the_row_size_of_the_signature(value):
+    assert to_array(value, MATRIX, encode).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[1, 2]],
+        [[]],
+        [1, 2, 3],
+        [[1, 2, 3], [1, 2]],
+        [[1, 2, 3], 4],
+        [[[1], [2], [3]]],
+        [[1, 2, None]],
+        [np.zeros((2, 3), int), np.zeros((2, 4), int)],
+        "abc",
+        {"a": 1},
+        None,
+    ],
+)
+def test_other_shapes_are_rejected(value):
+    with pytest.raises(ValueError, match="`x` must have the dtype int32 and the shape"):
+        to_array(value, MATRIX, encode)
+
+
+def test_any_rank_is_accepted_if_the_signature_does_not_specify_one():
+    spec = tf.TensorSpec(None, tf.string, "x")
+    for value, shape in (("a", ()), (["a"], (1,)), ([["a", "b"]], (1, 2)), ([], (0,))):
+        assert to_array(value, spec, encode).shape == shape
+    with pytest.raises(ValueError, match="any shape, in lists of equal lengths"):
+        to_array([["a"], "b"], spec, encode)
+
+
+def test_outputs_whose_names_end_in_bytes_are_base64():
+    """TensorFlow Serving decides this by name, not by content."""
+    strings = np.array([b"red", b"\xff"], object)
+    answer = response({"image_bytes": strings, "text": strings}, by_rows=False)["outputs"]
+    assert answer == {
+        "image_bytes": [{"b64": "cmVk"}, {"b64": "/w=="}],
+        "text": ["red", {"b64": "/w=="}],
+    }
+
+
+def test_nan_and_infinity_are_accepted_in_both_directions():
+    specs = {"x": tf.TensorSpec((None,), tf.float32, "x")}
+    document = json.loads('{"inputs": {"x": [NaN, Infinity, -Infinity, 1]}}')
+    columns, by_rows = request_columns(document, specs)
+    arrays = to_arrays(columns, specs, encode)
+    np.testing.assert_array_equal(arrays["x"], np.array([np.nan, np.inf, -np.inf, 1], np.float32))
+    assert json.dumps(response(arrays, by_rows)) == '{"outputs": [NaN, Infinity, -Infinity, 1.0]}'
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+def test_a_number_outside_the_range_is_rejected(dtype):
+    spec = tf.TensorSpec((None,), dtype, "x")
+    for number in (1e39, -1e300, 10**400):
+        with pytest.raises(ValueError, match="Received: a number outside its range"):
+            to_array([0.5, number], spec, encode)
+    assert to_array([0.5, float("inf")], spec, encode).tolist() == [0.5, np.inf]
+
+
+def test_bfloat16_becomes_plain_numbers():
+    array = np.array([[1.5]], ml_dtypes.bfloat16)
+    assert json.dumps(response({"x": array}, by_rows=True)) == '{"predictions": [[1.5]]}'
