@@ -1,1 +1,0 @@
-"""Commands for raw text: vocabulary, token store and data report."""
