@@ -44,14 +44,14 @@ from .data.store.building import (
     TokenStore as TokenStore,
     build_store as build_store,
 )
-from .data.tasks.examples import (
+from .tasks.answer.examples import (
     Answer as Answer,
-    ChoiceExamples as ChoiceExamples,
     QuestionExamples as QuestionExamples,
-    PairExamples as PairExamples,
-    TextExamples as TextExamples,
-    WordExamples as WordExamples,
 )
+from .tasks.choose.examples import ChoiceExamples as ChoiceExamples
+from .tasks.embed.examples import PairExamples as PairExamples
+from .data.tasks.examples import TextExamples as TextExamples
+from .tasks.tag.examples import WordExamples as WordExamples
 from .data.tasks.peek import peek as peek
 from .data.tasks.read_examples import read_examples as read_examples
 from .data.tasks.rows import TaskRows as TaskRows
@@ -79,32 +79,34 @@ from .inference.pretraining.perplexity import (
     pseudo_perplexity as pseudo_perplexity,
 )
 from .inference.pretraining.sentence_pairs import next_sentence_score as next_sentence_score
-from .inference.tasks.answers import (
+from .tasks.answer.predictions import (
     FoundAnswer as FoundAnswer,
     answer as answer,
 )
-from .inference.tasks.embeddings import (
+from .tasks.embed.predictions import (
     Match as Match,
     embed as embed,
     similar as similar,
 )
-from .inference.tasks.retrieval import mine_negatives as mine_negatives
-from .inference.tasks.choices import (
+from .tasks.embed.retrieval import mine_negatives as mine_negatives
+from .tasks.choose.predictions import (
     Choice as Choice,
     choose as choose,
 )
-from .inference.tasks.classification import (
+from .tasks.classify.predictions import (
     Classification as Classification,
-    Regression as Regression,
     classify as classify,
+)
+from .tasks.regress.predictions import (
+    Regression as Regression,
     regress as regress,
 )
-from .inference.tasks.tagging import (
+from .tasks.tag.predictions import (
     Entity as Entity,
     Tag as Tag,
     tag as tag,
 )
-from .inference.tasks.zero_shot import zero_shot as zero_shot
+from .tasks.classify.zero_shot import zero_shot as zero_shot
 from .inspection.doctor.checks import Finding as Finding
 from .inspection.doctor.doctor import (
     Diagnosis as Diagnosis,
@@ -127,19 +129,22 @@ from .layers.heads import (
 )
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel
-from .models.contrastive import (
+from .tasks.embed.losses import (
     ContrastiveLoss as ContrastiveLoss,
     CosineLoss as CosineLoss,
     RankingLoss as RankingLoss,
 )
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
-from .models.tasks import (
-    MultipleChoice as MultipleChoice,
-    QuestionAnswerer as QuestionAnswerer,
-    SequenceClassifier as SequenceClassifier,
-    SequenceRegressor as SequenceRegressor,
-    TextEmbedder as TextEmbedder,
-    TokenClassifier as TokenClassifier,
+from .tasks.choose.model import MultipleChoice as MultipleChoice
+from .tasks.answer.model import QuestionAnswerer as QuestionAnswerer
+from .tasks.classify.model import SequenceClassifier as SequenceClassifier
+from .tasks.regress.model import SequenceRegressor as SequenceRegressor
+from .tasks.embed.model import TextEmbedder as TextEmbedder
+from .tasks.tag.model import TokenClassifier as TokenClassifier
+from .tasks.task import (
+    Sample as Sample,
+    Task as Task,
+    register_task as register_task,
 )
 from .serving.client.client import ServingClient as ServingClient
 from .serving.export.audit import audit_saved_model as audit_saved_model

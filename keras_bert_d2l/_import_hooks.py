@@ -20,8 +20,6 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _OF_USER = os.environ.get(_LEVEL)  # read before JAX is imported, which sets it
 # Runs around the import of TensorFlow; the command line shows a message meanwhile.
 while_importing: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
-# Importing these modules registers every class that a `.keras` file of this package can name.
-_REGISTERING = ("models.tasks", "models.contrastive", "training.optimization.optimizers")
 
 
 def install() -> None:
@@ -83,7 +81,13 @@ _HOOKS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 def _register_classes() -> None:
-    for module in _REGISTERING:
+    """Import the modules of all classes that a `.keras` file of this package can name."""
+    from keras_bert_d2l.tasks.task import BUILT_IN
+
+    for module in (
+        *(f"tasks.{name}.model" for name in BUILT_IN),
+        "training.optimization.optimizers",
+    ):
         importlib.import_module(f"{_PACKAGE}.{module}")
 
 

@@ -28,7 +28,6 @@ from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
 from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import check_replaceable, mirrored, writing_folder
@@ -223,14 +222,15 @@ def _without_update(model: Model, adapted: Iterable[Row]) -> list[Row]:
 def _rows(model: Model) -> list[tuple[Row, keras.Variable]]:
     """Return the weights of a model with their names in transformers."""
     weights = named_weights(model)
-    task = None if isinstance(model, TextEmbedder) else task_fields(model)  # it has no head
+    task = task_fields(model) if getattr(model, "has_head", False) else None
     rows = table(model.bert_config, task)
     return [(row, weights[row.ours]) for row in rows if row.ours in weights]
 
 
 def _name(model: Model, row: Row) -> str:
-    # The counterpart of a TextEmbedder is a bare `BertModel`.
-    return row.theirs.removeprefix("bert.") if isinstance(model, TextEmbedder) else row.theirs
+    # The counterpart of a task model without a head is a bare `BertModel`.
+    is_bare = isinstance(model, TaskModel) and not model.has_head
+    return row.theirs.removeprefix("bert.") if is_bare else row.theirs
 
 
 def _read_config(file: pathlib.Path) -> ConfigDict:

@@ -11,9 +11,8 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_remote
 from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, NamedArrays, first_few, part_of
-from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
+from keras_bert_d2l.files import read_checksums, read_folder, url, verify_checksums
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.remote import url
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;

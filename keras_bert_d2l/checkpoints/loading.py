@@ -26,9 +26,9 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.initializers import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -207,7 +207,7 @@ def load_task(
     heads = heads_of(kind, options.get("pooling"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
     if not isinstance(model, TaskModel):
-        if checkpoint.embedding is not None and kind is TextEmbedder:
+        if checkpoint.embedding is not None and not kind.has_head:
             options = {**checkpoint.embedding, **options}
         create: Callable[..., TaskModel] = kind
         model = create(model, **options)

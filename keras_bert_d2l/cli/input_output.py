@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
+from keras_bert_d2l.tasks.task import Task, tasks, tasks_with
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
     title = "Loading TensorFlow and the model"
     with stage_of_loading(title, model), contextlib.redirect_stdout(sys.stderr):
         from keras_bert_d2l.checkpoints import loading
-        from keras_bert_d2l.models.tasks import TextEmbedder
+        from keras_bert_d2l.tasks.embed.model import TextEmbedder
 
         if as_embedder:
             return loading.load_task(TextEmbedder, model, verbose=False)
@@ -272,18 +273,30 @@ def load_embedder(model: PathLike) -> Any:
     return load(model, as_embedder=True).model
 
 
-def load_task(model: PathLike) -> tuple[Any, str]:
-    """Load a fine-tuned model and return it with the name of its task.
+def load_task(model: PathLike) -> tuple[Any, Task[Any, Any]]:
+    """Load a fine-tuned model and return it with its task.
 
     Raises:
         ValueError: The checkpoint does not contain a fine-tuned model.
     """
     loaded = load(model, heads=False, as_embedder=None).model
-    from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
-
-    if getattr(loaded, "task", None) in TASK_MODELS:
-        return loaded, loaded.task
+    known = tasks()
+    task = known.get(getattr(loaded, "task", ""))
+    if task is not None:
+        return loaded, task
     raise ValueError(
-        f"{os.fspath(model)!r} must contain a model for {', '.join(TASK_MODELS)}. Received: a "
+        f"{os.fspath(model)!r} must contain a model for {', '.join(known)}. Received: a "
         f"{type(loaded).__name__}; fine-tune it with `keras-bert-d2l finetune` first."
     )
+
+
+def check_taken(task: Task[Any, Any], model: PathLike, **options: object) -> None:
+    """Raise `ValueError` if an option of a command has a value but is not for the task."""
+    for name, value in options.items():
+        if value is not None and name not in task.options:
+            flag = f"--{name.replace('_', '-')}"
+            needed = " or a ".join(one.model.__name__ for one in tasks_with(name))
+            raise ValueError(
+                f"{flag} requires a {needed}. Received: {flag} {value} with {os.fspath(model)!r}, "
+                f"a {task.model.__name__}."
+            )

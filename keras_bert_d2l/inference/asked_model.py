@@ -6,8 +6,8 @@ from typing import Any, TypedDict, TypeVar
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 

@@ -18,7 +18,10 @@ from keras_bert_d2l import (
     save_adapter,
     save_pretrained,
 )
-from keras_bert_d2l.models.tasks import TASKS
+from keras_bert_d2l.tasks.task import task_kinds
+
+TASKS = task_kinds()
+
 
 SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 12, "num_heads": 2, "num_blks": 2, "max_len": 12}
 CONFIG = BERTConfig.preset("huggingface", vocab_size=20, **SIZES)

@@ -23,14 +23,12 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_task
 from keras_bert_d2l.checkpoints.saving import convert_checkpoint
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
-from keras_bert_d2l.models.tasks import (
-    MultipleChoice,
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split())
 CONFIG = BERTConfig.preset(

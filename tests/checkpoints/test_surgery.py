@@ -16,7 +16,7 @@ from keras_bert_d2l.checkpoints.surgery import (
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import SequenceClassifier
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 

@@ -13,17 +13,15 @@ from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.pretraining.minimal_pairs import minimal_pairs
 from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity, pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classification import classify
-from keras_bert_d2l.inference.tasks.embeddings import embed, similar
-from keras_bert_d2l.inference.tasks.tagging import tag
-from keras_bert_d2l.inference.tasks.zero_shot import zero_shot
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
+from keras_bert_d2l.tasks.embed.predictions import embed, similar
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.tag.predictions import tag
 
 LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
 LONG = "the dog " * 2000

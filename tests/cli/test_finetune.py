@@ -391,7 +391,7 @@ def test_an_embedder_learns_from_pairs_with_mined_negatives_and_finds_texts(run,
     assert found.splitlines()[0].endswith("the dog")
     assert "Use `keras-bert-d2l embed`" in error("predict", "pairs.tsv", "--model", "runs/search")
     message = error("finetune", "tag", *data, "--run-dir", "runs/no", "--mine-negatives")
-    assert "--mine-negatives requires the task 'embed'" in message
+    assert "--mine-negatives is for the task 'embed'" in message
 
 
 @pytest.mark.long

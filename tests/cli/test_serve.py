@@ -7,7 +7,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import QuestionAnswerer, SequenceRegressor
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 

@@ -8,9 +8,9 @@ import pytest
 
 from keras_bert_d2l import QuestionAnswerer, SequenceClassifier, TokenClassifier, save_pretrained
 from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classification import classify
-from keras_bert_d2l.inference.tasks.tagging import tag
+from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.tag.predictions import tag
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,9 +23,9 @@ pytestmark = [
 ASK = """
 import dataclasses, json, sys
 from keras_bert_d2l import load_pretrained
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classification import classify
-from keras_bert_d2l.inference.tasks.tagging import tag
+from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.tag.predictions import tag
 
 texts = json.loads(sys.argv[1])
 models = [load_pretrained(path, verbose=False).model for path in sys.argv[2:]]

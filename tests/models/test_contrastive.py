@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
-from keras_bert_d2l.models.contrastive import ContrastiveLoss, CosineLoss, RankingLoss
 from keras_bert_d2l.ranges import negative_of, value_errors
+from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
 
 
 def make_vectors(size=8, width=5):

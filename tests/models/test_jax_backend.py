@@ -150,7 +150,7 @@ answers = {
 """
 IMPORTS = """
 import keras_bert_d2l
-from keras_bert_d2l.inference.tasks.embeddings import embed
+from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
 from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
 """

@@ -8,12 +8,10 @@ import onnxruntime
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, export_onnx
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    TextEmbedder,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 

@@ -5,13 +5,11 @@ import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, load_task, save_pretrained
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.models.tasks import (
-    MultipleChoice,
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")

@@ -6,8 +6,9 @@ from typing import Any, TypedDict, cast
 from keras_bert_d2l.checkpoints.weights.tables import BERT_PARTS
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TASKS, TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.task import task_kinds
 
 
 class TaskArguments(TypedDict, total=False):
@@ -22,7 +23,7 @@ class TaskArguments(TypedDict, total=False):
 
 
 class TaskFields(TaskArguments, total=False):
-    """The name of a task class, from `TASKS`, and its arguments other than `bert`."""
+    """The name of a task class, from `task_kinds`, and its arguments other than `bert`."""
 
     kind: str
 
@@ -50,7 +51,7 @@ def embedding_fields(model: BERTModel | TaskModel) -> TaskArguments | None:
     """Return how `embed` pools the tokens of a model; `None` for models that do not embed."""
     if isinstance(model, BERTModel):
         model = TextEmbedder(model)
-    return cast(TaskArguments, model.task_config()) if isinstance(model, TextEmbedder) else None
+    return None if model.has_head else cast(TaskArguments, model.task_config())
 
 
 def check_task_fields(fields: object) -> TaskFields:
@@ -59,12 +60,13 @@ def check_task_fields(fields: object) -> TaskFields:
     Only the names and types are checked here. The task class checks the values.
     """
     kind = fields.get("kind") if isinstance(fields, dict) else None
-    if not isinstance(fields, dict) or not isinstance(kind, str) or kind not in TASKS:
+    kinds = task_kinds()
+    if not isinstance(fields, dict) or not isinstance(kind, str) or kind not in kinds:
         raise ValueError(
-            f'`task` must be an object whose "kind" is one of {tuple(TASKS)}. Received: '
+            f'`task` must be an object whose "kind" is one of {tuple(kinds)}. Received: '
             f"{shown(fields)}."
         )
-    expected = {"kind", *TASKS[kind].fields}
+    expected = {"kind", *kinds[kind].fields}
     if fields.keys() | (_OPTIONAL & expected) != expected:
         raise ValueError(
             f"The task of a {kind} must have the fields {sorted(expected)}. Received: "
@@ -88,14 +90,14 @@ def make_task(bert: BERTModel, fields: TaskFields) -> TaskModel:
         ValueError: A field is out of range, or the BERT does not support the task.
     """
     options: Any = {name: value for name, value in fields.items() if name != "kind"}
-    return TASKS[fields["kind"]](bert, **options)
+    return task_kinds()[fields["kind"]](bert, **options)
 
 
 def parts_of(task: TaskFields | None) -> tuple[str, ...]:
     """Return the possible parts (from `PARTS`) of a task model, or of a `BERTModel` for `None`."""
     if task is None:
         return BERT_PARTS
-    kind = TASKS[task["kind"]]
+    kind = task_kinds()[task["kind"]]
     reads_pooler = kind.pools and task["pooling"] == "cls"
     has = {"encoder": True, "hidden": reads_pooler, "head": kind.has_head}
     return tuple(part for part, is_there in has.items() if is_there)
@@ -107,6 +109,6 @@ def describe_task(task: TaskFields) -> str:
     if "labels" in task:
         several = "; any number per text" if task.get("multi_label") else ""
         parts.append(f"labels: {', '.join(task['labels'])}{several}")
-    if "pooling" in task and (task["kind"] == "TextEmbedder" or task["pooling"] != "cls"):
+    if "pooling" in task and (not task_kinds()[task["kind"]].has_head or task["pooling"] != "cls"):
         parts.append(f"pooling: {task['pooling']}")
     return f"{task['kind']} ({'; '.join(parts)})" if parts else task["kind"]

@@ -5,6 +5,8 @@ from typing import Any
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Json, TaskModel, Texts
 from keras_bert_d2l.cli.input_output import load, print_answers, read_pairs, read_texts
+from keras_bert_d2l.tasks.task import tasks
+from keras_bert_d2l.tasks.texts import TextTask
 
 
 def classify(
@@ -29,12 +31,13 @@ def classify(
         pairs: Read pairs of texts: two arguments per pair, or one tab-separated pair per line.
     """
     sides = read_pairs(texts, file) if pairs else (read_texts(texts, file),)
-    task = load(model, heads=False).model
-    ask: Any = kb.regress if isinstance(task, kb.SequenceRegressor) else kb.classify
+    loaded = load(model, heads=False).model
+    known = tasks().get(getattr(loaded, "task", ""))
+    ask: Any = known.ask if isinstance(known, TextTask) else kb.classify  # rejects the others
 
     print_answers(
         dict(zip(("text", "text_b"), sides, strict=False)),
-        lambda part: ask(task, *(side[part] for side in sides), batch_size=batch_size),
+        lambda part: ask(loaded, *(side[part] for side in sides), batch_size=batch_size),
         lambda *found: f"{_line(found[-1])}  {' | '.join(found[:-1])}",
         json=json,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, Json, OptionalOut, TaskModel, takes_options
-from keras_bert_d2l.cli.input_output import check_output, load_task
+from keras_bert_d2l.cli.input_output import check_output, check_taken, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
@@ -43,13 +43,9 @@ def evaluate(
     """
     check_output("out", out, inputs=[data])
     trained, task = load_task(model)
-    if task != "answer" and null_threshold is not None:
-        raise ValueError(
-            f"--null-threshold requires a QuestionAnswerer. Received: --null-threshold "
-            f"{null_threshold:g} with {model!r}, a {type(trained).__name__}."
-        )
+    check_taken(task, model, null_threshold=null_threshold)
     several = getattr(trained, "multi_label", False)
-    read = functools.partial(kb.read_examples, task, data, multi_label=several, **columns)
+    read = functools.partial(kb.read_examples, task.name, data, multi_label=several, **columns)
     try:
         examples = read(labeled=True)
     except ValueError as error:
@@ -59,7 +55,7 @@ def evaluate(
             raise error from None
         kind = type(trained).__name__
         raise ValueError(
-            f"{error} {model!r} is a {kind}, so the data must have labels for {task!r}."
+            f"{error} {model!r} is a {kind}, so the data must have labels for {task.name!r}."
         ) from error
     for line in examples.dropped_in_words():
         print(line, file=sys.stderr)

@@ -16,7 +16,13 @@ from keras_bert_d2l.cli.arguments import (
     TaskModel,
     takes_options,
 )
-from keras_bert_d2l.cli.input_output import STDIN, as_json_line, check_output, load_task
+from keras_bert_d2l.cli.input_output import (
+    STDIN,
+    as_json_line,
+    check_output,
+    check_taken,
+    load_task,
+)
 from keras_bert_d2l.progress import parts, without_bar
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
@@ -59,41 +65,31 @@ def predict(
     """
     check_output("out", out, inputs=[source, context])
     trained, task = load_task(model)
-    if task == "embed":
+    if task.no_predictions:
         raise ValueError(
-            f"{model!r} is a TextEmbedder, which predicts nothing. Use `keras-bert-d2l embed` for "
-            "vectors, or `similar` for a search."
+            f"{model!r} is a {type(trained).__name__}, which predicts nothing. "
+            f"{task.no_predictions}"
         )
-    if task != "tag" and aggregate != "none":
-        raise ValueError(
-            f"--aggregate requires a TokenClassifier. Received: --aggregate {aggregate} with "
-            f"{model!r}, a {type(trained).__name__}."
-        )
-    for name, value in (("--context", context), ("--null-threshold", null_threshold)):
-        if task != "answer" and value is not None:
-            raise ValueError(
-                f"{name} requires a QuestionAnswerer. Received: {name} {value} with {model!r}, a "
-                f"{type(trained).__name__}."
-            )
-    from keras_bert_d2l.cli.predict.predict_input import read_input, remarks
-    from keras_bert_d2l.cli.predict.predict_output import results
+    given = None if aggregate == "none" else aggregate
+    check_taken(task, model, aggregate=given, context=context, null_threshold=null_threshold)
+    from keras_bert_d2l.cli.predict.predict_input import read_input
     from keras_bert_d2l.data.tasks.examples import how_many
     from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
-    if task == "answer":
+    if "null_threshold" in task.options:
         tuned = tuned_null_threshold(model)
         options["null_threshold"] = tuned if null_threshold is None else null_threshold
-    if task == "tag":
+    if "aggregate" in task.options:
         options["aggregate"] = aggregate
     examples = read_input(task, source, columns, context, getattr(trained, "labels", ()))
-    for remark in remarks(examples, columns):
+    for remark in (*examples.remarks(columns), *examples.dropped_in_words()):
         print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
     num_examples = len(examples.ids)
     with _writable(out) as file:
         for part in parts("Predicting", num_examples, _AT_ONCE):
             some = examples.subset(range(part.start, part.stop))
-            lines = [f"{as_json_line(record)}\n" for record in results(trained, some, options)]
+            lines = [f"{as_json_line(record)}\n" for record in task.records(trained, some, options)]
             with without_bar():
                 file.writelines(lines)
     if out is not None:

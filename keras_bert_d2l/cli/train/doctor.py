@@ -12,7 +12,7 @@ from keras_bert_d2l.cli.arguments import Flag, help_text
 from keras_bert_d2l.cli.input_output import as_json_line
 from keras_bert_d2l.cli.train.learning_rate import proposal
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.training.finetuning.options import Task, TaskRunOptions
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +26,7 @@ def doctor(
     *,
     data: Path | None = None,
     model: Annotated[str | None, Parameter(alias="-m")] = None,
-    task: Annotated[Task | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
+    task: Annotated[str | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
     dev: Path | None = None,
     lr_find: Flag = False,
     json: Flag = False,

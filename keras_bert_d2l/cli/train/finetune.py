@@ -21,7 +21,7 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
-from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, TaskRunOptions
+from keras_bert_d2l.training.finetuning.options import TaskRunArguments, TaskRunOptions
 
 
 @takes_options(
@@ -38,7 +38,7 @@ from keras_bert_d2l.training.finetuning.options import Task, TaskRunArguments, T
     },
 )
 def finetune(
-    task: Annotated[Task | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
+    task: Annotated[str | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
     /,
     *,
     run_dir: RunDir = None,

@@ -8,12 +8,13 @@ import hashlib
 import math
 import numbers
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
-from keras_bert_d2l.checks import check_choice, has_surrogate, is_integer, shown
+import numpy as np
 
-TASKS = ("classify", "regress", "tag", "answer", "choose", "embed")
+from keras_bert_d2l.checks import check_choice, has_surrogate, is_integer, shown
+from keras_bert_d2l.tasks.task import task_named
 
 _OPTIONAL = ("texts_b", "negatives", "titles", "labels", "answers")
 
@@ -26,7 +27,7 @@ class TaskExamples:
     """Base class of task examples, with the fields that all tasks share.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
+        task: The name of the task.
         ids: An id for each example. By default, the examples are numbered from 0.
         source: Path of the file or folder that was read.
         sha256: Checksum of that file, or of the files of the folder.
@@ -109,6 +110,34 @@ class TaskExamples:
         """Return the number of occurrences of each label; empty for scores and answers."""
         return Counter()
 
+    @property
+    def are_scored(self) -> bool:
+        """Whether they are texts or pairs of texts with scores."""
+        return False
+
+    @property
+    def have_pairs_in_rows(self) -> bool:
+        """Whether a row contains two texts, of which the longer one is truncated first."""
+        return False
+
+    def size_lines(self) -> list[tuple[str, str]]:
+        """Return what `peek` says about sizes besides the number of examples."""
+        return []
+
+    def split_keys(self) -> list[str]:
+        """Return the text that decides the part of each example in `split_examples`."""
+        first_sequence = getattr(self, self.sequences[0])
+        return [one if isinstance(one, str) else " ".join(one) for one in first_sequence]
+
+    def in_order_of_labels(self) -> list[int]:
+        """Return the places of the examples, sorted by labels if these can be compared."""
+        return list(range(len(self)))
+
+    def label_values(self) -> list[Any]:
+        """Return all labels: one per example, or one per word."""
+        values = getattr(self, self.sequences[-1])
+        return [tuple(label) if isinstance(label, list) else label for label in values]
+
     def subset(self, indices: Iterable[int]) -> Self:
         """Return the examples at the given positions, in the given order.
 
@@ -148,6 +177,10 @@ class TaskExamples:
         for name in ("ids", *self.sequences):
             digest.update(repr(getattr(self, name)).encode())
         return digest.hexdigest()
+
+    def remarks(self, columns: Mapping[str, object]) -> list[str]:
+        """Return remarks on the format of a file that was read with the given columns."""
+        return []
 
     def dropped_in_words(self) -> list[str]:
         """Return one line per reason for dropped examples, most frequent reason first."""
@@ -191,238 +224,59 @@ class TextExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_each(self, "texts", _is_string, "a string")
-        _check_each(self, "texts_b", _is_string, "a string")
-        if self.task in ("regress", "embed"):
-            _check_each(self, "labels", _is_number, "a finite number")
+        check_each(self, "texts", is_string, "a string")
+        check_each(self, "texts_b", is_string, "a string")
+        if task_named(self.task).has_scores:
+            check_each(self, "labels", _is_number, "a finite number")
         elif self.multi_label:
-            _check_each(self, "labels", _are_strings, "a tuple of strings (the label names)")
+            check_each(self, "labels", are_strings, "a tuple of strings (the label names)")
         else:
-            _check_each(self, "labels", _is_string, "a string (the label name)")
+            check_each(self, "labels", is_string, "a string (the label name)")
 
     @property
     def multi_label(self) -> bool:
         """Whether a text can have any number of labels."""
         return bool(self.labels) and all(isinstance(x, tuple | list) for x in self.labels or ())
 
+    @property
+    def are_scored(self) -> bool:
+        return task_named(self.task).has_scores and self.labels is not None
+
+    @property
+    def have_pairs_in_rows(self) -> bool:
+        return self.texts_b is not None
+
+    @property
+    def shown_texts(self) -> Sequence[str]:
+        """Each text, or both texts of each pair."""
+        if self.texts_b is None:
+            return self.texts
+        return [" | ".join(pair) for pair in zip(self.texts, self.texts_b, strict=True)]
+
+    def shown_label(self, number: int) -> str:
+        """Return the label of an example as text; empty if it is unknown."""
+        if self.labels is None:
+            return ""
+        label = self.labels[number]
+        return str(label) if self.are_scored else ", ".join(names_of(label)) or "no label"
+
+    def remarks(self, columns: Mapping[str, object]) -> list[str]:
+        first, second = (self.columns.get(name, "") for name in ("text", "text_b"))
+        if self.texts_b is None or "text" in columns or not first.isdecimal():
+            return []  # not a table without column names
+        return [
+            f"read as pairs of texts, columns {first} and {second}; if one contains labels, "
+            f"specify the column of the texts, as in --text {first}"
+        ]
+
+    def in_order_of_labels(self) -> list[int]:
+        order = super().in_order_of_labels()
+        if self.labels is not None:
+            order.sort(key=cast(tuple[str, ...], self.labels).__getitem__)
+        return order
+
     def label_counts(self) -> Counter[str]:
         return Counter(name for label in self.labels or () for name in names_of(label))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class PairExamples(TextExamples):
-    """Pairs of texts from which a `TextEmbedder` learns which texts are similar.
-
-    Args:
-        texts: N texts, the anchors.
-        texts_b: The text that belongs to each anchor, such as the answer to a question.
-        negatives: A text that does not belong to each anchor, although it looks similar. Optional.
-        labels: How similar the texts of each pair are, as numbers on any scale. Without scores,
-            all pairs are similar.
-        **kwargs: The fields of `TaskExamples`.
-
-    Raises:
-        ValueError: `texts_b` is missing, or there are both scores and negatives.
-
-    Example:
-
-        >>> import keras_bert_d2l as kb
-        >>> pairs = kb.PairExamples(texts=["who wrote it?"], texts_b=["ada did"])
-        >>> len(pairs), pairs.has_labels
-        (1, True)
-    """
-
-    sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "negatives", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("embed",)
-
-    negatives: tuple[str, ...] | None = None
-    task: str = "embed"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_each(self, "negatives", _is_string, "a string")
-        if self.texts_b is None:
-            raise ValueError("`texts_b` must have the second text of each pair. Received: None.")
-        if self.negatives and self.labels:
-            raise ValueError(
-                "`labels` must be None for examples with `negatives`. Received: scores as well."
-            )
-
-    @property
-    def has_labels(self) -> bool:
-        return True  # which texts are pairs is all that a model needs
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class WordExamples(TaskExamples):
-    """Texts that are split into words, with one label per word.
-
-    Args:
-        words: The words of N texts.
-        labels: One label per word of each text. None if they are unknown.
-        **kwargs: The fields of `TaskExamples`.
-
-    Raises:
-        ValueError: A text has more or fewer labels than words, or a label is not a string.
-
-    Example:
-
-        >>> import keras_bert_d2l as kb
-        >>> examples = kb.WordExamples(words=[["Ada", "left"]], labels=[["PER", "O"]])
-        >>> examples.label_counts()
-        Counter({'PER': 1, 'O': 1})
-    """
-
-    sequences: ClassVar[tuple[str, ...]] = ("words", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("tag",)
-
-    words: tuple[tuple[str, ...], ...]
-    labels: tuple[tuple[str, ...], ...] | None = None
-    task: str = "tag"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_each(self, "words", _are_strings, "a tuple of strings, the words of a text")
-        _check_each(self, "labels", _are_strings, "a tuple of strings, one label name per word")
-        for name, words, labels in zip(self.ids, self.words, self.labels or (), strict=False):
-            if len(words) != len(labels):
-                raise ValueError(
-                    f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
-                    f"{how_many(len(labels), 'label')} in example {name!r}."
-                )
-
-    def label_counts(self) -> Counter[str]:
-        return Counter(label for labels in self.labels or () for label in labels)
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """An answer, which is a span of a text.
-
-    Attributes:
-        text: The answer.
-        start: Position of its first character in the text.
-
-    Example:
-
-        >>> import keras_bert_d2l as kb
-        >>> answer = kb.Answer("crane", start=2)
-        >>> "A crane flies."[answer.start : answer.end]
-        'crane'
-    """
-
-    text: str
-    start: int
-
-    @property
-    def end(self) -> int:
-        """The position after its last character."""
-        return self.start + len(self.text)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class QuestionExamples(TaskExamples):
-    """Questions about contexts that may contain the answers.
-
-    Args:
-        questions: N questions.
-        contexts: The text that each question is about.
-        titles: The title of the article that each context is from, if known.
-        answers: The correct answers to each question; empty if the context has none. None if
-            they are unknown.
-        **kwargs: The fields of `TaskExamples`.
-
-    Raises:
-        ValueError: An answer is not at its position in the context.
-
-    Example:
-
-        >>> import keras_bert_d2l as kb
-        >>> examples = kb.QuestionExamples(
-        ...     questions=["What flies?"],
-        ...     contexts=["A crane flies."],
-        ...     answers=[[kb.Answer("crane", start=2)]],
-        ... )
-        >>> examples.has_labels
-        True
-    """
-
-    sequences: ClassVar[tuple[str, ...]] = ("questions", "contexts", "titles", "answers")
-    tasks: ClassVar[tuple[str, ...]] = ("answer",)
-
-    questions: tuple[str, ...]
-    contexts: tuple[str, ...]
-    titles: tuple[str | None, ...] | None = None
-    answers: tuple[tuple[Answer, ...], ...] | None = None
-    task: str = "answer"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("questions", "contexts"):
-            _check_each(self, name, _is_string, "a string")
-        _check_each(self, "answers", _are_answers, "a tuple of `Answer`, empty for no answer")
-        for name, context, answers in zip(
-            self.ids, self.contexts, self.answers or (), strict=False
-        ):
-            for answer in answers:
-                if not stands_in(answer, context):
-                    raise ValueError(
-                        f"An answer must be at its position in the context. Received: "
-                        f"{shown(answer.text)} at character {answer.start} of example {name!r}, "
-                        f"where the context has {shown(context[answer.start : answer.end])}."
-                    )
-
-
-def are_scored(examples: TaskExamples) -> bool:
-    """Return whether the examples are texts or pairs of texts with scores."""
-    return (
-        isinstance(examples, TextExamples)
-        and examples.task in ("regress", "embed")
-        and examples.labels is not None
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class ChoiceExamples(TaskExamples):
-    """Texts, each with several choices of which one is right.
-
-    Args:
-        texts: N texts, for example the beginning of a story.
-        choices: The choices for each text, at least two.
-        labels: The position of the right choice of each text, from 0. None if it is unknown.
-        **kwargs: The fields of `TaskExamples`.
-
-    Raises:
-        ValueError: A text has fewer than two choices, or a label is not the position of one.
-
-    Example:
-
-        >>> import keras_bert_d2l as kb
-        >>> examples = kb.ChoiceExamples(
-        ...     texts=["She opens"], choices=[["the door.", "the sky."]], labels=[0]
-        ... )
-        >>> examples.choices[0][examples.labels[0]]
-        'the door.'
-    """
-
-    sequences: ClassVar[tuple[str, ...]] = ("texts", "choices", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("choose",)
-
-    texts: tuple[str, ...]
-    choices: tuple[tuple[str, ...], ...]
-    labels: tuple[int, ...] | None = None
-    task: str = "choose"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_each(self, "texts", _is_string, "a string")
-        _check_each(self, "choices", _are_several, "a tuple of at least two strings")
-        for name, choices, label in zip(self.ids, self.choices, self.labels or (), strict=False):
-            if not _is_integer(label) or label not in range(len(choices)):
-                raise ValueError(
-                    f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
-                    f"Received: {shown(label)} in example {name!r}."
-                )
 
 
 def names_of(label: Label) -> tuple[str, ...]:
@@ -432,20 +286,14 @@ def names_of(label: Label) -> tuple[str, ...]:
     return tuple(label) if isinstance(label, tuple | list) else ()
 
 
-def _is_string(item: object) -> bool:
+def is_string(item: object) -> bool:
+    """Return whether something is a string."""
     return isinstance(item, str)
 
 
-def _are_strings(items: object) -> bool:
+def are_strings(items: object) -> bool:
+    """Return whether something is a list or a tuple of strings."""
     return isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
-
-
-def _are_several(items: object) -> bool:
-    return _are_strings(items) and len(cast(tuple[str, ...], items)) > 1
-
-
-def _are_answers(items: object) -> bool:
-    return isinstance(items, list | tuple) and all(isinstance(item, Answer) for item in items)
 
 
 def _is_number(item: object) -> bool:
@@ -453,13 +301,17 @@ def _is_number(item: object) -> bool:
     return is_number and math.isfinite(cast(float, item))
 
 
-def _is_integer(item: object) -> bool:
-    return isinstance(item, numbers.Integral) and not isinstance(item, bool)
-
-
-def _check_each(
+def check_each(
     examples: TaskExamples, sequence: str, is_right: Callable[[object], bool], kind: str
 ) -> None:
+    """Raise `ValueError` unless every item of a sequence of examples is right.
+
+    Args:
+        examples: The examples.
+        sequence: The name of the sequence.
+        is_right: Whether an item is right.
+        kind: What an item must be, for the message.
+    """
     for name, item in zip(examples.ids, getattr(examples, sequence) or (), strict=False):
         if not is_right(item):
             raise ValueError(
@@ -473,10 +325,14 @@ def how_many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def stands_in(answer: Answer, context: str) -> bool:
-    """Return whether the answer is at its position in the context."""
-    return (
-        bool(answer.text.strip())
-        and answer.start >= 0
-        and context.startswith(answer.text, answer.start)
-    )
+def share(count: int, total: int) -> str:
+    """Format a count with its share of a total: `"5 (50.0%)"`."""
+    return f"{count:,} ({count / max(1, total):.1%})"
+
+
+def score_lines(examples: TextExamples) -> list[tuple[Any, str]]:
+    """Return what `peek` says about scores."""
+    scores = np.array(examples.labels, np.float64)
+    lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
+    lines["standard deviation"] = scores.std()
+    return [(name, f"{value:,.3f}") for name, value in lines.items()]

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.data.tasks.examples import Label, TextExamples, WordExamples, how_many, names_of
+from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 
 _SHOWN = 12  # maximum number of labels in an error message
 
 
 def check_label_names(
-    examples: TextExamples | WordExamples, labels: Sequence[str] | None, at_least: int
+    examples: TaskExamples, labels: Sequence[str] | None, at_least: int
 ) -> tuple[str, ...]:
     """Return the label names of a model, after checking the examples against them.
 
@@ -44,9 +44,10 @@ def check_label_names(
     counts = examples.label_counts()
     unseen = sorted(set(counts) - set(names))
     if unseen:
+        labels_of = getattr(examples, examples.sequences[-1])
         first = next(
             name
-            for name, label in zip(examples.ids, examples.labels or (), strict=True)
+            for name, label in zip(examples.ids, labels_of, strict=True)
             if not set(unseen).isdisjoint(names_of(label))
         )
         remedy = "Train on examples of every label, or remove the unknown labels."
@@ -60,7 +61,7 @@ def check_label_names(
     return names
 
 
-def label_ids(examples: TextExamples | WordExamples, names: Sequence[str]) -> np.ndarray:
+def label_ids(examples: TaskExamples, names: Sequence[str]) -> np.ndarray:
     """Return the ids of the labels.
 
     Returns:
@@ -68,11 +69,8 @@ def label_ids(examples: TextExamples | WordExamples, names: Sequence[str]) -> np
         all texts, concatenated.
     """
     ids: dict[Label, int] = {name: number for number, name in enumerate(names)}
-    if isinstance(examples, WordExamples):
-        of_words = (name for labels in examples.labels or () for name in labels)
-        return np.fromiter((ids[name] for name in of_words), np.int32)
-    labels = examples.labels or ()
-    if not examples.multi_label:
+    labels = examples.label_values()
+    if not getattr(examples, "multi_label", False):
         return np.array([ids[label] for label in labels], np.int32)
     multi_hot: np.ndarray = np.zeros((len(examples), len(names)), np.int32)
     for row, label in zip(multi_hot, labels, strict=True):

@@ -3,18 +3,14 @@
 import os
 import pathlib
 
-from keras_bert_d2l.checks import check_choice, shown
-from keras_bert_d2l.data.tasks.examples import TASKS, TaskExamples, how_many
-from keras_bert_d2l.data.tasks.readers.choices import choice_examples
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
-from keras_bert_d2l.data.tasks.readers.questions import question_examples
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
-from keras_bert_d2l.data.tasks.readers.texts import folder_examples, text_examples
-from keras_bert_d2l.data.tasks.readers.words import word_examples
+from keras_bert_d2l.data.tasks.readers.texts import folder_examples
+from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.types import PathLike
-
-_LABELS = {"regress": "scores", "answer": "answers"}  # of the other tasks: labels
 
 
 def read_examples(
@@ -60,7 +56,8 @@ def read_examples(
     field `dropped` of the result.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"`, `"embed"`, or the name of
+            a task that was registered.
         data: Path of the file or folder, or the data themselves. The number of a class in a
             `Dataset` becomes its name.
         text: Column of the texts, the words or the questions.
@@ -100,26 +97,16 @@ def read_examples(
         >>> kb.read_examples("classify", {"text": ["A joy."], "label": ["good"]}).labels
         ('good',)
     """
-    check_choice("task", task, TASKS)
-    if multi_label and (task != "classify" or not separator):
-        raise ValueError(
-            "`multi_label` needs the task 'classify' and a `separator`. Received: "
-            f"task={task!r}, separator={separator!r}."
-        )
+    record = task_named(task)
+    if multi_label:
+        check_option(task, "multi_label", multi_label)
+    if multi_label and not separator:
+        raise ValueError(f"`multi_label` needs a `separator`. Received: separator={separator!r}.")
     if separator != "," and not multi_label:
         raise ValueError(
             "`separator` separates the labels of a text and needs `multi_label`. Received: "
             f"separator={separator!r}, multi_label=False; set `multi_label` or omit `separator`."
         )
-    if text_b is not None and task == "tag":
-        raise ValueError(
-            "`text_b` is not for the task 'tag', which has one sequence of words per example. "
-            f"Received: text_b={shown(text_b)}; omit it."
-        )
-    if negative is not None and task != "embed":
-        raise ValueError(f"`negative` needs the task 'embed'. Received: task={task!r}.")
-    if choices is not None and task != "choose":
-        raise ValueError(f"`choices` needs the task 'choose'. Received: task={task!r}.")
     columns = {
         "text": text,
         "text_b": text_b,
@@ -131,6 +118,8 @@ def read_examples(
     for role, column in columns.items():
         if not isinstance(column, str | int | None):
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
+        if column is not None and role != "id":
+            check_option(task, role, column)
     options = ReadingOptions(
         task,
         **columns,
@@ -148,9 +137,8 @@ def read_examples(
         raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:
         column = examples.columns.get("label")
-        kind = _LABELS.get(task, "labels")
         raise ValueError(
-            f"{name!r} must have {kind}. Received: {how_many(len(examples), 'example')} "
+            f"{name!r} must have {record.labels}. Received: {how_many(len(examples), 'example')} "
             "without any" + (f"; the column {column!r} is empty." if column else ".")
         )
     return examples
@@ -165,10 +153,5 @@ def _read(data: PathLike | InMemory, options: ReadingOptions) -> TaskExamples:
         file = read_file(pathlib.Path(data))
     if not file.text.strip():
         raise ValueError(f"{os.fspath(file.path)!r} is empty.")
-    if options.task == "tag":
-        return word_examples(file, options)
-    if options.task == "answer":
-        return question_examples(file, options)
-    if options.task == "choose":
-        return choice_examples(file, options)
-    return text_examples(file, options)
+    examples: TaskExamples = task_named(options.task).read(file, options)
+    return examples

@@ -15,24 +15,11 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer, check_type, shown
 from keras_bert_d2l.data.buckets import bucket
-from keras_bert_d2l.data.tasks.encoding import (
-    encoded_choices,
-    encoded_pairs,
-    encoded_questions,
-    encoded_texts,
-    encoded_words,
-)
-from keras_bert_d2l.data.tasks.examples import (
-    ChoiceExamples,
-    PairExamples,
-    QuestionExamples,
-    TaskExamples,
-    TextExamples,
-    WordExamples,
-    how_many,
-)
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.ranges import IGNORED
+from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
 
 _JAX_STEP = 32  # tokens; larger steps give fewer lengths to compile, and more padding
 
@@ -44,7 +31,7 @@ class TaskRows:
     Per-token values of all rows are concatenated: row r is the slice `[splits[r] : splits[r + 1]]`.
 
     Attributes:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
+        task: The name of the task.
         label_names: Names of the C labels in the order of their ids; empty for scores and answers.
         tokens: Token ids, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, int32 `(splits[-1],)`.
         splits: int64 `(R + 1,)`.
@@ -65,6 +52,10 @@ class TaskRows:
         dropped: Number of examples without a row or without a label to learn, by reason.
         rows_together: Number of successive rows that stay together: the 2 or 3 texts of each
             example of `"embed"`.
+        has_token_labels: Whether `labels` has the label of each token.
+        is_grouped: Whether the rows that stay together are one example with one label, and have an
+            axis of their own in a batch.
+        label_parts: Names of the columns of `labels`, which then are separate in a batch.
         pad_id: Token id of the padding.
 
     Example:
@@ -90,6 +81,9 @@ class TaskRows:
     num_truncated: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     rows_together: int = 1
+    has_token_labels: bool = False
+    is_grouped: bool = False
+    label_parts: tuple[str, ...] = ()
     pad_id: int = 0
 
     @classmethod
@@ -126,22 +120,11 @@ class TaskRows:
         check_type("tokenizer", tokenizer, Tokenizer)
         check_integer("max_len", max_len, 1)
         check_integer("overlap", 0 if overlap is None else overlap, 0)
-        if isinstance(examples, TaskExamples) and not len(examples):
+        check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
+        if not len(examples):
             raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
-        if isinstance(examples, WordExamples):
-            fields = encoded_words(examples, tokenizer, labels, max_len)
-        elif isinstance(examples, QuestionExamples):
-            fields = encoded_questions(examples, tokenizer, max_len, overlap)
-        elif isinstance(examples, ChoiceExamples):
-            fields = encoded_choices(examples, tokenizer, max_len)
-        elif isinstance(examples, PairExamples):
-            fields = encoded_pairs(examples, tokenizer, max_len)
-        elif isinstance(examples, TextExamples):
-            fields = encoded_texts(examples, tokenizer, labels, max_len)
-        else:
-            raise ValueError(
-                f"`examples` must be the result of `read_examples`. Received: {shown(examples)}."
-            )
+        task = task_named(examples.task)
+        fields = task.encode(examples, tokenizer, labels, max_len, overlap)
         return cls(task=examples.task, pad_id=tokenizer.vocab.pad_id, **fields)
 
     def __len__(self) -> int:
@@ -155,6 +138,11 @@ class TaskRows:
     def lengths(self) -> np.ndarray:
         """Number of tokens in each row, int64 `(R,)`."""
         return np.diff(self.splits)
+
+    def shown(self, first: int, stop: int, vocab: Vocab) -> list[str]:
+        """Return the tokens of some rows."""
+        ids = self.tokens[self.splits[first] : self.splits[stop]]
+        return [vocab.tokens[token] for token in ids.tolist()]
 
     def lost_in_words(self) -> list[str]:
         """Return one line per reason for examples that are not learned."""
@@ -226,7 +214,7 @@ class TaskRows:
         tokens = tf.RaggedTensor.from_row_splits(self.tokens, splits, validate=False)
         seconds = tf.constant(self.seconds)
         labels = None if self.labels is None else tf.constant(self.labels)
-        if labels is not None and self.task == "tag":
+        if labels is not None and self.has_token_labels:
             labels = tf.RaggedTensor.from_row_splits(labels, splits, validate=False)
 
         @tf.autograph.experimental.do_not_convert  # nothing to convert
@@ -239,7 +227,7 @@ class TaskRows:
             is_text = position < valid_lens[:, tf.newaxis]
             segments = tf.cast(is_second & is_text, tf.int32)
             features = {"tokens": dense, "segments": segments, "valid_lens": valid_lens}
-            if self.task == "choose":
+            if self.is_grouped:
                 features = {
                     name: tf.reshape(x, tf.concat([[-1, self.rows_together], tf.shape(x)[1:]], 0))
                     for name, x in features.items()
@@ -247,12 +235,12 @@ class TaskRows:
             if labels is None:
                 return features
             of_rows = tf.gather(labels, rows)
-            if self.task == "tag":
+            if self.has_token_labels:
                 of_rows = self._padded(of_rows, IGNORED)
-            elif self.task == "choose":
+            elif self.is_grouped:
                 of_rows = of_rows[:: self.rows_together]
-            elif self.task == "answer":
-                of_rows = {"start": of_rows[:, 0], "end": of_rows[:, 1]}
+            elif self.label_parts:
+                of_rows = {name: of_rows[:, n] for n, name in enumerate(self.label_parts)}
             return features, of_rows
 
         return batch

@@ -6,12 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from keras_bert_d2l.checks import check_share, check_type
-from keras_bert_d2l.data.tasks.examples import (
-    QuestionExamples,
-    TaskExamples,
-    are_scored,
-    how_many,
-)
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 
 
 def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
@@ -44,7 +39,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
     check_share("share", share)
     by_text: dict[str, list[int]] = {}
-    for number, text in enumerate(_texts(examples)):
+    for number, text in enumerate(examples.split_keys()):
         by_text.setdefault(text, []).append(number)
     groups = [by_text[text] for text in sorted(by_text, key=_hash)]
     learned = examples.label_counts()
@@ -77,7 +72,7 @@ def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
             f"data. Received: {of_dev}. Read the same columns from both files, with or without "
             "`text_b`."
         )
-    if are_scored(train) and not are_scored(dev):
+    if train.are_scored and not dev.are_scored:
         raise ValueError(
             f"{dev.source or 'The development data'} must have a score for each pair, like the "
             "training data. Received: pairs without scores."
@@ -105,15 +100,6 @@ def _held_out(
             held_out.update(group)
             learned.subtract(labels)
     return held_out
-
-
-def _texts(examples: TaskExamples) -> list[str]:
-    """Return the text that decides the part of each example; for questions, the article."""
-    if isinstance(examples, QuestionExamples):
-        titles = examples.titles or examples.contexts
-        return [title or text for title, text in zip(titles, examples.contexts, strict=True)]
-    first_sequence = getattr(examples, examples.sequences[0])
-    return [one if isinstance(one, str) else " ".join(one) for one in first_sequence]
 
 
 def _hash(text: str) -> bytes:

@@ -1,30 +1,19 @@
-"""Check that a model and the examples of a task are compatible."""
+"""Check that a model and the examples of a task are compatible, and import metrics."""
 
+import importlib
+import types
+from collections.abc import Sequence
 from typing import cast
 
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.data.tasks.examples import (
-    ChoiceExamples,
-    QuestionExamples,
-    TaskExamples,
-    TextExamples,
-    WordExamples,
-)
-from keras_bert_d2l.data.tasks.labels import check_label_names
+from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
-from keras_bert_d2l.inference.evaluation.scores import check_libraries
-from keras_bert_d2l.models.tasks import (
-    TASKS,
-    SequenceClassifier,
-    SequenceRegressor,
-    TokenClassifier,
-)
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-
-TASK_MODELS = {kind.task: kind for kind in TASKS.values()}
+from keras_bert_d2l.tasks.task import task_named
 
 
 def as_examples(model: TaskModel, data: object, *, labeled: bool = True) -> object:
@@ -50,36 +39,37 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
         ImportError: A library that the task's metrics need is not installed.
         ValueError: The model and the examples are not compatible.
     """
-    if not isinstance(examples, TextExamples | WordExamples | QuestionExamples | ChoiceExamples):
-        raise ValueError(
-            "`examples` must be TextExamples, WordExamples, QuestionExamples, ChoiceExamples or "
-            f"PairExamples, for example from `read_examples`. Received: {type(examples).__name__}."
-        )
+    check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
+    task = task_named(examples.task)
     where = examples.source or "The examples"
     remedy = f"use a model for the task of the examples, {examples.task!r}"
-    check_kind(model, TASK_MODELS[examples.task], remedy=remedy)
+    check_kind(model, task.model, remedy=remedy)
     if not len(examples):
         dropped = "; ".join(examples.dropped_in_words()) or "It is empty."
         raise ValueError(f"{where}: there are no examples. {dropped}")
     if not examples.has_labels:
         raise ValueError(f"{where}: the examples have no labels. Specify the label column.")
-    _check_labels(model, examples, where)
+    task.check_fit(model, examples, where)
     check_vocabulary(model, model.tokenizer)
-    check_libraries(examples.task)
+    if task.library is not None:
+        library(task.library)
 
 
-def _check_labels(model: TaskModel, examples: TaskExamples, where: str) -> None:
-    several = isinstance(examples, TextExamples) and examples.multi_label
-    if isinstance(model, SequenceClassifier) and model.multi_label != several:
-        kinds = ("one label per text", "any number of labels per text")
+def check_same_number(gold: Sequence[object], predicted: Sequence[object]) -> None:
+    """Raise `ValueError` unless there are as many predictions as gold values, and at least one."""
+    if not len(gold) or len(gold) != len(predicted):
         raise ValueError(
-            f"{where}: the model predicts {kinds[model.multi_label]}. Received: examples with "
-            f"{kinds[several]}; create both with the same `multi_label`."
+            "There must be the same number of predictions and gold values, and at least one. "
+            f"Received: {len(gold)} gold values and {len(predicted)} predictions."
         )
-    if isinstance(model, SequenceRegressor) and len(model.labels) != 1:
-        raise ValueError(
-            f"{where}: examples have one score each. Received: a model with the scores "
-            f"{', '.join(model.labels)}."
-        )
-    if isinstance(model, SequenceClassifier | TokenClassifier):
-        check_label_names(cast(TextExamples | WordExamples, examples), model.labels, at_least=1)
+
+
+def library(name: str) -> types.ModuleType:
+    """Import a library of metrics on first use."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            "Task metrics require scikit-learn and scipy: "
+            f'`pip install "keras-bert-d2l[tasks]"`. The import failed: {error}'
+        ) from error

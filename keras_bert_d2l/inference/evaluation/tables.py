@@ -8,6 +8,7 @@ from rich.text import Text
 
 from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation
+from keras_bert_d2l.tasks.task import task_named
 
 _MAX_CHARACTERS = 300  # maximum number of displayed characters of an error's text
 _NOTHING = "(none)"  # displayed if there is no label or no answer
@@ -46,9 +47,8 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
 
 def _display_name(metric: str, evaluation: Evaluation) -> str:
     """Return the name of a metric. For two classes, the F1 names the class that it measures."""
-    if metric == "f1" and evaluation.task == "classify" and evaluation.confusion is not None:
-        return f"f1 of {evaluation.confusion.labels[1]}"
-    return metric
+    labels = None if evaluation.confusion is None else evaluation.confusion.labels
+    return task_named(evaluation.task).metric_name(metric, labels)
 
 
 def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:

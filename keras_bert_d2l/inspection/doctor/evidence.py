@@ -24,7 +24,6 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.inspection.learning_rate.range_test import RangeTest
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.tasks.answerer import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.vocab.vocab import Vocab
@@ -288,7 +287,8 @@ def chance_of(model: BERTModel | TaskModel) -> float | None:
     """Return the loss if all classes are equally likely, or `None` for other losses."""
     of_heads = model.loss if isinstance(model.loss, Mapping) else {"": model.loss}
     are_classes = all(type(loss) is WeightedCrossEntropy for loss in of_heads.values())
-    if not are_classes or isinstance(model, QuestionAnswerer):
+    has_positions = isinstance(model, TaskModel) and len(model.outputs) > 1  # of each text's length
+    if not are_classes or has_positions:
         return None
     return sum(math.log(number) for number in model.num_classes(model.max_row_len).values())
 

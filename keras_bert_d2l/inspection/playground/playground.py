@@ -23,10 +23,10 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asked_model import asked_model, model_at
 from keras_bert_d2l.inference.batching import text_list
 from keras_bert_d2l.inference.pretraining.fill_mask import top_predictions
-from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.pages import Page, render
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import MAX_WORD_CHARACTERS
@@ -117,7 +117,7 @@ def _page(
     weights: dict[str, np.ndarray],
 ) -> Page:
     """Return the page of a model with these weights or, without weights, with stored answers."""
-    is_embedder = isinstance(model, TextEmbedder)
+    is_embedder = not isinstance(model, BERTModel)
     data: ConfigDict = {
         "config": {**model.bert_config.to_dict(), "max_len": page_length(model)},
         "numWeights": model.count_params(),

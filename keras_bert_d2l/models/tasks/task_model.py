@@ -105,8 +105,11 @@ class TaskModel(BatchModel, abc.ABC):
     """
 
     task = ""  # its name for `read_examples` and `finetune`
+    command = "predict FILE"  # the command that uses the model
+    outputs: tuple[str, ...] = ("logits",)  # what is served
     features = FEATURES
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
+    has_token_labels = False  # whether every token has a label
     gives_tokens = False  # whether there is an output for every token
     pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | None = None

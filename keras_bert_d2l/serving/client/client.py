@@ -10,9 +10,6 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_integer, shown
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
-from keras_bert_d2l.inference.tasks.choices import Choice
-from keras_bert_d2l.inference.tasks.classification import Classification, Regression
-from keras_bert_d2l.inference.tasks.tagging import Entity, Tag, entities
 from keras_bert_d2l.serving.client.readers import (
     ANSWERS,
     CHOICES,
@@ -34,6 +31,10 @@ from keras_bert_d2l.serving.protocol import (
     find_interface,
     to_arrays,
 )
+from keras_bert_d2l.tasks.choose.predictions import Choice
+from keras_bert_d2l.tasks.classify.predictions import Classification
+from keras_bert_d2l.tasks.regress.predictions import Regression
+from keras_bert_d2l.tasks.tag.predictions import Entity, Tag, entities
 
 DEFAULT_TIMEOUT = 60.0
 DEFAULT_BATCH_SIZE = 32

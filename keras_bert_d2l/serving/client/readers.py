@@ -11,10 +11,11 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
-from keras_bert_d2l.inference.tasks.choices import Choice
-from keras_bert_d2l.inference.tasks.classification import Classification, Regression
-from keras_bert_d2l.inference.tasks.tagging import Tag
 from keras_bert_d2l.serving.protocol import Arrays
+from keras_bert_d2l.tasks.choose.predictions import Choice
+from keras_bert_d2l.tasks.classify.predictions import Classification
+from keras_bert_d2l.tasks.regress.predictions import Regression
+from keras_bert_d2l.tasks.tag.predictions import Tag
 
 Row = TypeVar("Row")
 

@@ -11,15 +11,14 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_integer, check_path
 from keras_bert_d2l.files import check_local, make_folder, replacing_folder
-from keras_bert_d2l.inference.tasks.answers import checked_null_threshold
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.audit import check_saved_model
 from keras_bert_d2l.serving.export.model_card import write_model_card
 from keras_bert_d2l.serving.export.warmup import write_warmup
 from keras_bert_d2l.serving.signatures.signature import PREDICT, Signature, TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.serving.signatures.signatures import model_signatures, takes
+from keras_bert_d2l.tasks.answer.predictions import checked_null_threshold
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 from keras_bert_d2l.types import PathLike
@@ -123,7 +122,7 @@ def export_saved_model(
     check_path("path", path)
     check_local("path", path)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
-    can_be_unanswered = isinstance(model, QuestionAnswerer) and tokenizer is not None
+    can_be_unanswered = takes(model, "null_threshold") and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
     null_threshold = checked_null_threshold(null_threshold)

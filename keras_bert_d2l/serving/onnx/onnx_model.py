@@ -23,7 +23,6 @@ from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, tas
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import QuestionAnswerer, TextEmbedder, TokenClassifier
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.export.model_card import CARD_FILE
 from keras_bert_d2l.serving.onnx.graph import (
@@ -39,6 +38,7 @@ from keras_bert_d2l.serving.onnx.graph import (
     pool,
     predict_masked,
 )
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -204,7 +204,7 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
     places: _Shape = ("batch", "length")
     inputs: _Shapes = dict.fromkeys((TOKENS, MASK, SEGMENTS), places)
     encoded = encode(graph, model.encoder)
-    if isinstance(model, BERTModel | TextEmbedder):
+    if isinstance(model, BERTModel) or not model.has_head:
         embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
         graph.add("Identity", encoded, output="last_hidden_state")
         embedding = pool(graph, embedder.head, encoded, is_token(graph, config.mask_from))
@@ -223,13 +223,13 @@ def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
     elif model.hidden is not None:
         encoded = dense(graph, model.hidden, first_token(graph, encoded), "hidden")
     logits = dense(graph, model.head, encoded, "head")
-    if isinstance(model, QuestionAnswerer):
-        names = ("start_logits", "end_logits")
+    if model.outputs[1:]:
+        names = tuple(f"{name}_logits" for name in model.outputs)
         for column, name in enumerate(names):
             graph.add("Gather", logits, graph.constant(column, "int64"), axis=-1, output=name)
         return graph, inputs, dict.fromkeys(names, places)
     graph.add("Identity", logits, output="logits")
-    rows = places if isinstance(model, TokenClassifier) else ("batch",)
+    rows = places if model.gives_tokens else ("batch",)
     # `MultipleChoice` has no labels, but one score per row.
     return graph, inputs, {"logits": (*rows, len(getattr(model, "labels", "1")))}
 

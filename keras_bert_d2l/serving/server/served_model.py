@@ -7,12 +7,12 @@ import pathlib
 import tensorflow as tf
 
 from keras_bert_d2l.files import verify_checksums
-from keras_bert_d2l.models.tasks import QuestionAnswerer
 from keras_bert_d2l.models.tasks.long_texts import longest_row
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.export.audit import GRAPH_FILE, check_file_access, read_saved_model
 from keras_bert_d2l.serving.export.model_card import CARD_FILE
 from keras_bert_d2l.serving.protocol import Arrays, find_interface, interfaces
+from keras_bert_d2l.tasks.task import task_kinds
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.types import PathLike
 
@@ -103,7 +103,8 @@ def _max_len(folder: pathlib.Path) -> int | None:
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         card = read_json_object(folder / CARD_FILE)
-        if card["task"] is None or card["task"]["kind"] != QuestionAnswerer.__name__:
+        kind = card["task"] and task_kinds()[card["task"]["kind"]]
+        if not hasattr(kind, "window_sizes"):
             long_texts = (card["task"] or {}).get("long_texts", "cut")
             return longest_row(int(card["config"]["max_len"]), long_texts)
     return None

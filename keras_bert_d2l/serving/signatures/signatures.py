@@ -2,35 +2,13 @@
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import (
-    MultipleChoice,
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-    TokenClassifier,
-)
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.signatures.classification import SequenceSignatures
-from keras_bert_d2l.serving.signatures.multiple_choice import ChoiceSignatures
 from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
-from keras_bert_d2l.serving.signatures.question_answering import AnswererSignatures
 from keras_bert_d2l.serving.signatures.signature import Signature, TextOptions
-from keras_bert_d2l.serving.signatures.tagging import TaggerSignatures
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.tasks.task import task_named, tasks_with
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-
-_TEXT_SIGNATURES: dict[type[BERTModel | TaskModel], type[TextSignatures]] = {
-    BERTModel: PretrainingSignatures,
-    SequenceClassifier: SequenceSignatures,
-    SequenceRegressor: SequenceSignatures,
-    TokenClassifier: TaggerSignatures,
-    QuestionAnswerer: AnswererSignatures,
-    MultipleChoice: ChoiceSignatures,
-    TextEmbedder: TextSignatures,
-}
-_PAIR_MODELS = (SequenceClassifier, SequenceRegressor)
 
 
 def model_signatures(
@@ -50,21 +28,24 @@ def model_signatures(
             does not have the model's size.
     """
     name = f"a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}"
-    if options.pairs and (tokenizer is None or not isinstance(model, _PAIR_MODELS)):
-        raise ValueError(
-            "`pairs` requires a SequenceClassifier or a SequenceRegressor with a tokenizer. "
-            f"Received: {name}. Omit `pairs`."
-        )
-    if options.null_threshold is not None and not (
-        tokenizer and isinstance(model, QuestionAnswerer)
-    ):
-        raise ValueError(
-            "`null_threshold` requires a QuestionAnswerer with a tokenizer. "
-            f"Received: {name}. Omit `null_threshold`."
-        )
+    given = {"pairs": options.pairs, "null_threshold": options.null_threshold is not None}
+    for option, is_given in given.items():
+        if is_given and (tokenizer is None or not takes(model, option)):
+            needed = " or a ".join(task.model.__name__ for task in tasks_with(option))
+            raise ValueError(
+                f"`{option}` requires a {needed} with a tokenizer. Received: {name}. Omit "
+                f"`{option}`."
+            )
     run = ServedModel(model)
     if tokenizer is None:
         return run.signatures()
     check_vocabulary(model, tokenizer)
-    kind = next(kind for of, kind in _TEXT_SIGNATURES.items() if isinstance(model, of))
+    kind: type[TextSignatures] = PretrainingSignatures
+    if isinstance(model, TaskModel):
+        kind = task_named(model.task).signatures
     return kind(run, tokenizer, options).signatures() | run.signatures()
+
+
+def takes(model: BERTModel | TaskModel, option: str) -> bool:
+    """Return whether an option of exports is for the task of a model."""
+    return isinstance(model, TaskModel) and option in task_named(model.task).options

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.serving.signatures.signature import (
     PREDICT,
     TEXT,
@@ -76,7 +74,7 @@ class TextSignatures:
             "serving_default": self.of_strings(answer, *self.specs),
             "tf_example": self._of_examples(answer),
         }
-        if isinstance(self.run.model, BERTModel | TextEmbedder):
+        if self.run.embeds:
             found["embed"] = self.of_strings(self.embed, TEXT)
         return found
 

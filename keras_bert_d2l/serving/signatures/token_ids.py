@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.signatures.signature import Answer, Signature, traced_once
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.framing import require
 
 _BATCH = (
@@ -51,6 +51,7 @@ class ServedModel:
     def __init__(self, model: BERTModel | TaskModel) -> None:
         self.model = model
         self._task = TextEmbedder(model) if isinstance(model, BERTModel) else model
+        self.embeds = "embedding" in self._task.outputs
         self._encode = traced_once(self._run_encoder, _BATCH)
 
     def __call__(
@@ -67,7 +68,7 @@ class ServedModel:
         else:
             outputs = self._task.over_windows(self._encode, tokens, segments, valid_lens)
         if not isinstance(outputs, dict):
-            outputs = {"embedding" if isinstance(self._task, TextEmbedder) else "logits": outputs}
+            outputs = {self._task.outputs[0]: outputs}
         if isinstance(self.model, BERTModel):
             outputs |= _pretraining_outputs(self.model, encoded, pred_positions)
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}

@@ -18,14 +18,12 @@ from keras_bert_d2l.checks import check_bool, check_integer, check_positive, che
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
-from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.asked_model import model_at
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.losses import (
     GlobalMeanLoss,
@@ -36,9 +34,10 @@ from keras_bert_d2l.models.losses import (
     weighted_mean,
 )
 from keras_bert_d2l.models.micro_batches import SplitLoss
-from keras_bert_d2l.models.tasks import TokenClassifier
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.ranges import value_errors
+from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
+from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
 from keras_bert_d2l.training.optimization.optimizers import BERTAdamW
@@ -243,7 +242,7 @@ class _Lesson(keras.Model):
         outputs, states = y_pred
         targets, target_states = _outputs(self.teacher, x, False)
         mask = _token_weights(x, states[0])
-        weights = mask if isinstance(self.student, TokenClassifier) else sample_weight
+        weights = mask if getattr(self.student, "has_token_labels", False) else sample_weight
         loss = (1 - self.label_share) * self.soft_loss(targets, outputs, weights)
         if self.label_share and self.label_loss is not None:
             loss += self.label_share * self.label_loss(y, outputs, sample_weight)
@@ -370,18 +369,19 @@ def _batches(
 
 def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
     """Read the examples of a task model, with their labels if they are needed."""
-    task = model.task
-    if task == "embed" and isinstance(data, list | tuple):  # single texts
-        examples = read_examples("classify", data, labeled=False)
+    task = task_named(model.task)
+    if task.takes_single_texts and isinstance(data, list | tuple):
+        examples: TaskExamples = TextExamples(texts=tuple(data))
     else:
         examples = cast(TaskExamples, as_examples(model, data, labeled=is_labeled))
         check_type("data", examples, TaskExamples)
     if is_labeled:
         check_examples(model, examples)
         return examples
-    if examples.task != task and not (task == "embed" and isinstance(examples, TextExamples)):
+    is_text = task.takes_single_texts and isinstance(examples, TextExamples)
+    if examples.task != task.name and not is_text:
         raise ValueError(
-            f"`data` must be examples for the task {task!r}, which the model has. Received: "
+            f"`data` must be examples for the task {task.name!r}, which the model has. Received: "
             f"examples for {examples.task!r}."
         )
     return examples.without_labels()

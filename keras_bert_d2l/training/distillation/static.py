@@ -15,10 +15,10 @@ from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.batching import predict_batch, text_list
-from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import TextEmbedder
 from keras_bert_d2l.progress import parts
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 
 _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]

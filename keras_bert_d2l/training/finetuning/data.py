@@ -10,27 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.tasks.encoding import as_cosines
-from keras_bert_d2l.data.tasks.examples import (
-    PairExamples,
-    QuestionExamples,
-    TaskExamples,
-    TextExamples,
-    WordExamples,
-    are_scored,
-    how_many,
-)
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
-from keras_bert_d2l.models.contrastive import CosineLoss, RankingLoss
 from keras_bert_d2l.models.keras_options import Loss
-from keras_bert_d2l.models.tasks.answerer import WINDOW_LEN
 from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
+from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.training.devices.distribution import undistributed
 from keras_bert_d2l.training.devices.processes import process
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
@@ -56,15 +46,6 @@ class Scores(NamedTuple):
 
 Score: TypeAlias = Callable[[TaskModel], Scores]
 
-# Default metric for choosing the best epoch: the first of these that is reported for the task.
-_MONITORS = {
-    "classify": ("val_micro_f1", "val_accuracy"),  # multi-label models report the first
-    "regress": ("val_pearson",),
-    "tag": ("val_f1", "val_accuracy"),
-    "answer": ("val_f1",),
-    "choose": ("val_accuracy",),
-    "embed": ("val_spearman", "val_recall@1"),
-}
 _MAX_LISTED_LABELS = 6
 
 
@@ -191,15 +172,10 @@ def prepare(
             examples, or the batches are empty or endless.
     """
     train, dev = (cast(TaskExamples | Batches, as_examples(model, x)) for x in (train, dev))
-    if options.temperature is not None and not isinstance(train, PairExamples):
+    if options.temperature is not None and not isinstance(train, TaskExamples):
         raise ValueError(
-            "`temperature` requires PairExamples, of the task 'embed'. Received: temperature="
+            "`temperature` requires examples. Received: temperature="
             f"{options.temperature} with {type(train).__name__}."
-        )
-    if options.temperature is not None and are_scored(cast(PairExamples, train)):
-        raise ValueError(
-            "`temperature` is for text pairs without scores. Received: temperature="
-            f"{options.temperature} with scores, whose loss has no temperature; omit it."
         )
     if isinstance(train, TaskExamples) and isinstance(dev, TaskExamples):
         return _of_examples(model, train, dev, options, say)
@@ -246,7 +222,7 @@ def row_len(
 
     Args:
         config: The architecture of the model.
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"` or `"embed"`.
+        task: The name of the task.
         max_len: Requested maximum. `None` means the model's maximum, but at most 384 for questions.
         long_texts: What the model does with single texts that are too long; `"cut"` for pairs.
 
@@ -255,7 +231,7 @@ def row_len(
     """
     longest = longest_row(config.max_len, long_texts)
     if max_len is None:
-        return min(longest, WINDOW_LEN) if task == "answer" else longest
+        return min(longest, task_named(task).most_tokens or longest)
     if max_len > longest:
         raise ValueError(
             f"`max_len` must be at most {longest}, the model's maximum sequence length. "
@@ -274,9 +250,11 @@ def _of_examples(
     for examples in (train, dev):
         check_examples(model, examples)
     check_alike(train, dev)
-    is_pair = isinstance(train, TextExamples) and train.texts_b is not None
-    is_pair = is_pair and train.task != "embed"  # each text is a row of its own
-    long_texts = "cut" if is_pair else model.long_texts
+    task = task_named(train.task)
+    if options.temperature is not None:
+        check_option(train.task, "temperature", options.temperature)
+    loss = task.loss(train, options.temperature)
+    long_texts = "cut" if train.have_pairs_in_rows else model.long_texts
     max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
     rows, facts = {}, {}
 
@@ -286,7 +264,7 @@ def _of_examples(
                 examples, model.tokenizer, labels=getattr(model, "labels", None), max_len=max_len
             )
 
-    for_loss = _for_loss(train, dev)
+    for_loss = task.for_loss(train, dev)
     has_all = len(for_loss) == len(dev)  # then only the labels may differ, which the facts omit
     for name, examples, to_encode in (
         ("train", train, train),
@@ -296,7 +274,7 @@ def _of_examples(
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
-    if isinstance(dev, TextExamples) and are_scored(dev) and len(set(dev.labels or ())) < 2:
+    if dev.are_scored and len(set(dev.label_values())) < 2:
         say("  All development scores are equal, so correlations are 0 and cannot rank epochs")
 
     def of_epoch(epoch: int) -> tf.data.Dataset:
@@ -317,52 +295,12 @@ def _of_examples(
         train=of_epoch,
         dev=counted(dev_rows.batches(size)),
         score=score_of(dev),
-        sample=score_of(_sample(dev.subset(np.unique(rows["dev"].examples)), size)),
-        monitors=_MONITORS[train.task],
+        sample=score_of(task.sample(dev.subset(np.unique(rows["dev"].examples)), size)),
+        monitors=task.monitors,
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[train.fingerprint(), dev.fingerprint()],
-        loss=_loss(train, options),
+        loss=loss,
     )
-
-
-def _loss(train: TaskExamples, options: FinetuningOptions) -> Loss | None:
-    if not isinstance(train, PairExamples):
-        return None
-    if are_scored(train):
-        return CosineLoss()
-    return RankingLoss(options.temperature or RankingLoss().temperature)
-
-
-def _for_loss(train: TaskExamples, dev: TaskExamples) -> TaskExamples:
-    """Return the development data for the loss.
-
-    Scores are compared with cosines on the scale of the training scores. A loss for pairs without
-    scores needs pairs of similar texts: those whose scores are in the upper half.
-
-    Raises:
-        ValueError: No pair is similar.
-    """
-    if not isinstance(dev, PairExamples) or dev.labels is None:
-        return dev
-    if isinstance(train, PairExamples) and train.labels is not None:
-        return dataclasses.replace(dev, labels=as_cosines(dev.labels, train.labels).tolist())
-    similar = np.flatnonzero(as_cosines(dev.labels) >= 0.5)
-    if not len(similar):
-        raise ValueError(
-            f"{dev.source or 'The development data'} must contain similar pairs, from which the "
-            "loss is computed if the training pairs have no scores: pairs with scores of at least "
-            "0.5 or, outside [-1, 1], in the upper half. Received: scores from "
-            f"{min(dev.labels)} to {max(dev.labels)}."
-        )
-    return dev.subset(similar).without_labels()
-
-
-def _sample(examples: TaskExamples, size: int) -> TaskExamples:
-    """Return a few examples that produce the same set of metrics as all examples."""
-    if isinstance(examples, QuestionExamples):  # one question with an answer and one without
-        kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
-        return examples.subset(kinds.values())
-    return examples.subset(range(min(len(examples), size)))
 
 
 def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, object]:
@@ -391,7 +329,7 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
     if rows.num_truncated:
         share = rows.num_truncated / len(examples)
         how = f"truncated to {max_len} tokens"
-        if isinstance(examples, WordExamples | QuestionExamples):
+        if task_named(examples.task).splits_long_texts:
             how = f"longer than {max_len} tokens, split into rows"
         lines.append(f"  {rows.num_truncated:,} ({share:.1%}) {how}")
     lost = (*examples.dropped_in_words(), *rows.lost_in_words())

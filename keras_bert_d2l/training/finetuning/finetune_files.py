@@ -6,13 +6,15 @@ from typing import Unpack, cast
 
 import keras
 
-from keras_bert_d2l.data.tasks.examples import PairExamples, TaskExamples
+from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation.checks import check_examples
-from keras_bert_d2l.inference.tasks.retrieval import mine_negatives
-from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
+from keras_bert_d2l.tasks.embed.examples import PairExamples
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
+from keras_bert_d2l.tasks.task import check_option
 from keras_bert_d2l.training.devices.distribution import check_architecture, distributed
 from keras_bert_d2l.training.devices.processes import is_first, process
 from keras_bert_d2l.training.finetuning.data import prepare
@@ -94,11 +96,8 @@ def finetune_files(
         distributed(settings.devices),
         showing_stages(bool(verbose) and is_first()),
     ):
-        if settings.task == "embed" and process()[1] > 1:
-            raise ValueError(
-                "The task 'embed' trains in one process, because its loss compares all texts of a "
-                f"batch. Received: {process()[1]} processes; run `finetune` without `launch`."
-            )
+        if process()[1] > 1:
+            check_option(settings.task, "devices", f"{process()[1]} processes")
         settings, model, train, dev = load_run(settings, say)
         if not is_resumed:
             settings.to_yaml(run.options_file)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
+from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.training.option_records import (
     CheckpointName,
     FilePath,
@@ -29,7 +30,20 @@ from keras_bert_d2l.training.shared_options import (
 )
 from keras_bert_d2l.types import PathLike
 
-Task = Literal["classify", "regress", "tag", "answer", "choose", "embed"]
+# The options that not every task has, with the value that changes nothing.
+_SPECIAL = {
+    "devices": None,
+    "micro_batches": 1,
+    "dropout": None,
+    "multi_label": False,
+    "long_texts": "cut",
+    "pooling": None,
+    "mine_negatives": False,
+}
+
+
+def _task(name: str, value: object) -> str:
+    return task_named(value).name
 
 
 def _column(name: str, value: object) -> str | int:
@@ -151,7 +165,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         ValueError: An option is missing, has an invalid value or contradicts another option.
     """
 
-    task: Task
+    task: Annotated[str, _task]
     model: Annotated[CheckpointName, required("the checkpoint to start from")]
     train: Annotated[FilePath, required("the training data")]
     dev: FilePath | None = None
@@ -176,41 +190,10 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.devices is not None and self.task == "embed":
-            raise ValueError(
-                "`devices` is not for the task 'embed', whose loss compares all texts of a batch. "
-                f"Received: devices={self.devices!r}; omit it."
-            )
-        if self.micro_batches > 1 and self.task == "embed":
-            raise ValueError(
-                "`micro_batches` is not for the task 'embed', whose texts cannot be divided. "
-                f"Received: micro_batches={self.micro_batches}; use a smaller `batch_size`."
-            )
-        if self.dropout is not None and self.task == "embed":
-            raise ValueError(
-                f"`dropout` is not for the task 'embed'. Received: dropout={self.dropout}; omit it."
-            )
-        if self.multi_label and self.task != "classify":
-            raise ValueError(
-                "`multi_label` requires the task 'classify'. Received: multi_label=True, "
-                f"task={self.task!r}."
-            )
-        pools_windows = self.task in ("classify", "regress", "embed")
-        if self.long_texts not in (None, "cut") and not pools_windows:
-            raise ValueError(
-                "`long_texts` is for the tasks 'classify', 'regress' and 'embed'. Received: "
-                f"long_texts={self.long_texts!r}, task={self.task!r}; omit it."
-            )
-        if self.pooling is not None and self.task not in ("classify", "regress", "choose"):
-            raise ValueError(
-                "`pooling` is for the tasks 'classify', 'regress' and 'choose'. Received: "
-                f"pooling={self.pooling!r}, task={self.task!r}."
-            )
-        if self.mine_negatives and self.task != "embed":
-            raise ValueError(
-                "`mine_negatives` requires the task 'embed'. Received: mine_negatives=True, "
-                f"task={self.task!r}."
-            )
+        for option, default in _SPECIAL.items():
+            value = getattr(self, option)
+            if value not in (None, default):
+                check_option(self.task, option, value)
         self._check_exclusive("dev", "held_out")
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
 
@@ -237,7 +220,7 @@ class FinetuningArguments(StepArguments, total=False):
 class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
     """The keyword options of `finetune_files`, which are the fields of `TaskRunOptions`."""
 
-    task: Task
+    task: str
     model: PathLike
     train: PathLike
     dev: PathLike | None

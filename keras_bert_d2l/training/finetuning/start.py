@@ -19,9 +19,8 @@ from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
-from keras_bert_d2l.inference.evaluation.checks import TASK_MODELS
-from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.training.devices.precision import choose_precision
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.seeding import seeded
@@ -38,7 +37,10 @@ def read_data(
             contains pairs of texts and the other single texts.
     """
     train = _read(options, options.train)
-    if options.task in ("classify", "tag") and len(train.label_names) < 2 - options.multi_label:
+    if (
+        task_named(options.task).has_label_names
+        and len(train.label_names) < 2 - options.multi_label
+    ):
         named = ", ".join(map(repr, train.label_names)) or "no label"
         raise ValueError(
             f"{train.source}: training requires at least two labels. Received: {named} "
@@ -93,18 +95,16 @@ def load_model(
         ValueError: The checkpoint is damaged or does not fit the task.
     """
     with _policy(options.precision), seeded(options.seed):
-        kind = TASK_MODELS[options.task]
+        task = task_named(options.task)
+        kind = task.model
         long_texts: Any = {} if options.long_texts is None else {"long_texts": options.long_texts}
-        if kind is TextEmbedder:  # with the pooling that the folder defines
+        if not kind.has_head:  # with the pooling that the folder defines
             model = load_task(kind, options.model, **long_texts).model
         else:
             model = load_pretrained(options.model, heads=heads_of(kind, options.pooling)).model
         if not isinstance(model, TaskModel):
             fields: dict[str, Any] = {**long_texts}
-            if options.task in ("classify", "tag"):
-                fields["labels"] = _labels(train, dev, say)
-            if options.task == "classify":
-                fields["multi_label"] = options.multi_label
+            fields |= task.model_fields(train, dev, options.multi_label, say)
             if options.dropout is not None:
                 model = with_config(model, model.bert_config.with_dropout(options.dropout))
             if kind.pools:
@@ -136,21 +136,6 @@ def load_model(
             )
             model.freeze_encoder(options.freeze_blocks)
     return model
-
-
-def _labels(train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]) -> tuple[str, ...]:
-    """Return the labels of the training data and, for tagging, also of the development data.
-
-    A small training file may lack a rare tag. For texts, an additional label is an error.
-    """
-    further = sorted(set(dev.label_names) - set(train.label_names))
-    if train.task != "tag" or not further:
-        return train.label_names
-    say(
-        "The development data contains labels that are missing from the training data and cannot "
-        f"be learned: {', '.join(further):.200}."
-    )
-    return (*train.label_names, *further)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.keras_options import Loss
-from keras_bert_d2l.models.tasks.embedder import TextEmbedder
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.devices.processes import gathered, wait_for_all
@@ -229,13 +228,12 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         )
         if self.progress.warning:
             self.say(textwrap.fill(f"Warning: {self.progress.warning}", 79, subsequent_indent="  "))
-        use = "embed --file FILE" if isinstance(self.model, TextEmbedder) else "predict FILE"
         self.say(
             f"The model is in {self.run.named(self.run.best)}.\n"
             f"Curves, predictions and errors: {self.run.named(self.run.report)}\n"
             "To evaluate or use the model:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
-            f"  keras-bert-d2l {use} --model {run}"
+            f"  keras-bert-d2l {self.model.command} --model {run}"
         )
 
 

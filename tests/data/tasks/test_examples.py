@@ -4,14 +4,10 @@ import math
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import (
-    Answer,
-    PairExamples,
-    QuestionExamples,
-    TextExamples,
-    WordExamples,
-    are_scored,
-)
+from keras_bert_d2l.data.tasks.examples import TextExamples
+from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
+from keras_bert_d2l.tasks.embed.examples import PairExamples
+from keras_bert_d2l.tasks.tag.examples import WordExamples
 
 
 def test_sequences_and_answers_are_checked():
@@ -86,8 +82,8 @@ def test_labels_must_be_strings_or_numbers():
 def test_pairs_are_complete_without_scores_and_have_scores_or_negatives():
     pairs = PairExamples(texts=["a", "b"], texts_b=["c", "d"])
     assert pairs.has_labels
-    assert not are_scored(pairs)
-    assert are_scored(dataclasses.replace(pairs, labels=(1.0, 2.0)))
+    assert not pairs.are_scored
+    assert dataclasses.replace(pairs, labels=(1.0, 2.0)).are_scored
     with pytest.raises(ValueError, match="`texts_b` must have the second text of each pair"):
         PairExamples(texts=["a"])
     with pytest.raises(ValueError, match="None for examples with `negatives`"):

@@ -1,7 +1,9 @@
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.data.tasks.peek import peek
+from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
+from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -43,15 +45,14 @@ def test_texts_are_shown_as_the_model_sees_them(tokenizer):
     assert "no (truncated) [CLS] a crane is fly ##ing [SEP] who ? [SEP]" in shown
 
 
-def test_tags_are_printed_below_the_first_token_of_a_word(tokenizer):
+def test_tags_are_printed_behind_the_first_token_of_a_word(tokenizer):
     examples = WordExamples(
         words=(("a", "crane", "flying", "over"),), labels=(("DET", "NOUN", "VERB", "ADP"),)
     )
     shown = peek(examples, tokenizer, 16)
     lines = [line.rstrip() for line in shown.splitlines()]
     place = next(n for n, line in enumerate(lines) if "##ing" in line)
-    assert lines[place] == "  [CLS] a   crane fly  ##ing over [SEP]"
-    assert lines[place + 1] == "        DET NOUN  VERB       ADP"
+    assert lines[place] == "  [CLS] a/DET crane/NOUN fly/VERB ##ing over/ADP [SEP]"
     assert "longer than 16 tokens, split into rows 0 (0.0%)" in words_of(shown)
 
 

@@ -84,9 +84,13 @@ def test_real_files_are_read_completely(data_dir):
     ("task", "options", "message"),
     [
         ("classify", {"separator": "|"}, r"`separator` .* needs `multi_label`.*separator='\|'"),
-        ("tag", {"text_b": 2}, "`text_b` is not for the task 'tag'.*text_b=2; omit it"),
-        ("tag", {"negative": 2}, "`negative` needs the task 'embed'"),
-        ("classify", {"choices": 2}, "`choices` needs the task 'choose'"),
+        (
+            "tag",
+            {"text_b": 2},
+            "`text_b` is for the tasks 'classify', .* and 'embed'.*text_b=2, task='tag'; omit it",
+        ),
+        ("tag", {"negative": 2}, "`negative` is for the task 'embed'"),
+        ("classify", {"choices": 2}, "`choices` is for the task 'choose'"),
     ],
 )
 def test_an_option_of_another_kind_of_data_is_rejected(task, options, message, write):

@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.tasks.encoding import as_cosines
-from keras_bert_d2l.data.tasks.examples import (
-    Answer,
-    ChoiceExamples,
-    PairExamples,
-    QuestionExamples,
-    TextExamples,
-    WordExamples,
-)
+from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.inference.tasks.tagging_rows import TaggingRows, split_words
 from keras_bert_d2l.ranges import negative_of
+from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
+from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
+from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
+from keras_bert_d2l.tasks.tag.examples import WordExamples
+from keras_bert_d2l.tasks.tag.rows import TaggingRows, split_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 

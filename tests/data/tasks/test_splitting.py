@@ -1,7 +1,9 @@
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import QuestionExamples, TextExamples, WordExamples
+from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.data.tasks.splitting import split_examples
+from keras_bert_d2l.tasks.answer.examples import QuestionExamples
+from keras_bert_d2l.tasks.tag.examples import WordExamples
 
 
 def test_identical_texts_stay_together_and_the_split_is_reproducible():

@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from keras_bert_d2l.data.tasks.examples import (
-    Answer,
-    QuestionExamples,
-    TextExamples,
-    WordExamples,
-)
-from keras_bert_d2l.inference.evaluation import scores
+from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.inference.evaluation.evaluation import (
     NUM_MISTAKES,
     Confusion,
@@ -20,14 +14,15 @@ from keras_bert_d2l.inference.evaluation.evaluation import (
     evaluate,
 )
 from keras_bert_d2l.inference.evaluation.tables import print_evaluation
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classification import classify
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.classify.evaluation import classification_scores
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.tag.examples import WordExamples
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 TAGS = ["O", "B-PET", "I-PET"]
 TEXTS = ["good cat", "bad dog", "bad bad cat", "the good rug"]
@@ -68,7 +63,7 @@ def test_a_classifier_is_evaluated_with_metrics_and_errors(classifier):
     evaluation = evaluate(classifier, examples)
     assert evaluation.task == "classify"
     assert evaluation.num_examples == 4
-    assert evaluation.metrics == scores.classification_scores(
+    assert evaluation.metrics == classification_scores(
         labels, ["good", "bad", "bad", "good"], classifier.labels
     )
     assert evaluation.metrics["accuracy"] == 0.75

@@ -1,19 +1,14 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.tasks.classification import (
-    Classification,
-    classify,
-    regress,
-)
-from keras_bert_d2l.inference.tasks.tagging import tag
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.classify.predictions import Classification, classify
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.regress.predictions import regress
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab
 

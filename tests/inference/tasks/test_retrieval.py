@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import PairExamples, TextEmbedder, evaluate, mine_negatives
-from keras_bert_d2l.inference.tasks.embeddings import embed
+from keras_bert_d2l.tasks.embed.predictions import embed
 
 PAIRS = PairExamples(
     texts=["the cat sat", "good dog", "the cat sat", "bad rug", "on"],

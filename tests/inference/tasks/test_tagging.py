@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.tasks.tagging import Entity, Tag, entities, tag
-from keras_bert_d2l.models.tasks import TokenClassifier
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.tag.predictions import Entity, Tag, entities, tag
 
 ANIMALS = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
 TAGS = ["thing", "cat", "dog"]

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.tasks.zero_shot import zero_shot
-from keras_bert_d2l.models.tasks import SequenceClassifier
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
 
 NLI = ["neutral", "ENTAILMENT", "contradiction"]
 

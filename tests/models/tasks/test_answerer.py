@@ -5,14 +5,14 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.models.tasks import QuestionAnswerer
-from keras_bert_d2l.models.tasks.answer_labels import (
+from keras_bert_d2l.tasks.answer.labels import (
     answer_tensors,
     character_spans,
     longest_question,
     window_labels,
 )
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.text.tokenizer.windows import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()

@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.models.tasks import (
-    TASKS,
-    QuestionAnswerer,
-    SequenceClassifier,
-    TextEmbedder,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.task import task_kinds
+
+TASKS = task_kinds()
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it ##s".split()
 SIZE, LENGTH = 6, 8

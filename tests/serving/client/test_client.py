@@ -17,13 +17,14 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.classification import classify, regress
-from keras_bert_d2l.inference.tasks.tagging import tag
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
+from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.regress.predictions import regress
+from keras_bert_d2l.tasks.tag.predictions import tag
 
 TOLERANCE = 1e-5
 PAIRS = "pairs of any labels"

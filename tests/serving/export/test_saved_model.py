@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.pretraining.fill_mask import fill_mask
-from keras_bert_d2l.inference.tasks.embeddings import embed
 from keras_bert_d2l.serving.export.model_card import describe_signatures
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.inference.tasks.answers import answer as find_answers
-from keras_bert_d2l.inference.tasks.classification import classify, regress
-from keras_bert_d2l.inference.tasks.tagging import tag
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-    TokenClassifier,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer as find_answers
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.regress.predictions import regress
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.tag.predictions import tag
 
 MAX_LEN, TOP_K = 24, 3  # as in the exported models
 TEXTS = (

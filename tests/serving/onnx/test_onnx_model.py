@@ -9,15 +9,13 @@ import pytest
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import (
-    MultipleChoice,
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-    TokenClassifier,
-)
 from keras_bert_d2l.serving.onnx.onnx_model import OPSET, export_onnx
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.text.vocab.vocab import Vocab
 from tests.nightly import nightly_except
 

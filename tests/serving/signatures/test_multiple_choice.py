@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.inference.tasks.choices import choose
-from keras_bert_d2l.models.tasks import MultipleChoice
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
+from keras_bert_d2l.tasks.choose.predictions import choose
 
 pytestmark = pytest.mark.slow
 

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.inference.tasks.answers import answer
-from keras_bert_d2l.inference.tasks.tagging import tag
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-)
 from keras_bert_d2l.serving.export.audit import audit_saved_model, read_saved_model
 from keras_bert_d2l.serving.export.model_card import describe_signatures
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.signature import CLASSIFY, PREDICT, REGRESS
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
 from tests.nightly import nightly_except

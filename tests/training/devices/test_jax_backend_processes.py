@@ -271,7 +271,9 @@ def test_embeddings_are_trained_in_one_process(labeled, tmp_path):
     _, errors = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 2
     assert errors.count("error: ") == 1
-    assert "The task 'embed' trains in one process" in errors
+    assert (
+        "`devices` is not for the task 'embed', whose loss compares all texts of a batch" in errors
+    )
     assert not (tmp_path / "run").exists()
 
 

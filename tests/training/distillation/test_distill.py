@@ -9,12 +9,12 @@ from scipy.special import expit, log_softmax, softmax
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.models.contrastive import ContrastiveLoss
 from keras_bert_d2l.models.losses import (
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,
     WeightedSquaredError,
 )
+from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
 from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,

@@ -4,21 +4,16 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.data.tasks.examples import (
-    Answer,
-    PairExamples,
-    QuestionExamples,
-    TextExamples,
-)
+from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
-from keras_bert_d2l.models.contrastive import CosineLoss, RankingLoss
-from keras_bert_d2l.models.tasks import (
-    QuestionAnswerer,
-    SequenceClassifier,
-    SequenceRegressor,
-    TextEmbedder,
-)
+from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.embed.examples import PairExamples
+from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
@@ -224,5 +219,7 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     long = make_model(TextEmbedder, tokenizer, long_texts="mean")
     assert prepare(long, pairs, pairs, FinetuningOptions(), silent).facts["max_len"] > 8
     model = make_model(labels=["x", "y"])
-    with pytest.raises(ValueError, match="`temperature` requires PairExamples"):
+    with pytest.raises(
+        ValueError, match="`temperature` (requires examples|is for the task 'embed')"
+    ):
         prepare(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)

@@ -18,8 +18,9 @@ from keras_bert_d2l import (
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import read_checksums, verify_checksums, write_checksums
-from keras_bert_d2l.models.tasks import SequenceClassifier, SequenceRegressor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 

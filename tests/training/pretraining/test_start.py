@@ -7,7 +7,7 @@ import pytest
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks import SequenceClassifier
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.corpus.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab.vocab import Vocab

@@ -11,43 +11,21 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import Table, is_json
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.tasks.task import Task, task_named
 
 Column: TypeAlias = str | int
-_TEXTS = (
+# Common names of columns of texts, the most common first.
+USUAL_TEXTS = (
     "text sentence content review comment comment_text review_text review_body tweet message "
     "utterance phrase document article body question headline title"
 )
-# Common column names by task and role, the most common first.
-_USUAL = {
-    ("classify", "text"): _TEXTS,
-    ("classify", "label"): "label gold_label labels class class_index category sentiment emotion "
-    "emotions quality is_duplicate entailment_judgment entailment_label polarity intent topic "
-    "target coarse_label label_coarse answer stars star_rating rating overall score",
-    ("regress", "text"): _TEXTS,
-    ("regress", "label"): "score similarity similarity_score relatedness_score label rating stars "
-    "star_rating overall target gold value labels",
-    ("tag", "text"): "words tokens word token sentence form",
-    ("tag", "label"): "tags ner_tags pos_tags upos labels label ner tag pos chunk_tags",
-    ("embed", "text"): "anchor query question",
-    ("embed", "text_b"): "positive passage answer document context response",
-    ("embed", "negative"): "negative hard_negative",
-    ("embed", "label"): "score similarity similarity_score relatedness_score label gold",
-    ("choose", "text"): "sent1 article context ctx premise passage text question question_stem "
-    "goal sentence prompt",
-    ("choose", "text_b"): "sent2 question",
-    ("choose", "choices"): "choices options endings candidates answers",
-    ("choose", "label"): "label answer answer_key gold correct target",
-    ("answer", "text"): "question",
-    ("answer", "text_b"): "context passage paragraph text document",
-    ("answer", "label"): "answers answer answer_text text",
-}
 _IDS = "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#"
 # Common names of two text columns; #1_string is from the Microsoft paraphrase corpus.
 _PAIRS = tuple(
@@ -62,7 +40,7 @@ _PAIRS = tuple(
 _CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]+|[a-j])")
 _LONGEST_NAME = 40  # maximum number of characters in a column name
 _NAME = re.compile(r"[\w#.-]*")
-_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
+NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
 _SHOWN = 30  # maximum number of characters of a cell in an error message
 _NAMED = 8  # maximum number of common names in an error message
 _SAMPLE = 1000  # rows used to distinguish texts from labels
@@ -100,19 +78,19 @@ class ReadingOptions:
         given = {
             _plain(part) for one in self.given for part in _parts(one) if _number(part) is None
         }
-        if self.task == "tag":  # a common name may also be a word of the first sentence
+        if task_named(self.task).one_word_per_row:  # a common name may also be a word
             if given:
                 return given <= names
-            return all(names & set(_usual("tag", role)) for role in ("text", "label"))
+            return all(names & set(_usual(self.task, role)) for role in ("text", "label"))
         if given:
             return True  # otherwise the named column could not exist
         if any(len(name) > _LONGEST_NAME for name in names):
             return False
-        if not self.given and names & set(_TEXTS.split()) and all(map(_NAME.fullmatch, names)):
+        if not self.given and names & set(USUAL_TEXTS.split()) and all(map(_NAME.fullmatch, names)):
             return True
         names_of = functools.partial(_usual, self.task)
         roles = map(names_of, ("text", "text_b", "negative", "choices", "label", "id"))
-        known = set(itertools.chain(_TEXTS.split(), *_PAIRS, *roles))
+        known = set(itertools.chain(USUAL_TEXTS.split(), *_PAIRS, *roles))
         # A single match may be data: the label "question" before a question.
         return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
 
@@ -160,45 +138,44 @@ def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colum
 
 
 def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
-    """Return the columns of a table without a header if there is only one likely choice.
-
-    One or two columns in which most cells contain a space are texts. At most one other column
-    remains, which contains labels.
-    """
-    if options.given or options.task not in ("classify", "regress", "embed"):
+    """Return the columns of a table without a header if there is only one likely choice."""
+    if options.given:
         return None
     rows = [[as_string(cell) for cell in row.cells] for row in table.rows[:_SAMPLE]]
     columns = list(itertools.zip_longest(*rows, fillvalue=""))
+    # A first row in which no cell contains a space may be a header.
+    may_be_header = not any(" " in cell.strip() for cell in table.first)
+    task = task_named(options.task)
+    return task.columns_without_names(columns, options, may_be_header=may_be_header)
+
+
+def columns_of_texts(
+    columns: Sequence[Sequence[str]],
+    options: ReadingOptions,
+    are_labels: Callable[[Sequence[str]], bool],
+) -> Columns | None:
+    """Return the columns of a table without names if there is only one likely choice.
+
+    One or two columns in which most cells contain a space are texts. At most one other column
+    remains, which contains labels.
+
+    Args:
+        columns: The cells of each column.
+        options: The options.
+        are_labels: Whether the cells of a column look like labels.
+    """
     texts: list[int] = []
     others: list[int] = []
     for place, cells in enumerate(columns):
-        is_text = 2 * sum(" " in cell.strip() for cell in cells) > len(rows)
+        is_text = 2 * sum(" " in cell.strip() for cell in cells) > len(cells)
         (texts if is_text else others).append(place)
-    # A first row in which no cell contains a space may be a header.
-    may_be_header = not any(" " in cell.strip() for cell in table.first)
-    if options.task == "embed":
-        return _columns_of_pairs(columns, may_be_header=may_be_header)
-    if len(texts) not in (1, 2) or len(others) > 1 or may_be_header:
+    if len(texts) not in (1, 2) or len(others) > 1:
         return None
     text_b = texts[1] if len(texts) == 2 else None
     if not others or options.labeled is False:
         return None if options.labeled else Columns(texts[0], text_b)
-    labels = columns[others[0]]
-    if options.task == "regress":
-        are_labels = all(map(_NUMBER.fullmatch, labels))
-    else:  # labels are repeated, example ids are not
-        are_labels = 2 * len(set(labels)) <= len(labels)
-    return Columns(texts[0], text_b, others[0]) if are_labels else None
-
-
-def _columns_of_pairs(columns: Sequence[Sequence[str]], *, may_be_header: bool) -> Columns | None:
-    """Return the columns of pairs by their order: the texts, and then a score or a negative."""
-    if len(columns) not in (2, 3) or may_be_header:
-        return None
-    if len(columns) == 2:
-        return Columns(0, 1)
-    is_score = all(map(_NUMBER.fullmatch, columns[2]))
-    return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
+    is_label = are_labels(columns[others[0]])
+    return Columns(texts[0], text_b, others[0]) if is_label else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,13 +186,17 @@ class _Finder:
     table: Table
     options: ReadingOptions
 
+    @property
+    def task(self) -> Task[Any, Any]:
+        return task_named(self.options.task)
+
     def find(self) -> Columns:
         text, text_b = self._texts()
-        choices = self._choices() if self.options.task == "choose" else ()
+        choices = self._choices() if "choices" in self.task.columns else ()
         label = None
         flags = self._flags() if self.options.labeled is not False else ()
         if self.options.labeled is not False and not flags:
-            is_needed = self.options.labeled and self.options.task != "embed"
+            is_needed = self.options.labeled and not self.task.has_optional_labels
             find = self._needed if is_needed else self._one
             label = find("label", besides=(text, text_b, *choices))
         negative = self._one("negative")
@@ -241,17 +222,14 @@ class _Finder:
 
     def _texts(self) -> tuple[int, int | None]:
         options, names = self.options, self._plain_names()
-        if options.task == "answer":
-            return self._needed("text"), self._needed("text_b")
-        if options.task == "choose":
-            text = self._needed("text")
-            return text, self._one("text_b", besides=(text,))
-        if options.task != "tag" and options.text is None and options.text_b is None:
+        if self.task.finds_pairs and options.text is None and options.text_b is None:
             for first, second in _PAIRS:
                 if first in names and second in names:
                     return self._only("text", names, first), self._only("text_b", names, second)
-        find = self._needed if options.task == "embed" else self._one
-        return self._needed("text"), find("text_b")
+        text = self._needed("text")
+        if self.task.needs_text_b:
+            return text, self._needed("text_b")
+        return text, self._one("text_b", besides=(text,))
 
     def _choices(self) -> tuple[int, ...]:
         """Return the column of lists of choices, or the columns of the choices."""
@@ -270,7 +248,7 @@ class _Finder:
     def _flags(self) -> tuple[int, ...]:
         """Return the label columns if several are given, separated by commas."""
         given = self.options.label
-        if self.options.task != "classify" or given in (self.table.columns or ()):
+        if "multi_label" not in self.task.options or given in (self.table.columns or ()):
             return ()
         parts = _parts(given)
         return tuple(self._given("label", part) for part in parts) if len(parts) > 1 else ()
@@ -366,7 +344,7 @@ class _Finder:
 
 
 def _usual(task: str, role: str) -> list[str]:
-    return (_IDS if role == "id" else _USUAL.get((task, role), "")).split()
+    return (_IDS if role == "id" else task_named(task).columns.get(role, "")).split()
 
 
 def _plain(name: str) -> str:

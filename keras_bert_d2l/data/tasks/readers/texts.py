@@ -7,8 +7,9 @@ import os
 import pathlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
-from keras_bert_d2l.data.tasks.examples import Label, PairExamples, TextExamples
+from keras_bert_d2l.data.tasks.examples import Label, TextExamples
 from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu
@@ -16,17 +17,19 @@ from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 from keras_bert_d2l.reading import visible_files
+from keras_bert_d2l.tasks.task import task_named
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _ENOUGH = 20  # from this many rows on, a label that only the first row has may be a column name
 _SHOWN = 6  # maximum number of folders in an error message
+_Texts = TypeVar("_Texts", bound=TextExamples)
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
 
 
-def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
-    """Read the texts or pairs of a table.
+def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -> _Texts:
+    """Read the texts or pairs of a table as examples of some kind.
 
     Raises:
         ValueError: The file has a different format, or a column does not exist.
@@ -50,7 +53,7 @@ def text_examples(file: TextFile, options: ReadingOptions) -> TextExamples:
             f"label={options.label!r}."
         )
     examples = collect(
-        PairExamples if options.task == "embed" else TextExamples,
+        kind,
         ((f"line {row.line:,}", row) for row in table.rows),
         functools.partial(_example, table, columns, options),
         task=options.task,
@@ -133,7 +136,7 @@ def _label(
     if columns.label is None:
         return None
     value = cells[columns.label]
-    if options.task in ("regress", "embed"):
+    if task_named(options.task).has_scores:
         return _score(value)
     if isinstance(value, dict):
         raise Unusable("object instead of a label")
@@ -187,9 +190,8 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
             or a file is not UTF-8.
     """
     has_labels = options.labeled is not False
-    if options.given or options.task not in (
-        ("classify",) if has_labels else ("classify", "regress")
-    ):
+    reads_folders = task_named(options.task).reads_folders
+    if options.given or not reads_folders or (has_labels and reads_folders != "labeled"):
         raise ValueError(
             f"{os.fspath(folder)!r} is a folder. Its subfolders are read as labels, for the task "
             f"'classify' and without columns. Received: task={options.task!r}"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import ChoiceExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 
 SWAG = """\
 ,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
@@ -152,7 +152,7 @@ def test_unusable_rows_are_counted(write):
     }
     with pytest.raises(ValueError, match="`choices` must name a column.*choices, options"):
         read([{"text": "q", "label": 0}])
-    with pytest.raises(ValueError, match="`choices` needs the task 'choose'"):
+    with pytest.raises(ValueError, match="`choices` is for the task 'choose'"):
         read_examples("classify", path, choices="options")
 
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import Answer, QuestionExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 
 SQUAD = {
     "version": "v2.0",

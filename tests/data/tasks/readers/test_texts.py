@@ -194,5 +194,5 @@ def test_a_class_label_is_not_read_as_a_score(tmp_path):
     path.write_text("premise\thypothesis\tlabel\na b\tc\tentailment\nd e\t\tneutral\n")
     with pytest.raises(ValueError, match="1 dropped: score is not a number"):
         read_examples("embed", path)
-    with pytest.raises(ValueError, match="`negative` needs the task 'embed'"):
+    with pytest.raises(ValueError, match="`negative` is for the task 'embed'"):
         read_examples("classify", path, negative="label")

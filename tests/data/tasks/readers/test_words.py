@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from keras_bert_d2l.data.tasks.examples import WordExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.tasks.tag.examples import WordExamples
 
 CONLLU = """\
 # sent_id = first

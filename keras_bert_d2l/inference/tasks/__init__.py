@@ -1,1 +1,0 @@
-"""Predict labels, scores, tags, answers to questions, and embeddings with task models."""

@@ -1,0 +1,299 @@
+"""`answer`: find the spans of texts that answer questions.
+
+W: number of windows of all texts, T: tokens per window, L: maximum number of tokens in an answer,
+k: maximum number of answers per question.
+"""
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from typing import Unpack, overload
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.checkpoints.checks import tokenizer_of
+from keras_bert_d2l.checks import check_integer, is_number, shown
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
+from keras_bert_d2l.inference.batching import predict_rows, text_list
+from keras_bert_d2l.inference.results import Result, ResultList
+from keras_bert_d2l.inference.texts import Texts, checked_max_len, softmax
+from keras_bert_d2l.progress import parts
+from keras_bert_d2l.tasks.answer.best_spans import best_spans
+from keras_bert_d2l.tasks.answer.labels import longest_question
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.text.tokenizer.offsets import behind_accents
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
+
+N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, run_squad.py
+_QUESTIONS_AT_ONCE = 512  # questions whose windows are in memory at the same time
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FoundAnswer(Result):
+    """The answer to a question: a span of the context, or no answer.
+
+    Attributes:
+        text: `context[start:end]`; `""` for no answer.
+        score: The probability among the 20 best answers, or the `top_k` best if that is more. With
+            a threshold, these include "no answer".
+        start: Index of the answer's first character in the context; 0 for no answer.
+        end: Index after the answer's last character; 0 for no answer.
+        logit: The start logit of the first token plus the end logit of the last token.
+        null_logit: The no-answer logit, from the `[CLS]` token: the minimum over all windows.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.FoundAnswer("Ada Lovelace", score=0.97, start=18, end=30, logit=11.2, null_logit=-3.1)
+    ```
+    """
+
+    text: str
+    score: float
+    start: int
+    end: int
+    logit: float
+    null_logit: float
+
+    @property
+    def null_margin(self) -> float:
+        """The no-answer logit minus the logit of this answer; compared with `null_threshold`."""
+        return self.null_logit - self.logit
+
+
+class AnswerOptions(AskOptions, total=False):
+    """Keyword arguments of `answer`."""
+
+    top_k: int
+    max_answer_len: int
+    max_len: int | None
+    overlap: int | None
+    null_threshold: float | None
+
+
+def checked_null_threshold(value: object) -> float | None:
+    """Return `null_threshold`, or raise `ValueError` unless it is a finite number or `None`."""
+    if value is None:
+        return None
+    if not is_number(value) or not math.isfinite(value):
+        raise ValueError(
+            "`null_threshold` must be a finite number, or None to always give an answer. "
+            f"Received: null_threshold={shown(value)}."
+        )
+    return float(value)
+
+
+@overload
+def answer(
+    model: QuestionAnswerer | PathLike,
+    questions: str,
+    contexts: str,
+    **options: Unpack[AnswerOptions],
+) -> list[FoundAnswer]: ...
+@overload
+def answer(
+    model: QuestionAnswerer | PathLike,
+    questions: Texts,
+    contexts: str | Texts,
+    **options: Unpack[AnswerOptions],
+) -> list[list[FoundAnswer]]: ...
+def answer(
+    model: QuestionAnswerer | PathLike,
+    questions: str | Texts,
+    contexts: str | Texts,
+    *,
+    top_k: int = 1,
+    max_answer_len: int = 30,
+    max_len: int | None = None,
+    overlap: int | None = None,
+    null_threshold: float | None = None,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+) -> list[FoundAnswer] | list[list[FoundAnswer]]:
+    """Find the answers to questions in texts.
+
+    A context that is too long is split into overlapping windows. The logit of an answer is the sum
+    of its start and end logits, in the window where that sum is largest. All spans of all windows
+    compete; the source considers only the 20 best starts and the 20 best ends.
+
+    Source: google-research/bert, `run_squad.py`.
+
+    Args:
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call.
+        questions: A question, or a list of questions.
+        contexts: The text for each question, or one text for all questions.
+        top_k: Maximum number of answers per question, k.
+        max_answer_len: Maximum number of tokens in an answer, L.
+        max_len: Maximum number of tokens in a window, T, including the question. `None` means 384,
+            or the model's maximum if that is less.
+        overlap: Number of tokens that successive windows share. `None` means a third of `max_len`,
+            which is 128 for 384.
+        null_threshold: Answer "none" when the no-answer logit exceeds the best answer's logit by
+            more than this. `None` means that an answer is always returned. `evaluate` finds the
+            best threshold.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
+        batch_size: Windows per batch.
+
+    Returns: for each question, a list of at most k `FoundAnswer`s, best first; for a single
+        question string, only its list.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The model belongs to a different task or has no tokenizer, questions and
+            contexts differ in length, one of them is empty, a question leaves no space for its
+            context, or a number is out of range.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] who wrote it ada did".split())
+    tokenizer = kb.Tokenizer(vocab)
+    bert = kb.BERTModel(10, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=32)
+    reader = kb.QuestionAnswerer(bert, tokenizer=tokenizer)
+    [best] = kb.answer(reader, "Who wrote it?", "Ada wrote it.")
+    print(best.text, best.score)
+    ```
+    """
+    model, tokenizer = asked_model(model, QuestionAnswerer, tokenizer=tokenizer)
+    check_integer("top_k", top_k, 1)
+    check_integer("max_answer_len", max_answer_len, 1)
+    check_integer("batch_size", batch_size, 1)
+    null_threshold = checked_null_threshold(null_threshold)
+    asked, texts = text_list("questions", questions), text_list("contexts", contexts)
+    if isinstance(contexts, str):
+        texts *= len(asked)
+    _check_texts(asked, texts)
+    max_len, overlap = _window_sizes(model, max_len, overlap)
+    found: list[list[FoundAnswer]] = ResultList()
+    for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
+        windows = _windows(tokenizer, asked[some], texts[some], max_len, overlap)
+        best = _Candidates(texts[some], max(top_k, N_BEST))
+        features = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
+        for numbers, logits in predict_rows(model, features, batch_size):
+            batch = {name: values[numbers] for name, values in windows.items()}
+            best.add(batch, logits, max_answer_len)
+        found += [best.answers(row, top_k, null_threshold) for row in range(len(texts[some]))]
+    return found[0] if isinstance(questions, str) else found
+
+
+class _Candidates:
+    """The best spans of each context found so far, and its lowest no-answer logit."""
+
+    def __init__(self, contexts: Sequence[str], num_best: int) -> None:
+        self._contexts = contexts
+        self._num_best = num_best
+        self._spans: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
+        self._null = [np.inf] * len(contexts)
+
+    def add(
+        self, windows: Mapping[str, np.ndarray], logits: Mapping[str, np.ndarray], max_len: int
+    ) -> None:
+        """Add the spans of at most `max_len` tokens from a batch of windows."""
+        logits = {side: tf.cast(logits[side], tf.float64) for side in ("start", "end")}
+        nulls = (logits["start"][:, 0] + logits["end"][:, 0]).numpy().tolist()
+        rows = windows["rows"].tolist()
+        for row, null in zip(rows, nulls, strict=True):
+            self._null[row] = min(self._null[row], null)
+        found = best_spans(windows, logits, max_answer_len=max_len, num_best=self._num_best)
+        columns = (values.numpy().tolist() for values in found)
+        for logit, window, first, last in zip(*columns, strict=True):
+            row = rows[window]
+            end = behind_accents(self._contexts[row], int(windows["ends"][window, last]))
+            place = (int(windows["starts"][window, first]), end)
+            self._spans[row][place] = max(logit, self._spans[row].get(place, -np.inf))
+
+    def answers(self, row: int, top_k: int, null_threshold: float | None) -> list[FoundAnswer]:
+        """Return the best answers of a context."""
+        context, null = self._contexts[row], self._null[row]
+        spans = heapq.nlargest(self._num_best, self._spans[row].items(), key=lambda item: item[1])
+        if not spans:  # the context has no tokens, for example only a zero-width character
+            return ResultList([FoundAnswer("", 0.0, 0, 0, null, null)])
+        candidates = [(context[slice(*place)], *place, logit) for place, logit in spans]
+        if null_threshold is not None:
+            nothing = ("", 0, 0, null)
+            if null - spans[0][1] > null_threshold:
+                candidates.insert(0, nothing)
+            else:
+                candidates.append(nothing)  # include it in the softmax
+        scores = softmax(np.array([logit for *_, logit in candidates])).tolist()
+        found = [
+            FoundAnswer(text, score, start, end, logit, null)
+            for (text, start, end, logit), score in zip(candidates, scores, strict=True)
+        ]
+        kept = [one for place, one in enumerate(found) if one.text or place == 0]
+        return ResultList(kept[:top_k])
+
+
+def fitting_questions(
+    model: QuestionAnswerer,
+    questions: Sequence[str],
+    max_len: int | None = None,
+    overlap: int | None = None,
+) -> np.ndarray:
+    """Return a bool mask of the questions that are short enough for `answer`.
+
+    Args:
+        model: The model, with its tokenizer.
+        questions: The questions.
+        max_len: As for `answer`.
+        overlap: As for `answer`.
+    """
+    max_len, overlap = _window_sizes(model, max_len, overlap)
+    return _num_tokens(tokenizer_of(model), questions) <= longest_question(max_len, overlap)
+
+
+def _window_sizes(
+    model: QuestionAnswerer, max_len: int | None, overlap: int | None
+) -> tuple[int, int]:
+    if max_len is None:
+        max_len = model.window_sizes[0]
+    max_len = checked_max_len(max_len, 6, model.max_row_len)
+    if overlap is None:
+        return max_len, max_len // 3
+    check_integer("overlap", overlap, 0)
+    return max_len, overlap
+
+
+def _num_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
+    return tokenizer.tokenize(list(texts)).row_lengths().numpy()
+
+
+def _windows(
+    tokenizer: Tokenizer,
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    max_len: int,
+    overlap: int,
+) -> dict[str, np.ndarray]:
+    lengths, most = _num_tokens(tokenizer, questions), longest_question(max_len, overlap)
+    if lengths.max() > most:
+        question = questions[int(lengths.argmax())]
+        raise ValueError(
+            f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
+            f"space for more context than the {overlap} tokens it shares with the next window. "
+            f"Received: {lengths.max()} tokens in {shown(question)}; shorten it or raise "
+            "`max_len`."
+        )
+    windows = tokenizer.windows(questions, contexts, max_len, overlap)
+    return {name: values.numpy() for name, values in windows.items()}
+
+
+def _check_texts(questions: Sequence[str], contexts: Sequence[str]) -> None:
+    if len(questions) != len(contexts):
+        raise ValueError(
+            "`contexts` must be one text per question, or one text for all questions. Received: "
+            f"{len(questions)} questions and {len(contexts)} contexts."
+        )
+    for name, texts in (("question", questions), ("context", contexts)):
+        for number, text in enumerate(texts):
+            if not text.strip():
+                raise ValueError(
+                    f"A {name} must not be empty. Received: {text!r} at index {number}."
+                )

@@ -1,0 +1,1 @@
+"""The task `choose`: the choice that fits a text best."""

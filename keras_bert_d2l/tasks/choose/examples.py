@@ -1,0 +1,250 @@
+"""Read multiple-choice examples from a table: SWAG, RACE, ARC and similar layouts.
+
+The choices are in a column of lists, or in several columns. The right one is given by its number,
+counted from 0 or 1, by its letter, or by its text.
+
+Numbers count from 1 if more of them equal the number of choices than 0, and otherwise from 0.
+"""
+
+import dataclasses
+import numbers
+import os
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+import numpy as np
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.examples import (
+    TaskExamples,
+    TextExamples,
+    are_strings,
+    check_each,
+    is_string,
+)
+from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
+from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
+from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
+
+if TYPE_CHECKING:
+    from keras_bert_d2l.data.tasks.encoding import Fields
+    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class ChoiceExamples(TaskExamples):
+    """Texts, each with several choices of which one is right.
+
+    Args:
+        texts: N texts, for example the beginning of a story.
+        choices: The choices for each text, at least two.
+        labels: The position of the right choice of each text, from 0. None if it is unknown.
+        **kwargs: The fields of `TaskExamples`.
+
+    Raises:
+        ValueError: A text has fewer than two choices, or a label is not the position of one.
+
+    Example:
+
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.ChoiceExamples(
+        ...     texts=["She opens"], choices=[["the door.", "the sky."]], labels=[0]
+        ... )
+        >>> examples.choices[0][examples.labels[0]]
+        'the door.'
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("texts", "choices", "labels")
+    tasks: ClassVar[tuple[str, ...]] = ("choose",)
+
+    texts: tuple[str, ...]
+    choices: tuple[tuple[str, ...], ...]
+    labels: tuple[int, ...] | None = None
+    task: str = "choose"
+
+    @property
+    def have_pairs_in_rows(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_each(self, "texts", is_string, "a string")
+        check_each(self, "choices", _are_several, "a tuple of at least two strings")
+        for name, choices, label in zip(self.ids, self.choices, self.labels or (), strict=False):
+            if not _is_integer(label) or label not in range(len(choices)):
+                raise ValueError(
+                    f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
+                    f"Received: {shown(label)} in example {name!r}."
+                )
+
+
+def _are_several(items: object) -> bool:
+    return are_strings(items) and len(cast(tuple[str, ...], items)) > 1
+
+
+def _is_integer(item: object) -> bool:
+    return isinstance(item, numbers.Integral) and not isinstance(item, bool)
+
+
+class _Choices(NamedTuple):
+    """The choices of an example, and their own names, such as the letters of ARC."""
+
+    texts: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
+    """Read the texts and the choices of a table.
+
+    Raises:
+        ValueError: The file has a different format, a column does not exist, or the labels do not
+            show whether they count from 0 or from 1, or whether they are numbers or texts.
+    """
+    table = read_table(file, options.is_header)
+    columns = find_columns(file, table, options)
+    of_rows = [_choices(row.cells, columns) for row in table.rows]
+    labels = [cell_string(row.cells, columns.label).strip() for row in table.rows]
+    is_labeled = any(labels)
+    first = _first_number(labels, of_rows, os.fspath(file.path))
+
+    def example(found: tuple[Row, _Choices, str]) -> dict[str, object]:
+        row, choices, label = found
+        text, text_b = (cell_string(row.cells, x).strip() for x in (columns.text, columns.text_b))
+        if not text:
+            raise Unusable("empty text")
+        if len(choices.texts) < 2:
+            raise Unusable("fewer than two choices")
+        if not all(choices.texts):
+            raise Unusable("empty choice")
+        return {
+            "ids": cell_string(row.cells, columns.id) or str(row.line),
+            "texts": text,
+            "choices": tuple(f"{text_b} {choice}".strip() for choice in choices.texts),
+            "labels": _position(label, choices, first) if is_labeled else None,
+        }
+
+    rows = zip(table.rows, of_rows, labels, strict=True)
+    return collect(
+        ChoiceExamples,
+        ((f"line {found[0].line:,}", found) for found in rows),
+        example,
+        columns=columns.named(table),
+        source=os.fspath(file.path),
+        sha256=file.sha256,
+    )
+
+
+def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
+    found: list[object] = [cells[x] if x < len(cells) else None for x in columns.choices]
+    if len(found) > 1:
+        return _Choices(tuple(as_string(cell).strip() for cell in found))
+    cell = found[0]
+    if isinstance(cell, Mapping):  # ARC: {"text": [...], "label": ["A", "B", ...]}
+        items, names = (
+            found if isinstance(found, list) else [] for found in map(cell.get, ("text", "label"))
+        )
+    else:
+        items = listed(cell) or []
+        names = [item.get("label") for item in items if isinstance(item, Mapping)]
+        items = [item.get("text") if isinstance(item, Mapping) else item for item in items]
+    texts = tuple(as_string(item).strip() for item in items)
+    return _Choices(texts, tuple(map(as_string, names)))
+
+
+def _first_number(labels: Sequence[str], of_rows: Sequence[_Choices], source: str) -> int:
+    """Return the number of the first choice, 0 or 1.
+
+    The majority decides, so that single wrong labels do not shift all others.
+    """
+    numbers = [
+        (int(number), len(choices.texts))
+        for label, number, choices in zip(labels, map(without_point, labels), of_rows, strict=True)
+        if number.isdecimal() and label not in choices.names
+    ]
+    first = sum(number == 0 for number, _ in numbers)
+    last = sum(number == most for number, most in numbers)
+    _check_unambiguous(labels, of_rows, int(last > first), source)
+    if not first + last and any(number < most for number, most in numbers):
+        raise ValueError(
+            "The numbers of the right choices must show whether they count from 0 or from 1. "
+            f"Received: no label 0 and no label of the last choice in {source!r}. Give the letters "
+            "of the right choices, such as A and B, or their texts."
+        )
+    return int(last > first)
+
+
+def _check_unambiguous(
+    labels: Sequence[str], of_rows: Sequence[_Choices], first: int, source: str
+) -> None:
+    """Reject numbers if all labels of the file may as well be the texts of the choices."""
+    found = [(label, choices) for label, choices in zip(labels, of_rows, strict=True) if label]
+    if not all(choices.texts.count(label) == 1 for label, choices in found):
+        return
+    for label, choices in found:
+        number = without_point(label)
+        if label in choices.names or not number.isdecimal():
+            continue
+        if int(number) - first != choices.texts.index(label):
+            raise ValueError(
+                "The labels of the right choices must be unambiguous. Received: labels that are "
+                f"both numbers and texts of choices in {source!r}, such as {label!r} for the "
+                f"choices {shown(list(choices.texts))}. Give the letters of the right choices, "
+                "such as A and B."
+            )
+
+
+def _position(label: str, choices: _Choices, first: int) -> int:
+    """Return the position of the right choice, from 0. `first` is the number of the first one."""
+    if not label:
+        raise Unusable("no label")
+    number = without_point(label)
+    if label in choices.names:
+        position = choices.names.index(label)
+    elif number.removeprefix("-").isdecimal():
+        position = int(number) - first
+    elif choices.texts.count(label) == 1:
+        position = choices.texts.index(label)
+    else:
+        position = ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
+    if not 0 <= position < len(choices.texts):
+        raise Unusable("label is not the number, the letter or the text of a choice")
+    return position
+
+
+def encoded_choices(examples: ChoiceExamples, tokenizer: "Tokenizer", max_len: int) -> "Fields":
+    """Encode each text with each of its choices, one row after the other.
+
+    A batch needs the same number of choices for all texts, so examples with another number than
+    most have are dropped.
+    """
+    from keras_bert_d2l.data.tasks.encoding import encoded_texts
+
+    counts = np.array(list(map(len, examples.choices)))
+    number = int(np.bincount(counts).argmax())
+    kept = np.flatnonzero(counts == number)
+    fields = encoded_texts(
+        TextExamples(
+            texts=tuple(examples.texts[n] for n in kept for _ in range(number)),
+            texts_b=tuple(choice for n in kept for choice in examples.choices[n]),
+        ),
+        *(tokenizer, None, max_len),
+    )
+    lengths = fields["full_lengths"].reshape(-1, number).max(axis=1)
+    full_lengths = np.zeros(len(examples), np.int32)
+    full_lengths[kept] = lengths
+    labels = examples.labels and np.repeat(np.array(examples.labels, np.int32)[kept], number)
+    num_dropped = len(examples) - len(kept)
+    reason = f"not {number} choices, as most examples have"
+    return {
+        **fields,
+        "labels": labels,
+        "examples": np.repeat(kept.astype(np.int32), number),
+        "full_lengths": full_lengths,
+        "num_truncated": int((lengths > max_len).sum()),
+        "rows_together": number,
+        "is_grouped": True,
+        "dropped": {reason: num_dropped} if num_dropped else {},
+    }

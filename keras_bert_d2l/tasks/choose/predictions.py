@@ -1,0 +1,131 @@
+"""`choose`: find the choice that fits a text best.
+
+N: number of choices of a text.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Unpack, overload
+
+import numpy as np
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.inference.asked_model import asked_model
+from keras_bert_d2l.inference.batching import text_list
+from keras_bert_d2l.inference.results import Result, ResultList
+from keras_bert_d2l.inference.texts import RowOptions, Texts, softmax, text_outputs
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Choice(Result):
+    """The choice that fits a text best.
+
+    Attributes:
+        index: Its position among the choices, from 0.
+        choice: The choice.
+        score: Its probability.
+        scores: The probabilities of all choices, which add up to 1.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Choice(index=1, choice="the door", score=0.8, scores=(0.2, 0.8))
+    ```
+    """
+
+    index: int
+    choice: str
+    score: float
+    scores: tuple[float, ...]
+
+
+@overload
+def choose(
+    model: MultipleChoice | PathLike,
+    texts: str,
+    choices: Sequence[str],
+    **options: Unpack[RowOptions],
+) -> Choice: ...
+@overload
+def choose(
+    model: MultipleChoice | PathLike,
+    texts: Texts,
+    choices: Sequence[Sequence[str]],
+    **options: Unpack[RowOptions],
+) -> list[Choice]: ...
+def choose(
+    model: MultipleChoice | PathLike,
+    texts: str | Texts,
+    choices: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    max_len: int | None = None,
+) -> Choice | list[Choice]:
+    """Find the choice that fits each text best, such as the continuation of a story.
+
+    As in training, a text and a choice that are too long together are truncated, the longer one
+    first.
+
+    Args:
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call.
+        texts: A text, or a list of texts. For a question about an article, the article.
+        choices: The N choices for the text, or a list of choices for each text; N may differ. For a
+            question about an article, each begins with the question.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
+        batch_size: Pairs of a text and a choice per batch.
+        max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
+
+    Returns: one `Choice` per text, in the order of the texts; for a single text, only its `Choice`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The model belongs to a different task or has no tokenizer, a text has fewer than
+            two choices, `texts` and `choices` differ in length, or a number is out of range.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] she opens the door sky".split())
+    bert = kb.BERTModel(len(vocab), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    model = kb.MultipleChoice(bert, tokenizer=kb.Tokenizer(vocab))
+    found = kb.choose(model, "she opens", ["the door", "the sky"])
+    print(found.choice, found.score)
+    ```
+    """
+    model, tokenizer = asked_model(model, MultipleChoice, tokenizer=tokenizer)
+    first = text_list("texts", texts)
+    of_texts = _choices_of_texts(first, [choices] if isinstance(texts, str) else choices)
+    repeated = [text for text, some in zip(first, of_texts, strict=True) for _ in some]
+    flat = list(itertools.chain.from_iterable(of_texts))
+    outputs = text_outputs(model, tokenizer, repeated, flat, batch_size, max_len)
+    found: list[Choice] = ResultList()
+    for some in of_texts:
+        scores = softmax(np.array(list(itertools.islice(outputs, len(some)))))
+        best = int(scores.argmax())
+        found.append(Choice(best, some[best], float(scores[best]), tuple(scores.tolist())))
+    return found[0] if isinstance(texts, str) else found
+
+
+def _choices_of_texts(texts: list[str], choices: object) -> list[list[str]]:
+    """Return the choices of each text as lists."""
+    if not isinstance(choices, list | tuple) or len(choices) != len(texts):
+        received = f"{len(choices)}" if isinstance(choices, list | tuple) else shown(choices)
+        raise ValueError(
+            f"`choices` must have a list of choices for each of the {len(texts)} texts. Received: "
+            f"{received}."
+        )
+    for some in choices:
+        if not isinstance(some, list | tuple) or len(some) < 2:
+            raise ValueError(
+                f"Each text must have a list of at least two choices. Received: {shown(some)}."
+            )
+    return [text_list("choices", some) for some in choices]

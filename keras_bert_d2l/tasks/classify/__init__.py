@@ -1,0 +1,1 @@
+"""The task `classify`: classification of texts and pairs of texts."""

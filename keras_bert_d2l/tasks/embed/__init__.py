@@ -1,0 +1,1 @@
+"""The task `embed`: vectors of texts that can be compared."""

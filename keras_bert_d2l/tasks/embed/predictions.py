@@ -1,0 +1,196 @@
+"""`embed` and `similar`: encode texts as vectors, and find the texts most similar to a query.
+
+B: number of texts, D: hidden width, k: maximum number of matches per query.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Unpack, overload
+
+import numpy as np
+
+from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
+from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
+from keras_bert_d2l.inference.results import Result, ResultList
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike, Tensor
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Match(Result):
+    """A text similar to a query.
+
+    Attributes:
+        text: The text.
+        score: Cosine similarity to the query, from -1 to 1.
+        index: Index of the text in the list, from 0.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Match(text="click on forgot password", score=0.61, index=2)
+    ```
+    """
+
+    text: str
+    score: float
+    index: int
+
+
+def embed(
+    model: TextEmbedder | BERTModel | PathLike,
+    texts: str | Sequence[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    truncate: bool = False,
+) -> np.ndarray:
+    """Encode texts as vectors that can be compared.
+
+    A `TextEmbedder` uses its own pooling. A `BERTModel` uses the mean of the token vectors,
+    normalized to length 1, as `TextEmbedder(model)` does; for repeated calls, create the
+    `TextEmbedder` yourself, because it reuses its graph.
+
+    Args:
+        model: The model, or the path or the name of its checkpoint, which is loaded at each call
+            with the pooling that its folder defines. The vectors are meaningful if the model was
+            trained to embed texts, like the checkpoints of Sentence-BERT.
+        texts: A text, or a list of texts. Empty texts also have a vector.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
+        batch_size: Texts per batch.
+        truncate: Truncate texts that are too long for the model, instead of raising an error.
+
+    Returns: float32 `(B, D)`; for a single text, `(D,)`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The model belongs to a different task, the tokenizer is missing or does not
+            match the model, a text is too long, or `batch_size` is below 1.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
+    model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    vectors = kb.embed(model, ["the cat", "sat"], tokenizer=tokenizer)
+    vectors[0] @ vectors[1]  # cosine similarity
+    ```
+    """
+    embedder, tokenizer = _embedder(model, tokenizer)
+    vectors = _vectors(embedder, tokenizer, text_list("texts", texts), batch_size, truncate)
+    return vectors[0] if isinstance(texts, str) else vectors
+
+
+class SimilarOptions(AskOptions, total=False):
+    """Keyword arguments of `similar`."""
+
+    top_k: int
+    truncate: bool
+
+
+@overload
+def similar(
+    model: TextEmbedder | BERTModel | PathLike,
+    query: str,
+    texts: Sequence[str],
+    **options: Unpack[SimilarOptions],
+) -> list[Match]: ...
+@overload
+def similar(
+    model: TextEmbedder | BERTModel | PathLike,
+    query: list[str],
+    texts: Sequence[str],
+    **options: Unpack[SimilarOptions],
+) -> list[list[Match]]: ...
+def similar(
+    model: TextEmbedder | BERTModel | PathLike,
+    query: str | list[str],
+    texts: Sequence[str],
+    *,
+    top_k: int = 5,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    truncate: bool = False,
+) -> list[Match] | list[list[Match]]:
+    """Find the texts most similar to a query, by the cosine similarity of their vectors.
+
+    Args:
+        model: The model, as for `embed`.
+        query: The text to search for, or a list of such texts.
+        texts: The texts to compare with it.
+        top_k: Maximum number of matches, k.
+        tokenizer: As for `embed`.
+        batch_size: As for `embed`.
+        truncate: As for `embed`.
+
+    Returns: the k best `Match`es, best first; ties keep the order of `texts`. For a list of
+        queries, a list of such lists.
+
+    Raises:
+        ValueError: As for `embed`, or `top_k` is below 1.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
+    model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    for match in kb.similar(model, "a cat", ["the cat", "sat"], tokenizer=tokenizer):
+        print(match.score, match.text)
+    ```
+    """
+    check_integer("top_k", top_k, 1)
+    if isinstance(texts, str):
+        raise ValueError(f"`texts` must be a list of texts. Received: the text {shown(texts)}.")
+    embedder, tokenizer = _embedder(model, tokenizer)
+    queries = text_list("query", query)
+    rows = text_list("texts", texts)
+    # Equal texts need equal scores, so each different text is encoded and compared once.
+    number = {text: n for n, text in enumerate(dict.fromkeys(queries + rows))}
+    vectors = unit(_vectors(embedder, tokenizer, list(number), batch_size, truncate))
+    cosines = vectors[[number[text] for text in queries]] @ vectors.T
+    cosines = cosines[:, [number[text] for text in rows]]
+    found: list[list[Match]] = ResultList(
+        ResultList(
+            Match(texts[index], float(row[index]), int(index))
+            for index in np.argsort(-row, kind="stable")[:top_k]
+        )
+        for row in cosines
+    )
+    return found[0] if isinstance(query, str) else found
+
+
+def _embedder(
+    model: TextEmbedder | BERTModel | PathLike, tokenizer: Tokenizer | None
+) -> tuple[TextEmbedder, Tokenizer]:
+    model, tokenizer = asked_model(model, TextEmbedder, BERTModel, tokenizer=tokenizer)
+    return (TextEmbedder(model) if isinstance(model, BERTModel) else model), tokenizer
+
+
+def _vectors(
+    model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int, truncate: bool
+) -> np.ndarray:
+    max_len = model.max_row_len
+
+    def tokenize(start: int, stop: int) -> dict[str, Tensor]:
+        rows = tokenizer(texts[start:stop], max_len=max_len if truncate else None)
+        check_lengths(rows["valid_lens"], texts[start:stop], max_len)
+        return rows
+
+    vectors = np.zeros((len(texts), model.bert_config.num_hiddens), "float32")
+    for number, vector in enumerate(predict_texts(model, tokenize, len(texts), batch_size)):
+        vectors[number] = vector
+    return vectors
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Scale the vectors `(B, D)` to length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,161 @@
+"""The record of the task `embed`; see `tasks/task.py`."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from keras_bert_d2l.data.tasks.examples import score_lines
+from keras_bert_d2l.data.tasks.readers.columns import NUMBER, Columns, ReadingOptions
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.texts import text_examples
+from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
+from keras_bert_d2l.tasks.task import EvaluationOptions, Sample, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from keras_bert_d2l.data.tasks.encoding import Fields
+    from keras_bert_d2l.data.tasks.rows import TaskRows
+    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
+    from keras_bert_d2l.models.keras_options import Loss
+    from keras_bert_d2l.serving.signatures.texts import TextSignatures
+    from keras_bert_d2l.tasks.embed.model import TextEmbedder
+    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+    from keras_bert_d2l.text.vocab.vocab import Vocab
+
+
+class EmbedTask(Task[PairExamples, "TextEmbedder"]):
+    """Vectors that are close for similar texts."""
+
+    name = "embed"
+    columns: ClassVar = {
+        "text": "anchor query question",
+        "text_b": "positive passage answer document context response",
+        "negative": "negative hard_negative",
+        "label": "score similarity similarity_score relatedness_score label gold",
+    }
+    needs_text_b = True
+    finds_pairs = True
+    has_scores = True
+    has_optional_labels = True
+    takes_single_texts = True
+    predicts_labels = False
+    options = frozenset({"long_texts", "mine_negatives", "temperature"})
+    refused: ClassVar = {
+        "devices": ", whose loss compares all texts of a batch",
+        "micro_batches": ", whose loss compares all texts of a batch",
+        "dropout": "",
+    }
+    monitors = ("val_spearman", "val_recall@1")
+    library = "scipy.stats"
+    no_predictions = "Use `keras-bert-d2l embed` for vectors, or `similar` for a search."
+
+    def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
+        return text_examples(file, options, PairExamples)
+
+    def columns_without_names(
+        self, cells: Sequence[Sequence[str]], options: ReadingOptions, *, may_be_header: bool
+    ) -> Columns | None:
+        """Return the columns by their order: the texts, and then a score or a negative."""
+        if len(cells) not in (2, 3) or may_be_header:
+            return None
+        if len(cells) == 2:
+            return Columns(0, 1)
+        is_score = all(map(NUMBER.fullmatch, cells[2]))
+        return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
+
+    def encode(
+        self,
+        examples: PairExamples,
+        tokenizer: "Tokenizer",
+        labels: Sequence[str] | None,
+        max_len: int,
+        overlap: int | None,
+    ) -> "Fields":
+        from keras_bert_d2l.tasks.embed.examples import encoded_pairs
+
+        return encoded_pairs(examples, tokenizer, max_len)
+
+    def label_lines(self, examples: PairExamples) -> list[tuple[Any, str]]:
+        if examples.labels is not None:
+            return score_lines(examples)
+        kind = "pairs" if examples.negatives is None else "triplets"
+        return [(f"none, {kind} of similar texts", "")]
+
+    def shown(
+        self,
+        examples: PairExamples,
+        rows: "TaskRows",
+        number: int,
+        own: "np.ndarray",
+        vocab: "Vocab",
+    ) -> tuple[str, Sequence[str]]:
+        _, tokens = super().shown(examples, rows, number, own, vocab)
+        return examples.shown_label(number), tokens
+
+    @property
+    def model(self) -> type["TextEmbedder"]:
+        from keras_bert_d2l.tasks.embed.model import TextEmbedder
+
+        return TextEmbedder
+
+    def loss(self, train: PairExamples, temperature: float | None) -> "Loss":
+        from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
+
+        if train.are_scored and temperature is not None:
+            raise ValueError(
+                "`temperature` is for text pairs without scores. Received: temperature="
+                f"{temperature} with scores, whose loss has no temperature; omit it."
+            )
+        if train.are_scored:
+            return CosineLoss()
+        return RankingLoss(temperature or RankingLoss().temperature)
+
+    def for_loss(self, train: PairExamples, dev: PairExamples) -> PairExamples:
+        """Return the development data for the loss.
+
+        Scores are compared with cosines on the scale of the training scores. A loss for pairs
+        without scores needs pairs of similar texts: those whose scores are in the upper half.
+
+        Raises:
+            ValueError: No pair is similar.
+        """
+        if dev.labels is None:
+            return dev
+        if train.labels is not None:
+            return dataclasses.replace(dev, labels=as_cosines(dev.labels, train.labels).tolist())
+        similar = (as_cosines(dev.labels) >= 0.5).nonzero()[0]
+        if not len(similar):
+            raise ValueError(
+                f"{dev.source or 'The development data'} must contain similar pairs, from which "
+                "the loss is computed if the training pairs have no scores: pairs with scores of "
+                "at least 0.5 or, outside [-1, 1], in the upper half. Received: scores from "
+                f"{min(dev.labels)} to {max(dev.labels)}."
+            )
+        return dev.subset(similar).without_labels()
+
+    def records(
+        self, model: "TextEmbedder", examples: Any, options: Mapping[str, Any]
+    ) -> Iterable[dict[str, Any]]:
+        raise ValueError(self.no_predictions)
+
+    def evaluate(
+        self, model: "TextEmbedder", examples: PairExamples, options: EvaluationOptions
+    ) -> "Evaluation":
+        from keras_bert_d2l.tasks.embed.evaluation import evaluate_cosines, evaluate_retrieval
+
+        evaluate = evaluate_retrieval if examples.labels is None else evaluate_cosines
+        return evaluate(model, examples, options["batch_size"])
+
+    def prediction(self, example: PairExamples, found: float) -> Sample:
+        [text], label = example.shown_texts, (example.labels or (None,))[0]
+        return Sample(text, None if label is None else f"{label:g}", f"{found:.3f}")
+
+    @property
+    def signatures(self) -> type["TextSignatures"]:
+        from keras_bert_d2l.serving.signatures.texts import TextSignatures
+
+        return TextSignatures
+
+
+TASK = EmbedTask()

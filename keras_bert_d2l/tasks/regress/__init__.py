@@ -1,0 +1,1 @@
+"""The task `regress`: scores of texts and pairs of texts."""

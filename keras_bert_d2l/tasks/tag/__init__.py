@@ -1,0 +1,1 @@
+"""The task `tag`: labels of words."""

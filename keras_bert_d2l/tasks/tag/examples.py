@@ -1,0 +1,263 @@
+"""Read sentences with one label per word from CoNLL, CoNLL-U or a table.
+
+A table row is a sentence (a list of words and a list of labels) or a single word.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, how_many
+from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed
+from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
+from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
+from keras_bert_d2l.data.tasks.readers.tables import (
+    Row,
+    Table,
+    delimiter_of,
+    is_json,
+    read_table,
+)
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class WordExamples(TaskExamples):
+    """Texts that are split into words, with one label per word.
+
+    Args:
+        words: The words of N texts.
+        labels: One label per word of each text. None if they are unknown.
+        **kwargs: The fields of `TaskExamples`.
+
+    Raises:
+        ValueError: A text has more or fewer labels than words, or a label is not a string.
+
+    Example:
+
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.WordExamples(words=[["Ada", "left"]], labels=[["PER", "O"]])
+        >>> examples.label_counts()
+        Counter({'PER': 1, 'O': 1})
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("words", "labels")
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
+
+    words: tuple[tuple[str, ...], ...]
+    labels: tuple[tuple[str, ...], ...] | None = None
+    task: str = "tag"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_each(self, "words", are_strings, "a tuple of strings, the words of a text")
+        check_each(self, "labels", are_strings, "a tuple of strings, one label name per word")
+        for name, words, labels in zip(self.ids, self.words, self.labels or (), strict=False):
+            if len(words) != len(labels):
+                raise ValueError(
+                    f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
+                    f"{how_many(len(labels), 'label')} in example {name!r}."
+                )
+
+    def label_counts(self) -> Counter[str]:
+        return Counter(self.label_values())
+
+    def label_values(self) -> list[str]:
+        return [label for labels in self.labels or () for label in labels]
+
+    def size_lines(self) -> list[tuple[str, str]]:
+        return [("words", f"{sum(map(len, self.words)):,}")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lines(TaskExamples):
+    """Texts to tag that are not yet split into words, unlike `WordExamples`."""
+
+    sequences: ClassVar[tuple[str, ...]] = ("texts",)
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
+
+    texts: tuple[str, ...]
+    task: str = "tag"
+
+    def remarks(self, columns: Mapping[str, object]) -> list[str]:
+        return [
+            f"read as {how_many(len(self), 'text')}, one per line; if it has words in columns, "
+            "specify their column, as in --text 1"
+        ]
+
+
+_BLANKS = " \t\r\n"  # other whitespace may be a word, such as U+3000 in Chinese treebanks
+_SAMPLE = 100  # sentences used to detect a column of word numbers
+
+
+class _Words(NamedTuple):
+    """A sentence, a single word, or the end of a sentence of single words."""
+
+    line: int
+    id: str
+    words: object
+    labels: object
+    is_end: bool = False
+
+    @property
+    def is_word(self) -> bool:
+        is_list = any(listed(cell) is not None for cell in (self.words, self.labels))
+        return not is_list and len(as_string(self.words).split()) < 2
+
+
+def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
+    """Read sentences of words.
+
+    Raises:
+        ValueError: The file has a different format, a column does not exist, or the ends of
+            sentences are not marked.
+    """
+    table = _read(file, options)
+    columns = _find_columns(file, table, options)
+    rows = list(_rows(table, columns))
+    while rows and rows[-1].is_end:
+        rows.pop()
+    # JSON without labels and ids may be short texts, one per row.
+    may_be_words = not is_json(file) or columns.label is not None or columns.id is not None
+    are_words = may_be_words and len(rows) > 1 and all(row.is_word for row in rows)
+    if table.has_words or are_words:
+        if table.has_words and table.columns is None:
+            _check_words(file, rows)
+        rows = _sentences(rows)
+        if len(rows) < 2 and not table.has_words and options.id is None:
+            raise ValueError(
+                f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
+                "not marked. Put an empty line after each sentence, or choose the column of "
+                "sentence numbers with --id (`id` in Python)."
+            )
+    has_labels = any(any(_strings(row.labels)) for row in rows)
+    return collect(
+        WordExamples,
+        ((f"line {row.line:,}", row) for row in rows),
+        functools.partial(_example, has_labels),
+        columns=columns.named(table),
+        source=os.fspath(file.path),
+        sha256=file.sha256,
+    )
+
+
+def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
+    """Raise `ValueError` if most words of a CoNLL file are texts of several words."""
+    texts = [row for row in rows if " " in as_string(row.words)]
+    if 2 * len(texts) > len(rows):
+        raise file.error(
+            texts[0].line,
+            "the task 'tag' needs one word with its label per line (CoNLL), or a table with a "
+            "header and with lists of words and labels. Received: the text "
+            f"{shown(as_string(texts[0].words))}; for a label per text, use the task 'classify'.",
+        )
+
+
+def _example(has_labels: bool, row: _Words) -> dict[str, object]:
+    words, labels = _strings(row.words), _strings(row.labels)
+    if not any(map(str.strip, words)):
+        raise Unusable("no words")
+    if not all(words):
+        raise Unusable("empty word")
+    if has_labels and len(words) != len(labels):
+        raise Unusable("different numbers of words and labels")
+    if has_labels and not all(labels):
+        raise Unusable("word without a label")
+    name = row.id or str(row.line)
+    return {"ids": name, "words": words, "labels": labels if has_labels else None}
+
+
+def _read(file: TextFile, options: ReadingOptions) -> Table:
+    if is_conllu(file):
+        return read_conllu(file)
+    if is_json(file):
+        return read_table(file, options.is_header)
+    if file.suffix == ".csv":
+        has_tabs = "\t" in next(filter(str.strip, file.lines()))
+        if not has_tabs or delimiter_of(file) == "\t":
+            table = read_table(file, options.is_header)
+            if len(table.first) > 1 and (table.columns or not has_tabs):
+                return table
+    return read_conll(file, options.is_header)
+
+
+def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
+    """Find the columns of the words and of the labels.
+
+    Without a header, the words are in the first column (in the second if the first numbers the
+    words), and the labels are in the last column.
+    """
+    if table.has_words:
+        options = dataclasses.replace(options, id=None)
+    if table.has_words and table.columns is None:
+        num_columns = len(table.first)
+        text, label = options.text, options.label
+        if text is None:
+            text = 2 if num_columns > 2 and _is_counted(table.rows) else 1
+        if label is None and num_columns > 1:
+            label = num_columns
+        options = dataclasses.replace(options, text=text, label=label)
+    return find_columns(file, table, options)
+
+
+def _is_counted(rows: Sequence[Row]) -> bool:
+    """Return whether the first column numbers the words of each sentence, from 0 or 1."""
+    groups = itertools.groupby((row.cells for row in rows), bool)
+    words_of = (list(group) for has_words, group in groups if has_words)
+    sentences = list(itertools.islice(words_of, _SAMPLE))
+    return max(map(len, sentences), default=0) > 1 and any(
+        all(
+            word[0] == str(number)
+            for words in sentences
+            for number, word in enumerate(words, start)
+        )
+        for start in (0, 1)
+    )
+
+
+def _rows(table: Table, columns: Columns) -> Iterator[_Words]:
+    missing = None
+    if table.has_words and table.columns and columns.label is not None:  # CoNLL-U
+        # In these columns, "_" is a value: no features.
+        missing = None if table.name(columns.label) in ("FEATS", "MISC") else "_"
+    for line, cells, sentence in table.rows:
+        words, labels = (
+            cells[place] if place is not None and place < len(cells) else None
+            for place in (columns.text, columns.label)
+        )
+        labels = None if labels == missing else labels
+        is_end = not cells if table.has_words else not words and not labels
+        yield _Words(line, cell_string(cells, columns.id) or sentence, words, labels, is_end)
+
+
+def _sentences(rows: Sequence[_Words]) -> list[_Words]:
+    """Join rows of single words. A sentence ends at an empty row or where the id changes."""
+    sentences: list[_Words] = []
+    words: list[object] = []
+    labels: list[object] = []
+    at_end = True
+    for row in rows:
+        if row.is_end:
+            at_end = True
+            continue
+        if at_end or (row.id and row.id != sentences[-1].id):
+            words, labels = [], []
+            sentences.append(_Words(row.line, row.id, words, labels))
+        words.append(row.words)
+        labels.append(row.labels)
+        at_end = False
+    return sentences
+
+
+def _strings(values: object) -> tuple[str, ...]:
+    """Return the items of a list, or the words of a string separated by spaces."""
+    items = listed(values)
+    if items is None:
+        items = list(as_string(values).split())
+    return tuple(as_string(item).strip(_BLANKS) for item in items)

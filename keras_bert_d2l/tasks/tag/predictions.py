@@ -1,0 +1,283 @@
+"""`tag`: predict the labels of words, or the entities that these labels mark.
+
+T: tokens per row, C: number of labels.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, Unpack, cast, get_args, overload
+
+import numpy as np
+
+from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.inference.asked_model import asked_model
+from keras_bert_d2l.inference.batching import predict_texts
+from keras_bert_d2l.inference.results import Result, ResultList
+from keras_bert_d2l.inference.texts import RowOptions, Texts, checked_max_len, softmax
+from keras_bert_d2l.progress import parts
+from keras_bert_d2l.tasks.tag.entities import spans
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.tag.rows import SplitWords, TaggingRows, split_texts, split_words
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
+
+ListsOfWords: TypeAlias = Sequence[list[str] | tuple[str, ...]]
+Joining: TypeAlias = Literal["simple", "first", "average", "max"]
+"""How the labels of tokens are joined to entities."""
+
+_PREFIXES = tuple(f"{letter}-" for letter in "BIESLU")
+_TEXTS_AT_ONCE = 2048  # texts whose words are in memory at the same time
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Tag(Result):
+    """A word and its predicted label.
+
+    Attributes:
+        word: The word.
+        label: The most likely label.
+        score: The probability of this label.
+        start: Index of the word's first character in the text. `None` if words were passed.
+        end: Index after the word's last character. `None` if words were passed.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Tag(word="London", label="B-LOC", score=0.98, start=13, end=19)
+    ```
+    """
+
+    word: str
+    label: str
+    score: float
+    start: int | None
+    end: int | None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Entity(Result):
+    """Successive words, or tokens, whose labels mark one entity.
+
+    Attributes:
+        text: The characters from `start` to `end`.
+        label: The type of the entity: the label without a prefix such as `B-`.
+        score: The mean of the probabilities of the labels.
+        start: Index of the first character in the text. If words were passed, the text is the words
+            joined by spaces.
+        end: Index after the last character.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Entity(text="New York", label="LOC", score=0.98, start=13, end=21)
+    ```
+    """
+
+    text: str
+    label: str
+    score: float
+    start: int
+    end: int
+
+
+@overload
+def tag(
+    model: TokenClassifier | PathLike,
+    texts: str,
+    *,
+    aggregate: Literal["none"] = "none",
+    **options: Unpack[RowOptions],
+) -> list[Tag]: ...
+@overload
+def tag(
+    model: TokenClassifier | PathLike,
+    texts: Texts | ListsOfWords,
+    *,
+    aggregate: Literal["none"] = "none",
+    **options: Unpack[RowOptions],
+) -> list[list[Tag]]: ...
+@overload
+def tag(
+    model: TokenClassifier | PathLike,
+    texts: str,
+    *,
+    aggregate: Joining,
+    **options: Unpack[RowOptions],
+) -> list[Entity]: ...
+@overload
+def tag(
+    model: TokenClassifier | PathLike,
+    texts: Texts | ListsOfWords,
+    *,
+    aggregate: Joining,
+    **options: Unpack[RowOptions],
+) -> list[list[Entity]]: ...
+def tag(
+    model: TokenClassifier | PathLike,
+    texts: str | Texts | ListsOfWords,
+    *,
+    aggregate: Literal["none"] | Joining = "none",
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    max_len: int | None = None,
+) -> list[Tag] | list[Entity] | list[list[Tag]] | list[list[Entity]]:
+    """Predict the label of every word in texts, or the entities that the labels mark.
+
+    The tokenizer splits a text into words at white space and around punctuation. If your data is
+    split differently ("do n't"), pass lists of words. As in training, the label of a word is
+    predicted at its first token.
+
+    Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
+    and each word gets its label from the part with more of its context. A word without tokens, such
+    as an isolated control character, is replaced by the unknown token.
+
+    With `aggregate`, labels such as `B-PER` and `I-PER` are joined to one `Entity`, in the schemes
+    IOB, IOBES and BILOU. Other labels form an entity if they are equal and adjacent. `O` is no
+    entity. The entities equal those of the strategies of transformers' token-classification
+    pipeline, except that it does not know IOBES and BILOU.
+
+    Args:
+        model: The tagger, or the path or the name of its checkpoint, which is loaded at each
+            call.
+        texts: A text, a list of texts, or a list with the words of each text.
+        aggregate: `"none"` returns the label of every word. The others return entities, from the
+            label of each word: that of its `"first"` token, that of the token with the highest
+            probability (`"max"`), or that with the highest mean probability over its tokens
+            (`"average"`). `"simple"` joins the labels of tokens instead of words, so an entity may
+            be a part of a word; it requires texts.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
+        batch_size: Rows per batch.
+        max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
+
+    Returns: for each text, a list with one `Tag` per word, or a list of `Entity` objects; for a
+        single text, only its list.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The model belongs to a different task or has no tokenizer, a number is out of
+            range, or `aggregate` is unknown or does not support words.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada lived in london .".split())
+    tokenizer = kb.Tokenizer(vocab)
+    bert = kb.BERTModel(10, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    tagger = kb.TokenClassifier(bert, ["O", "B-PER", "B-LOC"], tokenizer=tokenizer)
+    for found in kb.tag(tagger, "Ada lived in London."):
+        print(found.word, found.label)
+    for entity in kb.tag(tagger, "Ada lived in London.", aggregate="first"):
+        print(entity.text, entity.label, entity.start, entity.end)
+    ```
+    """
+    model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer)
+    check_choice("aggregate", aggregate, ("none", *get_args(Joining)))
+    check_integer("batch_size", batch_size, 1)
+    max_len = checked_max_len(max_len, 3, model.max_row_len)
+    rows = [texts] if isinstance(texts, str) else texts
+    if not isinstance(rows, Sequence):
+        raise ValueError(
+            f"`texts` must be a text, or a list of texts or of lists of words. Received: {texts!r}."
+        )
+    split = _splitter(rows, aggregate)
+    found: list[Any] = ResultList()
+    for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):
+        some = rows[part]
+        tags = _tags(model, tokenizer, split(some, tokenizer), aggregate, batch_size, max_len)
+        if aggregate == "none":
+            found += tags
+        else:
+            found += [entities(*_in_text(row, one)) for row, one in zip(some, tags, strict=True)]
+    return found[0] if isinstance(texts, str) else found
+
+
+def entities(tags: Sequence[Tag], text: str) -> list[Entity]:
+    """Join the tags of a text to entities.
+
+    Args:
+        tags: The tags of all words, or of all tokens, with their positions.
+        text: The text.
+    """
+    found: list[Entity] = ResultList()
+    for label, first, stop in spans([_scheme_tag(one.label) for one in tags]):
+        start, end = cast(int, tags[first].start), cast(int, tags[stop - 1].end)
+        score = float(np.mean([one.score for one in tags[first:stop]]))
+        found.append(Entity(text[start:end], label, score, start, end))
+    return found
+
+
+def _scheme_tag(label: str) -> str:
+    """Return a label as `O`, or with a prefix: equal labels without one form one entity."""
+    return label if label == "O" or label[:2] in _PREFIXES else f"I-{label}"
+
+
+def _in_text(row: str | Sequence[str], tags: Sequence[Tag]) -> tuple[Sequence[Tag], str]:
+    """Return the tags with their positions in the text, which words form with spaces, and it."""
+    if isinstance(row, str):
+        return tags, row
+    starts = itertools.accumulate((len(word) + 1 for word in row), initial=0)
+    placed = [
+        dataclasses.replace(one, start=start, end=start + len(one.word))
+        for one, start in zip(tags, starts, strict=False)
+    ]
+    return placed, " ".join(row)
+
+
+def _splitter(rows: Sequence[str] | ListsOfWords, aggregate: str) -> Callable[..., SplitWords]:
+    """Return the function that splits texts, or lists of words, into what gets a label."""
+    if all(isinstance(row, str) for row in rows):
+        return functools.partial(split_texts, into_tokens=aggregate == "simple")
+    if aggregate == "simple":
+        raise ValueError(
+            "`aggregate='simple'` requires texts, because it may divide words. Received: lists of "
+            "words; pass texts, or use aggregate='first'."
+        )
+    return split_words
+
+
+def _tags(
+    model: TokenClassifier,
+    tokenizer: Tokenizer,
+    split: SplitWords,
+    aggregate: str,
+    batch_size: int,
+    max_len: int,
+) -> list[list[Tag]]:
+    rows = TaggingRows(split, tokenizer.vocab, max_len)
+    outputs = predict_texts(model, rows.batch, len(rows), batch_size)
+    found: list[list[Tag]] = []
+    token_logits = rows.token_outputs(outputs)
+    for words, firsts, logits in zip(split.words, split.firsts, token_logits, strict=True):
+        probabilities = _of_words(softmax(logits), firsts, aggregate)  # (words, C)
+        labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
+        found.append(
+            ResultList(
+                Tag(word.text, model.labels[label], score, word.start, word.end)
+                for word, label, score in zip(words, labels.tolist(), scores.tolist(), strict=True)
+            )
+        )
+    return found
+
+
+def _of_words(probabilities: np.ndarray, firsts: np.ndarray, aggregate: str) -> np.ndarray:
+    """Return the probabilities of words, `(words, C)`, from those of their tokens `(tokens, C)`.
+
+    Args:
+        probabilities: Those of all tokens of a text.
+        firsts: The first token of each word.
+        aggregate: As for `tag`.
+    """
+    if aggregate not in ("average", "max") or not len(firsts):
+        return probabilities[firsts]
+    words = np.split(probabilities, firsts[1:])
+    if aggregate == "average":
+        return np.array([word.mean(axis=0) for word in words])
+    return np.array([word[word.max(axis=1).argmax()] for word in words])

@@ -1,0 +1,241 @@
+"""Tokenize words, and divide long texts into overlapping rows for a tagger.
+
+Training and prediction use the same rows, and count each word in the same one of them.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.encoding import Fields, in_parts, names_and_ids, splits
+from keras_bert_d2l.ranges import IGNORED
+from keras_bert_d2l.tasks.tag.examples import WordExamples
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame
+from keras_bert_d2l.text.tokenizer.offsets import behind_accents
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.types import Tensor
+
+_CONTINUED = "##"
+_WORDS_TOGETHER = 1 << 17
+_NO_WORD = -1
+
+
+class Window(NamedTuple):
+    """The part of a text in one row, as indices of its tokens.
+
+    Attributes:
+        start: The first token.
+        end: The index after the last token.
+        begin: The first token that counts in this row. Others have more context in another row.
+        stop: The index after the last token that counts.
+    """
+
+    start: int
+    end: int
+    begin: int
+    stop: int
+
+
+def word_tokens(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return the token ids of all words, concatenated, and the number of tokens of each word.
+
+    A word without tokens, such as an invisible character, is replaced by the unknown token.
+    """
+    ids = tokenizer.tokenize(list(words))
+    values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
+    values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
+    return values, np.maximum(lengths, 1)
+
+
+def windows(num_tokens: int, room: int) -> list[Window]:
+    """Divide a text into windows of at most `room` tokens, which overlap by half if it is longer.
+
+    The middle of an overlap separates the tokens that count in one window and in the next.
+    """
+    last = max(0, num_tokens - room)
+    starts = [*range(0, last, max(1, room // 2)), last]
+    ends = [min(start + room, num_tokens) for start in starts]
+    middles = [(start + end) // 2 for start, end in zip(starts[1:], ends[:-1], strict=True)]
+    begins, stops = [0, *middles], [*middles, num_tokens]
+    return list(map(Window, starts, ends, begins, stops))
+
+
+@dataclasses.dataclass(frozen=True)
+class Word:
+    """A word, and its character range if it was found in a text."""
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitWords:
+    """The words and the tokens of texts.
+
+    Attributes:
+        words: The words of each text.
+        tokens: The token ids of each text, int32 `(tokens,)`.
+        firsts: For each text, the index of each word's first token, int `(words,)`.
+    """
+
+    words: list[list[Word]]
+    tokens: list[np.ndarray]
+    firsts: list[np.ndarray]
+
+
+def split_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, *, into_tokens: bool = False
+) -> SplitWords:
+    """Split texts into words as the tokenizer does, with the character range of each word.
+
+    With `into_tokens`, every token counts as a word.
+    """
+    pieces = tokenizer.with_offsets(list(texts))
+    splits = pieces["tokens"].row_splits.numpy()
+    tokens, starts, ends = (
+        pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
+    )
+    continues = np.array(
+        [token.startswith(_CONTINUED) and token != _CONTINUED for token in tokenizer.vocab.tokens]
+    )
+    is_first = ~continues[tokens] | into_tokens
+    words, firsts = [], []
+    for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
+        first = np.flatnonzero(is_first[begin:end])
+        last = np.append(first, end - begin)[1:] - 1
+        places = zip(starts[begin:end][first].tolist(), ends[begin:end][last].tolist(), strict=True)
+        words.append([_word(text, *place) for place in places])
+        firsts.append(first)
+    return SplitWords(words, np.split(tokens, splits[1:-1]), firsts)
+
+
+def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:
+    """Tokenize texts that are already split into words.
+
+    Raises:
+        ValueError: The words are not lists of strings.
+    """
+    for number, row in enumerate(words):
+        if not isinstance(row, list | tuple) or not all(isinstance(word, str) for word in row):
+            raise ValueError(
+                "Texts must all be strings, or all be lists of words. Received: "
+                f"{shown(row)} as text {number}."
+            )
+    values, lengths = word_tokens([word for row in words for word in row], tokenizer)
+    starts = np.append([0], np.cumsum(lengths))
+    of_texts = np.cumsum([0, *map(len, words)])
+    places = list(itertools.pairwise(of_texts))
+    return SplitWords(
+        [[Word(word) for word in row] for row in words],
+        [values[starts[begin] : starts[end]] for begin, end in places],
+        [starts[begin:end] - starts[begin] for begin, end in places],
+    )
+
+
+class TaggingRows:
+    """The rows of texts for a tagger. A long text has several rows, which overlap by half.
+
+    If a token is in two rows, the output from the row with more of its context is used.
+
+    Args:
+        split: The words and tokens of the texts.
+        vocab: The vocabulary, for its special tokens.
+        max_len: Maximum number of tokens in a row, T, including special tokens.
+    """
+
+    def __init__(self, split: SplitWords, vocab: Vocab, max_len: int) -> None:
+        self._vocab = vocab
+        room = max_len - ADDED_TO_ONE
+        self._windows = [windows(len(tokens), room) for tokens in split.tokens]
+        self._rows = [
+            tokens[window.start : window.end]
+            for tokens, of_text in zip(split.tokens, self._windows, strict=True)
+            for window in of_text
+        ]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, start: int, stop: int) -> Mapping[str, Tensor]:
+        """Return the rows from `start` to `stop` as inputs of the model."""
+        rows = self._rows[start:stop]
+        tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
+        return frame(tokens, vocab=self._vocab)
+
+    def token_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the outputs for the tokens of each text, `(tokens, C)`.
+
+        Args:
+            outputs: The outputs for the tokens of each row, `(T, C)`, in the order of the rows.
+        """
+        of_rows = iter(outputs)
+        for of_text in self._windows:
+            kept = [
+                next(of_rows)[begin - start + 1 : stop - start + 1]  # + 1: rows start with [CLS]
+                for start, _, begin, stop in of_text
+            ]
+            yield np.concatenate(kept)
+
+
+def _word(text: str, start: int, end: int) -> Word:
+    end = behind_accents(text, end)
+    return Word(text[start:end], start, end)
+
+
+def encoded_words(
+    examples: WordExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
+) -> Fields:
+    """Encode texts split into words, in several rows if a text is long.
+
+    The first token of a word gets its label, in one of the rows.
+    """
+    check_max_len(max_len, 1)
+    names, ids = names_and_ids(examples, labels)
+    words = [word for text in examples.words for word in text]
+    pieces, sizes = in_parts(
+        lambda chosen: word_tokens(words[chosen], tokenizer), len(words), _WORDS_TOGETHER
+    )
+    num_words = np.array(list(map(len, examples.words)))
+    word_begin = splits(sizes)  # the first token of each word in `pieces`
+    text_begin = word_begin[splits(num_words)]
+    num_tokens = np.diff(text_begin)
+    of_texts = [windows(length, max_len - ADDED_TO_ONE) for length in num_tokens.tolist()]
+    num_rows = np.array(list(map(len, of_texts)))
+    owners = np.repeat(np.arange(len(of_texts), dtype=np.int32), num_rows)
+    in_rows = np.array(list(itertools.chain.from_iterable(of_texts)))
+    start, end, _, stop = (in_rows + text_begin[owners, np.newaxis]).T
+    lengths = end - start + ADDED_TO_ONE
+    row_begin = splits(lengths)
+    # Of the tokens of a row, the first and the last are special and may be out of range.
+    source = np.arange(row_begin[-1]) + np.repeat(start - 1 - row_begin[:-1], lengths)
+    tokens = pieces.take(source, mode="clip")
+    tokens[row_begin[:-1]] = tokenizer.vocab.cls_id
+    tokens[row_begin[1:] - 1] = tokenizer.vocab.sep_id
+    # The row in which each word counts, and the place of its first token.
+    row = np.searchsorted(stop, word_begin[:-1], side="right")
+    place = row_begin[row] + 1 + word_begin[:-1] - start[row]
+    word_ids = np.full(len(tokens), _NO_WORD, np.int32)
+    word_ids[place] = np.arange(len(words)) - np.repeat(splits(num_words)[:-1], num_words)
+    token_labels = None
+    if ids is not None:
+        token_labels = np.full(len(tokens), IGNORED, np.int32)
+        token_labels[place] = ids
+    return {
+        "label_names": names,
+        "tokens": tokens,
+        "splits": row_begin,
+        "seconds": lengths.astype(np.int32),
+        "labels": token_labels,
+        "examples": owners,
+        "full_lengths": (num_tokens + ADDED_TO_ONE).astype(np.int32),
+        "num_truncated": int((num_rows > 1).sum()),
+        "word_ids": word_ids,
+        "has_token_labels": True,
+    }

@@ -1,0 +1,172 @@
+"""The record of the task `tag`; see `tasks/task.py`."""
+
+import dataclasses
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
+from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
+from keras_bert_d2l.tasks.task import EvaluationOptions, Sample, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from keras_bert_d2l.data.tasks.encoding import Fields
+    from keras_bert_d2l.data.tasks.rows import TaskRows
+    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
+    from keras_bert_d2l.serving.signatures.texts import TextSignatures
+    from keras_bert_d2l.tasks.tag.model import TokenClassifier
+    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+    from keras_bert_d2l.text.vocab.vocab import Vocab
+
+_MOST_CHARACTERS = 300  # of the labels of a text in a report
+_OUTSIDE = "O"  # the label of words that belong to no entity
+
+
+class TagTask(Task[WordExamples, "TokenClassifier"]):
+    """The label of every word."""
+
+    name = "tag"
+    columns: ClassVar = {
+        "text": "words tokens word token sentence form",
+        "label": "tags ner_tags pos_tags upos labels label ner tag pos chunk_tags",
+    }
+    has_label_names = True
+    one_word_per_row = True
+    splits_long_texts = True
+    options = frozenset({"aggregate"})
+    monitors = ("val_f1", "val_accuracy")
+    library = "sklearn.metrics"
+    counted = "word"
+
+    def read(self, file: TextFile, options: ReadingOptions) -> WordExamples:
+        return word_examples(file, options)
+
+    def is_table(self, file: TextFile, labels: Sequence[str]) -> bool:
+        """Return whether a file of lines is a table.
+
+        So are CoNLL-U, files with CoNLL's document markers, and files in which most lines have the
+        same number of words and end with a label of the model.
+        """
+        lines = [line for line in file.lines() if line.strip()]
+        if is_conllu(file) or any(line.startswith(DOCUMENTS) for line in lines):
+            return True
+        lines = [line for line in lines if not line.startswith("#")]  # comments
+        tabs = {line.count("\t") for line in lines}
+        if len(tabs) == 1 and tabs != {0}:
+            return True
+        # Tags such as the Penn Treebank's "." do not count: ordinary texts also end with them.
+        tags = {label for label in labels if any(map(str.isalnum, label))}
+        rows = [line.split() for line in lines]
+        tagged = Counter(len(row) for row in rows if len(row) > 1 and row[-1] in tags)
+        return 2 * max(tagged.values(), default=0) > len(lines)
+
+    def from_lines(self, texts: tuple[str, ...], context: str | None, **fields: Any) -> Lines:
+        return Lines(texts=texts, **fields)
+
+    def encode(
+        self,
+        examples: WordExamples,
+        tokenizer: "Tokenizer",
+        labels: Sequence[str] | None,
+        max_len: int,
+        overlap: int | None,
+    ) -> "Fields":
+        from keras_bert_d2l.tasks.tag.rows import encoded_words
+
+        return encoded_words(examples, tokenizer, labels, max_len)
+
+    def shown(
+        self,
+        examples: WordExamples,
+        rows: "TaskRows",
+        number: int,
+        own: "np.ndarray",
+        vocab: "Vocab",
+    ) -> tuple[str, Sequence[str]]:
+        """Return the tokens, and behind the first token of a word its label."""
+        _, tokens = super().shown(examples, rows, number, own, vocab)
+        if examples.labels is None or rows.word_ids is None:
+            return "", tokens
+        labels, first = examples.labels[number], rows.splits[own[0]]
+        words = rows.word_ids[first : first + len(tokens)].tolist()
+        pairs = zip(tokens, words, strict=True)
+        return "", [token if word < 0 else f"{token}/{labels[word]}" for token, word in pairs]
+
+    @property
+    def model(self) -> type["TokenClassifier"]:
+        from keras_bert_d2l.tasks.tag.model import TokenClassifier
+
+        return TokenClassifier
+
+    def model_fields(
+        self,
+        train: WordExamples,
+        dev: WordExamples,
+        multi_label: bool,
+        say: Callable[[str], None],
+    ) -> dict[str, object]:
+        """Return the labels of the training data and of the development data.
+
+        A small training file may lack a rare tag. For texts, an additional label is an error.
+        """
+        further = sorted(set(dev.label_names) - set(train.label_names))
+        if further:
+            say(
+                "The development data contains labels that are missing from the training data and "
+                f"cannot be learned: {', '.join(further):.200}."
+            )
+        return {"labels": (*train.label_names, *further)}
+
+    def check_fit(self, model: "TokenClassifier", examples: WordExamples, where: str) -> None:
+        from keras_bert_d2l.data.tasks.labels import check_label_names
+
+        check_label_names(examples, model.labels, at_least=1)
+
+    def records(
+        self, model: "TokenClassifier", examples: TaskExamples, options: Mapping[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        from keras_bert_d2l.tasks.tag.predictions import tag
+
+        name = "text" if isinstance(examples, Lines) else "words"
+        texts: Any = getattr(examples, examples.sequences[0])
+        kind = "tags" if options["aggregate"] == "none" else "entities"
+        for one, text, tags in zip(examples.ids, texts, tag(model, texts, **options), strict=True):
+            yield {"id": one, name: text, kind: [_without_none(found) for found in tags]}
+
+    def evaluate(
+        self, model: "TokenClassifier", examples: WordExamples, options: EvaluationOptions
+    ) -> "Evaluation":
+        from keras_bert_d2l.tasks.tag.evaluation import evaluate_tags
+
+        return evaluate_tags(model, examples, options)
+
+    def prediction(self, example: WordExamples, found: Any) -> Sample:
+        [words], [labels] = example.words, example.labels or ()
+        predicted = [one.label for one in found]
+
+        def listed(tags: Sequence[str]) -> str:
+            pairs = zip(words, tags, strict=True)
+            entities = ", ".join(f"{word} {tag}" for word, tag in pairs if tag != _OUTSIDE)
+            return textwrap.shorten(entities, _MOST_CHARACTERS, placeholder=" ...")
+
+        is_right = predicted == list(labels)
+        return Sample(" ".join(words), listed(labels), listed(predicted), is_right=is_right)
+
+    @property
+    def signatures(self) -> type["TextSignatures"]:
+        from keras_bert_d2l.tasks.tag.signature import TaggerSignatures
+
+        return TaggerSignatures
+
+
+def _without_none(found: Any) -> dict[str, Any]:
+    return {name: x for name, x in dataclasses.asdict(found).items() if x is not None}
+
+
+TASK = TagTask()

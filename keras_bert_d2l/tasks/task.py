@@ -1,0 +1,377 @@
+"""`Task`: what a task must define. Everything else asks this record, and never the task's name.
+
+A task is a folder with its examples, its model, its predictions, its evaluation and its signature.
+`task.py` of the folder defines the record, which imports TensorFlow only when a method runs.
+"""
+
+import abc
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+
+from keras_bert_d2l.checks import check_choice, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from keras_bert_d2l.data.tasks.encoding import Fields
+    from keras_bert_d2l.data.tasks.examples import TaskExamples
+    from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
+    from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+    from keras_bert_d2l.data.tasks.rows import TaskRows
+    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
+    from keras_bert_d2l.models.keras_options import Loss
+    from keras_bert_d2l.models.tasks.task_model import TaskModel
+    from keras_bert_d2l.serving.signatures.texts import TextSignatures
+    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+    from keras_bert_d2l.text.vocab.vocab import Vocab
+
+Examples = TypeVar("Examples", bound="TaskExamples")
+Model = TypeVar("Model", bound="TaskModel")
+
+BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed")
+_ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks
+_TASKS: dict[str, "Task[Any, Any]"] = {}
+
+
+class Sample(NamedTuple):
+    """A prediction for an example, as the report of a run shows it.
+
+    Attributes:
+        text: The text of the example.
+        gold: The right answer; `None` if it is unknown.
+        predicted: What the model predicts.
+        score: The confidence of the model.
+        is_right: Whether the prediction is right; `None` if it is only near or far.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Sample("a good film", gold="good", predicted="bad", score=0.7, is_right=False)
+    ```
+    """
+
+    text: str
+    gold: str | None
+    predicted: str
+    score: float | None = None
+    is_right: bool | None = None
+
+
+class EvaluationOptions(TypedDict):
+    """The options of `evaluate`."""
+
+    batch_size: int
+    max_len: int | None
+    overlap: int | None
+    max_answer_len: int
+    null_threshold: float | None
+
+
+class Task(abc.ABC, Generic[Examples, Model]):
+    """What a task must define: its data, its model, its predictions and how they are shown.
+
+    Attributes:
+        name: Its name for `read_examples` and `finetune`.
+        columns: Common names of the columns of a table by role, separated by spaces, the most
+            common first. The roles are `text`, `text_b`, `negative`, `choices` and `label`. A role
+            that is missing is rejected as an option.
+        labels: What the labels are called in messages.
+        needs_text_b: Whether every example has a second text.
+        finds_pairs: Whether two columns are found by common names of pairs, such as
+            `premise` and `hypothesis`.
+        has_scores: Whether the labels are numbers.
+        has_label_names: Whether the labels of a new model are those of the training data.
+        has_optional_labels: Whether a model can learn from examples without labels.
+        one_word_per_row: Whether the rows of a table may be single words.
+        reads_folders: Whether a folder of text files is read: `"labeled"`, with one folder for each
+            label, or `"unlabeled"`.
+        takes_single_texts: Whether `TextExamples` of single texts also are examples without labels.
+        predicts_labels: Whether the labels are what a model predicts, instead of spans or vectors.
+        splits_long_texts: Whether a long text gives several rows, instead of being truncated.
+        most_tokens: Maximum number of tokens in a row. `None`: that of the model.
+        options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
+            `mine_negatives` and `temperature` of training, `aggregate`, `context` and
+            `null_threshold` of predictions, and `pairs` of exports.
+        refused: Options of training that every other task has, with the reason, as in "whose ...".
+        monitors: Metrics that select the best epoch, the first that is reported.
+        library: The library that the metrics need, if any.
+        no_predictions: What to use instead of `keras-bert-d2l predict`, if that does not apply.
+        counted: What a confusion matrix counts.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    class Topic(kb.Task):
+        name = "topic"
+    ```
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[Mapping[str, str]]
+    labels: ClassVar[str] = "labels"
+    needs_text_b: ClassVar[bool] = False
+    finds_pairs: ClassVar[bool] = False
+    has_scores: ClassVar[bool] = False
+    has_label_names: ClassVar[bool] = False
+    has_optional_labels: ClassVar[bool] = False
+    one_word_per_row: ClassVar[bool] = False
+    reads_folders: ClassVar[str] = ""
+    takes_single_texts: ClassVar[bool] = False
+    predicts_labels: ClassVar[bool] = True
+    splits_long_texts: ClassVar[bool] = False
+    most_tokens: ClassVar[int | None] = None
+    options: ClassVar[frozenset[str]] = frozenset()
+    refused: ClassVar[Mapping[str, str]] = {}
+    monitors: ClassVar[tuple[str, ...]] = ()
+    library: ClassVar[str | None] = None
+    no_predictions: ClassVar[str] = ""
+    counted: ClassVar[str] = "example"
+
+    # Reading.
+
+    @abc.abstractmethod
+    def read(self, file: "TextFile", options: "ReadingOptions") -> Examples:
+        """Read the examples of a file; see `data/tasks/readers`."""
+
+    def columns_without_names(
+        self, cells: Sequence[Sequence[str]], options: "ReadingOptions", *, may_be_header: bool
+    ) -> "Columns | None":
+        """Return the columns of a table without names; `None` if there is no only choice.
+
+        Args:
+            cells: The cells of some rows, by column.
+            options: The options of reading.
+            may_be_header: Whether the first row may be a header.
+        """
+        return None
+
+    def is_table(self, file: "TextFile", labels: Sequence[str]) -> bool:
+        """Return whether a file of lines is a table: all lines have the same number of tabs.
+
+        Args:
+            file: The file.
+            labels: The labels of the model.
+        """
+        tabs = {line.count("\t") for line in file.lines() if line.strip()}
+        return len(tabs) == 1 and tabs != {0}
+
+    def from_lines(
+        self, texts: tuple[str, ...], context: str | None, **fields: Any
+    ) -> "TaskExamples":
+        """Return one example for each line of text, without labels.
+
+        Args:
+            texts: The lines.
+            context: The text that they are all about, if there is one.
+            **fields: Further fields of the examples.
+        """
+        raise ValueError(
+            f"The task {self.name!r} needs several texts for each example. Received: one text per "
+            "line. Provide them as JSONL, CSV or TSV."
+        )
+
+    # Rows.
+
+    @abc.abstractmethod
+    def encode(
+        self,
+        examples: Examples,
+        tokenizer: "Tokenizer",
+        labels: Sequence[str] | None,
+        max_len: int,
+        overlap: int | None,
+    ) -> "Fields":
+        """Return token ids and label ids, as the fields of `TaskRows`; arguments as there."""
+
+    def label_lines(self, examples: Examples) -> "list[tuple[Any, str]] | None":
+        """Return what `peek` says about the labels; `None`: their counts."""
+        return None
+
+    def shown(
+        self, examples: Examples, rows: "TaskRows", number: int, own: "np.ndarray", vocab: "Vocab"
+    ) -> tuple[str, Sequence[str]]:
+        """Return the label of an example, and its tokens, as `peek` shows them.
+
+        Args:
+            examples: The examples.
+            rows: Their rows.
+            number: The place of the example.
+            own: The places of its rows, of which `peek` shows those that stay together.
+            vocab: The vocabulary.
+        """
+        return "", rows.shown(int(own[0]), int(own[0]) + rows.rows_together, vocab)
+
+    # The model, and what it learns from.
+
+    @property
+    @abc.abstractmethod
+    def model(self) -> type[Model]:
+        """The class of the models."""
+
+    def model_fields(
+        self, train: Examples, dev: Examples, multi_label: bool, say: Callable[[str], None]
+    ) -> dict[str, object]:
+        """Return the arguments of a new model that come from the data."""
+        return {}
+
+    def check_fit(self, model: Model, examples: Examples, where: str) -> None:
+        """Raise `ValueError` if a model of the task cannot learn from some examples.
+
+        Args:
+            model: The model.
+            examples: The examples.
+            where: The source of the examples, for messages.
+        """
+
+    def loss(self, train: Examples, temperature: float | None) -> "Loss | None":
+        """Return the loss that suits the data; `None`: the default of the model."""
+        return None
+
+    def for_loss(self, train: Examples, dev: Examples) -> Examples:
+        """Return the development data for the loss."""
+        return dev
+
+    def sample(self, examples: Examples, size: int) -> Examples:
+        """Return about `size` examples that give the same set of metrics as all examples."""
+        return examples.subset(range(min(len(examples), size)))
+
+    # Predictions.
+
+    @abc.abstractmethod
+    def records(
+        self, model: Model, examples: Any, options: Mapping[str, Any]
+    ) -> Iterable[dict[str, Any]]:
+        """Return what `keras-bert-d2l predict` writes for each example.
+
+        Args:
+            model: The model.
+            examples: Those of `read` or of `from_lines`.
+            options: `batch_size`, `max_len`, and those of the options of the task.
+        """
+
+    @abc.abstractmethod
+    def evaluate(
+        self, model: Model, examples: Examples, options: EvaluationOptions
+    ) -> "Evaluation":
+        """Compare the predictions of a model with the labels.
+
+        Args:
+            model: The model.
+            examples: The examples, with labels.
+            options: The options of `keras_bert_d2l.evaluate`.
+        """
+
+    @abc.abstractmethod
+    def prediction(self, example: Examples, found: Any) -> Sample:
+        """Return a prediction for the report of a run.
+
+        Args:
+            example: A single example.
+            found: What `predictions` of an evaluation has for it.
+        """
+
+    def metric_name(self, metric: str, labels: Sequence[str] | None) -> str:
+        """Return the name of a metric for a person.
+
+        Args:
+            metric: Its name in an evaluation.
+            labels: The labels of the confusion matrix, if there is one.
+        """
+        return metric
+
+    # Serving.
+
+    @property
+    @abc.abstractmethod
+    def signatures(self) -> "type[TextSignatures]":
+        """The class of the signatures that take strings."""
+
+
+def register_task(task: Task[Any, Any]) -> None:
+    """Make a task known by its name.
+
+    Args:
+        task: The task. An installed package can also list it as an entry point of the group
+            `keras_bert_d2l.tasks`; the command `keras-bert-d2l` then finds it.
+
+    Raises:
+        ValueError: Another task has this name.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+    from keras_bert_d2l.tasks.tag.task import TagTask
+
+    kb.register_task(TagTask())  # is known already
+    ```
+    """
+    known = _TASKS.get(task.name)
+    if known is not None and type(known) is not type(task):
+        raise ValueError(f"`task` must have a new name. Received: {task.name!r}, which is taken.")
+    _TASKS[task.name] = task
+
+
+def tasks() -> dict[str, Task[Any, Any]]:
+    """Return all tasks by name: those of this package first."""
+    if not _TASKS.keys() >= set(BUILT_IN):
+        others = dict(_TASKS)
+        _TASKS.clear()
+        for name in BUILT_IN:
+            register_task(importlib.import_module(f"keras_bert_d2l.tasks.{name}.task").TASK)
+        for entry in importlib.metadata.entry_points(group=_ENTRY_POINTS):
+            register_task(entry.load())
+        _TASKS.update(others)
+    return dict(_TASKS)
+
+
+def task_named(name: object) -> Task[Any, Any]:
+    """Return the task with a name.
+
+    Raises:
+        ValueError: There is none. The message lists the names.
+    """
+    known = tasks()
+    check_choice("task", name, tuple(known))
+    return known[str(name)]
+
+
+def task_kinds() -> "dict[str, type[TaskModel]]":
+    """Return the model classes of all tasks by their names, which checkpoints store."""
+    return {task.model.__name__: task.model for task in tasks().values()}
+
+
+def tasks_with(option: str) -> list[Task[Any, Any]]:
+    """Return the tasks that have an option."""
+    return [task for task in tasks().values() if option in task.options or option in task.columns]
+
+
+def check_option(name: str, option: str, value: object) -> None:
+    """Raise `ValueError` if a task does not have an option.
+
+    Args:
+        name: The name of the task.
+        option: The name of the option.
+        value: The value that it got.
+    """
+    task, having = task_named(name), tasks_with(option)
+    why = ""
+    if option in task.refused:
+        why = f"is not for the task {name!r}{task.refused[option]}"
+    elif task not in having and option not in _OF_ALL:
+        names = [repr(one.name) for one in having]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        why = f"is for the task{'s' if names[1:] else ''} {listed}"
+    if why:
+        raise ValueError(
+            f"`{option}` {why}. Received: {option}={shown(value)}, task={name!r}; omit it."
+        )
+
+
+_OF_ALL = ("devices", "micro_batches", "dropout")  # options of training that most tasks have
