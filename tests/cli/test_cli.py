@@ -71,13 +71,12 @@ def test_without_a_command_the_help_page_lists_all_commands_in_groups(run):
 @pytest.mark.parametrize(("arguments", "exit_code"), IMMEDIATE)
 def test_help_and_usage_errors_do_not_import_tensorflow(arguments, exit_code):
     code = """
-        import sys, time
+        import sys
         from keras_bert_d2l.cli import main
         try:
             main(sys.argv[1:])
         finally:
-            print("TensorFlow:", "tensorflow" in sys.modules)
-            print("CPU seconds:", time.process_time())
+            print("slow:", sorted({"tensorflow", "keras"} & sys.modules.keys()))
         """
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments.split()],
@@ -85,9 +84,7 @@ def test_help_and_usage_errors_do_not_import_tensorflow(arguments, exit_code):
         text=True,
         check=False,
     )
-    *_, tensorflow, seconds = result.stdout.splitlines()
-    assert tensorflow == "TensorFlow: False"
-    assert float(seconds.split()[-1]) < 1  # about half of this on an idle machine
+    assert result.stdout.splitlines()[-1] == "slow: []"
     assert result.returncode == exit_code
     assert (result.stderr == "") == (exit_code == 0)
 
