@@ -276,14 +276,17 @@ def test_saving_replaces_the_existing_checkpoint_completely(checkpoint):
 
 
 def test_a_failed_save_does_not_change_the_existing_checkpoint(checkpoint, monkeypatch):
-    before = contents(checkpoint)
+    before, open_file = contents(checkpoint), pathlib.Path.open
 
-    def no_space(path, content):
-        raise OSError(28, "No space left on device")
+    def no_space(path, mode="r", *arguments, **options):
+        if "w" in mode:
+            raise OSError(28, "No space left on device")
+        return open_file(path, mode, *arguments, **options)
 
-    monkeypatch.setattr(pathlib.Path, "write_bytes", no_space)
-    with pytest.raises(OSError, match="No space left"):
-        save_pretrained(BERTModel.from_bert_config(BOOK), checkpoint)
+    with monkeypatch.context() as full:
+        full.setattr(pathlib.Path, "open", no_space)
+        with pytest.raises(OSError, match="No space left"):
+            save_pretrained(BERTModel.from_bert_config(BOOK), checkpoint)
     assert contents(checkpoint) == before
     assert [entry.name for entry in checkpoint.parent.iterdir()] == ["checkpoint"]
 

@@ -72,9 +72,18 @@ def write_safetensors(
     Args:
         file: The file.
         arrays: Arrays by name.
-        metadata: Entries for the header. The order of multiple entries is unspecified.
+        metadata: Entries for the header, which are sorted by name.
     """
-    file.write_bytes(safetensors.numpy.save(dict(arrays), metadata=dict(metadata)))
+    written = memoryview(safetensors.numpy.save(dict(arrays), metadata=dict(metadata)))
+    end = _LENGTH_BYTES + int.from_bytes(written[:_LENGTH_BYTES], "little")
+    header = json.loads(bytes(written[_LENGTH_BYTES:end]))
+    # The library writes the metadata in a random order: equal models would differ in their bytes.
+    header["__metadata__"] = dict(sorted(metadata.items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text = text.ljust(math.ceil(len(text) / 8) * 8)  # the values are aligned to 8 bytes
+    with file.open("wb") as stream:
+        stream.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+        stream.write(written[end:])
 
 
 class _File:

@@ -247,12 +247,12 @@ def _of_examples(
     options: FinetuningOptions,
     say: Callable[[str], None],
 ) -> TaskData:
+    if options.temperature is not None:
+        check_option(train.task, "temperature", options.temperature)
     for examples in (train, dev):
         check_examples(model, examples)
     check_alike(train, dev)
     task = task_named(train.task)
-    if options.temperature is not None:
-        check_option(train.task, "temperature", options.temperature)
     loss = task.loss(train, options.temperature)
     long_texts = "cut" if train.have_pairs_in_rows else model.long_texts
     max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
