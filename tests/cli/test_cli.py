@@ -464,8 +464,8 @@ def test_a_file_does_not_replace_a_folder(error, folder):
     )
 
 
-def test_an_unknown_choice_is_answered_with_a_question(error):
-    assert 'Did you mean "classify"? See `keras-bert-d2l' in error("finetune", "clasify")
+def test_an_unknown_task_is_answered_with_the_names_of_the_tasks(error):
+    assert "must be one of 'classify', 'regress', " in error("finetune", "clasify")
 
 
 def test_a_doctor_names_only_the_arguments_that_it_got(error):

@@ -59,7 +59,7 @@ def test_the_context_is_the_complete_text_of_its_file(run, models, monkeypatch):
         asked.extend(zip(questions, contexts, strict=True))
         return [[SimpleNamespace(text="it", score=0.5, start=0, end=2)] for _ in questions]
 
-    monkeypatch.setattr(kb, "answer", answer)
+    monkeypatch.setattr("keras_bert_d2l.tasks.answer.predictions.answer", answer)
     run("predict", "ask.txt", "--context", "about.txt", "--model", "answers")
     assert asked == [("what is it", context), ("what is a dog", context)]
 

@@ -21,6 +21,7 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
+from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.training.finetuning.options import TaskRunArguments, TaskRunOptions
 
 
@@ -80,7 +81,7 @@ def finetune(
     check_not_resumed(resume, peek=peek, lr_find=lr_find)
     check_output("lr_find", lr_find, suffixes=[".svg"])
     if task is not None:
-        options["task"] = task
+        options["task"] = task_named(task).name
     if class_weight:
         options["class_weights"] = _weights_by_label(class_weight)
     given = TaskRunOptions.read_yaml(config) if config is not None else {}

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from keras_bert_d2l.tasks.task import check_option, task_named
+from keras_bert_d2l.tasks.task import check_option, task_named, tasks
 from keras_bert_d2l.training.option_records import (
     CheckpointName,
     FilePath,
@@ -43,6 +43,8 @@ _SPECIAL = {
 
 
 def _task(name: str, value: object) -> str:
+    if value is None:
+        raise ValueError(f"`{name}` is missing: specify one of {tuple(tasks())}.")
     return task_named(value).name
 
 

@@ -210,7 +210,7 @@ def test_a_graph_the_server_cannot_load_is_not_written(model, tokenizer, tmp_pat
             return trimmer.trim([super().tokenize(texts)])[0]
 
     of_newer_op = Trimming(tokenizer.vocab)
-    message = r"TFText>RoundRobinTrim \(tensorflow-text 2\.21\.\d\) at __inference_\w*tokenize"
+    message = r"TFText>RoundRobinTrim \(tensorflow-text [\d., ]+\) at __inference_\w*tokenize"
     with pytest.raises(RuntimeError, match=message):
         export_saved_model(model, tmp_path, tokenizer=of_newer_op)
     assert list(tmp_path.iterdir()) == []
