@@ -117,7 +117,7 @@ class TaskExamples:
 
     @property
     def have_pairs_in_rows(self) -> bool:
-        """Whether a row contains two texts, of which the longer one is truncated first."""
+        """Whether a row contains two texts; if they are too long, the longer one is truncated."""
         return False
 
     def size_lines(self) -> list[tuple[str, str]]:
