@@ -27,7 +27,7 @@ def test_audit_lists_operations_that_tensorflow_serving_does_not_support(run, er
     )
     bad = write_model(tmp_path / "bad", "TFText>RoundRobinTrim")
     assert run("audit", bad, exit_code=1).stdout == (
-        "TFText>RoundRobinTrim (tensorflow-text 2.21.1) at node\n"
+        "TFText>RoundRobinTrim (tensorflow-text 2.20.1, 2.21.1) at node\n"
     )
     write_model(tmp_path / "2", "MatMul")
     write_model(tmp_path / "10", "WriteFile")
