@@ -41,35 +41,6 @@ Rate: TypeAlias = Annotated[float, functools.partial(check_not_negative, below=1
 Epsilon: TypeAlias = Annotated[float, check_positive]
 
 
-class BlockOptions(LayerOptions, total=False):
-    """Keyword arguments of a Transformer block: `BERTConfig` fields and general layer options."""
-
-    attention_dropout: float | None
-    ffn_dropout: float
-    block_dropout: float
-    norm_first: bool
-    layer_norm_epsilon: float
-    layer_norm: LayerNorm
-    activation: Activation
-    initializer: Initializer
-
-
-class BERTOptions(BlockOptions, total=False):
-    """Keyword arguments of an encoder or a BERT: `BERTConfig` fields and general layer options."""
-
-    embedding_dropout: float
-    num_segments: int
-    first_segment_id: int
-    positions: Positions
-    embedding_norm: bool
-    final_norm: bool
-    mask_from: MaskFrom
-    pooler: bool
-    next_sentence: bool
-    mlm_head: MLMHead
-    tie_embeddings: bool
-
-
 _HEAD_WIDTH = 64
 
 

@@ -16,6 +16,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 """A file system path."""
 
 
+Option: TypeAlias = Any
+"""The value of a keyword argument that is passed on, and checked where it arrives."""
+
 ConfigDict: TypeAlias = dict[str, Any]
 """A JSON-serializable configuration, such as the result of `get_config`."""
 

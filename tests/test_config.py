@@ -1,13 +1,9 @@
-import dataclasses
 import json
-import typing
 
 import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel
-from keras_bert_d2l.config import BERTOptions
-from keras_bert_d2l.types import LayerOptions
 
 SIZES = {"vocab_size": 10, "num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1}
 
@@ -20,13 +16,6 @@ def test_positional_arguments_follow_the_books_order():
     config = BERTConfig(10000, 768, 1024, 4, 2, 0.2)
     assert (config.vocab_size, config.num_hiddens, config.ffn_num_hiddens) == (10000, 768, 1024)
     assert (config.num_heads, config.num_blks, config.dropout, config.max_len) == (4, 2, 0.2, 1000)
-
-
-def test_keyword_arguments_of_layers_are_the_options_of_the_config():
-    fields = dataclasses.fields(BERTConfig)
-    types = typing.get_type_hints(BERTConfig)
-    options = {field.name: types[field.name] for field in fields if field.kw_only is True}
-    assert typing.get_type_hints(BERTOptions) == {**options, **typing.get_type_hints(LayerOptions)}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ bias by default.
 from typing import Any, Unpack
 
 from keras_bert_d2l.checks import check_integer, shown
-from keras_bert_d2l.config import BlockOptions, Initializer, LayerNorm
+from keras_bert_d2l.config import Initializer, LayerNorm
 from keras_bert_d2l.layers import attention, masks, transformer
-from keras_bert_d2l.types import LayerOptions, Tensor
+from keras_bert_d2l.types import LayerOptions, Option, Tensor
 
 _WIDTHS = ("key_size", "query_size", "value_size")
 
@@ -146,7 +146,7 @@ def _block_in_long_order(
     num_heads: int,
     dropout: float,
     bias: bool = False,
-    **options: Unpack[BlockOptions],
+    **options: Option,
 ) -> transformer.TransformerEncoderBlock:
     widths = {
         "key_size": key_size,

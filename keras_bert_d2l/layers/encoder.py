@@ -3,13 +3,13 @@
 B batch, T tokens, D hidden width, N heads, V vocabulary, L blocks.
 """
 
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.config import BERTConfig, BERTOptions
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.feature_checks import check_shapes, check_values, is_known
 from keras_bert_d2l.layers.gather import gather_positions
 from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
@@ -19,7 +19,7 @@ from keras_bert_d2l.layers.kernels.remat import rematerialized
 from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
-from keras_bert_d2l.types import ConfigDict, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]
 
@@ -94,7 +94,7 @@ class BERTEncoder(keras.layers.Layer):
         num_blks: int,
         dropout: float,
         max_len: int = 1000,
-        **options: Unpack[BERTOptions],
+        **options: Option,
     ) -> None:
         config, layer_options = BERTConfig.of_layer(
             *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),

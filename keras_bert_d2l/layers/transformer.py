@@ -12,7 +12,6 @@ from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.config import (
     Activation,
     BlockConfig,
-    BlockOptions,
     Initializer,
     LayerNorm,
     check_field,
@@ -24,7 +23,7 @@ from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
 from keras_bert_d2l.layers.layer_norm import layer_normalization
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -78,7 +77,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         num_heads: int,
         dropout: float,
         use_bias: bool = True,
-        **options: Unpack[BlockOptions],
+        **options: Option,
     ) -> None:
         config, layer_options = BlockConfig.of_layer(
             num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias, **options

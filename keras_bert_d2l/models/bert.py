@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_type
-from keras_bert_d2l.config import BERTConfig, BERTOptions
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.feature_checks import check_positions, check_shapes, is_known
 from keras_bert_d2l.layers.gather import gather_positions
@@ -20,15 +20,9 @@ from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
 from keras_bert_d2l.models.features import BatchModel, check_keys
-from keras_bert_d2l.models.keras_options import (
-    CompileOptions,
-    Loss,
-    Optimizer,
-    with_default_metrics,
-)
-from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
+from keras_bert_d2l.models.losses import Loss, Optimizer, WeightedCrossEntropy
+from keras_bert_d2l.models.metrics import label_metrics, with_default_metrics
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = (
@@ -124,7 +118,7 @@ class BERTModel(BatchModel):
         num_blks: int,
         dropout: float,
         max_len: int = 1000,
-        **options: Unpack[BERTOptions],
+        **options: Option,
     ) -> None:
         config, layer_options = BERTConfig.of_layer(
             *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),
@@ -286,7 +280,7 @@ class BERTModel(BatchModel):
         self,
         optimizer: Optimizer = "rmsprop",
         loss: Loss | None = None,
-        **options: Unpack[CompileOptions],
+        **options: Option,
     ) -> None:
         """Configure training as `keras.Model.compile` does, with the correct losses by default.
 

@@ -5,7 +5,6 @@ B batch, T tokens.
 
 from collections.abc import Mapping, Sequence
 from types import GeneratorType
-from typing import Unpack
 
 import keras
 import numpy as np
@@ -13,15 +12,13 @@ import numpy as np
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.feature_checks import check_shapes, check_values
-from keras_bert_d2l.models.keras_options import (
-    EvaluateOptions,
-    FitOptions,
-    PredictOptions,
+from keras_bert_d2l.models.losses import (
     Results,
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
 )
-from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph, value_errors
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 
 class CheckedModel(keras.Model):
@@ -108,7 +105,7 @@ class CheckedModel(keras.Model):
         validation_data: Tensor = None,
         sample_weight: Tensor | None = None,
         shuffle: bool = True,
-        **options: Unpack[FitOptions],
+        **options: Option,
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; values out of range raise `ValueError`."""
         with value_errors():
@@ -134,7 +131,7 @@ class CheckedModel(keras.Model):
         batch_size: int | None = None,
         *,
         sample_weight: Tensor | None = None,
-        **options: Unpack[EvaluateOptions],
+        **options: Option,
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; values out of range raise `ValueError`."""
         with value_errors():
@@ -143,7 +140,7 @@ class CheckedModel(keras.Model):
             return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
 
     def predict(
-        self, x: Tensor, batch_size: int | None = None, **options: Unpack[PredictOptions]
+        self, x: Tensor, batch_size: int | None = None, **options: Option
     ) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict` does; values out of range raise `ValueError`."""
         with value_errors():

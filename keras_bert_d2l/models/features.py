@@ -4,7 +4,7 @@ B batch, T tokens, P predicted positions.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias, Unpack, get_args
+from typing import Any, TypeAlias, get_args
 
 import keras
 
@@ -12,17 +12,11 @@ from keras_bert_d2l.checks import check_choice, check_integer, check_list, check
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.models.data_checks import CheckedModel
-from keras_bert_d2l.models.keras_options import (
-    ExportOptions,
-    KerasCompileOptions,
-    Loss,
-    Optimizer,
-    SummaryOptions,
-)
+from keras_bert_d2l.models.losses import Loss, Optimizer
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, merge_lora
 from keras_bert_d2l.models.summary import SummaryRow
-from keras_bert_d2l.types import ConfigDict, PathLike, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 
@@ -98,7 +92,7 @@ class BatchModel(CheckedModel):
         self,
         filepath: PathLike,
         format: str = "tf_saved_model",
-        **options: Unpack[ExportOptions],
+        **options: Option,
     ) -> None:
         """Export the model with token ids as inputs, as `keras.Model.export` does.
 
@@ -123,7 +117,7 @@ class BatchModel(CheckedModel):
             options["input_signature"] = [specs]
         super().export(filepath, format, **options)
 
-    def summary(self, line_length: int | None = None, **options: Unpack[SummaryOptions]) -> None:
+    def summary(self, line_length: int | None = None, **options: Option) -> None:
         """Print a table of the layers, as `keras.Model.summary` does.
 
         The rows add up to the weights of the model. With `expand_nested=True`, they show the
@@ -230,7 +224,7 @@ class BatchModel(CheckedModel):
         *,
         micro_batches: int = 1,
         remat: Remat = "none",
-        **options: Unpack[KerasCompileOptions],
+        **options: Option,
     ) -> None:
         """Configure training as `keras.Model.compile` does.
 

@@ -4,8 +4,8 @@ B batch, C classes, K scores.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeAlias
 
 import keras
 from keras import ops
@@ -13,6 +13,12 @@ from keras import ops
 from keras_bert_d2l.checks import check_list
 from keras_bert_d2l.layers.kernels import cross_entropy as kernels
 from keras_bert_d2l.types import ConfigDict, Shape, Tensor
+
+# The arguments of `compile`, and what `evaluate` returns.
+Optimizer: TypeAlias = str | keras.optimizers.Optimizer
+Loss: TypeAlias = str | keras.losses.Loss | Mapping[str, str | keras.losses.Loss]
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | Mapping[str, Sequence[object]]
+Results: TypeAlias = Any  # a number, a list, or a dictionary with `return_dict`
 
 
 def sum_over_replicas(x: Tensor) -> Tensor:

@@ -5,12 +5,13 @@ from keras import ops
 
 from keras_bert_d2l.layers.kernels.cross_entropy import hits
 from keras_bert_d2l.models.losses import (
+    Metrics,
     binary_cross_entropy,
     cross_entropy,
     label_weights,
     labels_of,
 )
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 
 def label_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
@@ -43,6 +44,13 @@ def score_metrics() -> list[keras.metrics.Metric]:
         keras.metrics.MeanSquaredError("squared_error", dtype="float32"),
         keras.metrics.MeanAbsoluteError("absolute_error", dtype="float32"),
     ]
+
+
+def with_default_metrics(options: dict[str, Option], metrics: Metrics | None) -> dict[str, Option]:
+    """Add default metrics to the arguments of `compile`, unless metrics are given."""
+    if options.get("metrics") is None and options.get("weighted_metrics") is None:
+        return {**options, "weighted_metrics": metrics}
+    return options
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

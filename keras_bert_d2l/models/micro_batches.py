@@ -14,8 +14,7 @@ from typing import Any, Self
 import keras
 from keras import ops, tree
 
-from keras_bert_d2l.models.keras_options import Loss
-from keras_bert_d2l.models.losses import GlobalMeanLoss, sum_over_replicas
+from keras_bert_d2l.models.losses import GlobalMeanLoss, Loss, sum_over_replicas
 from keras_bert_d2l.types import Tensor
 
 Data = tuple[Tensor, Tensor, Tensor]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.readers.text_file import TextFile
     from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
-    from keras_bert_d2l.models.keras_options import Loss
+    from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.models.tasks.task_model import TaskModel
     from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

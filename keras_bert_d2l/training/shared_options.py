@@ -1,8 +1,7 @@
 """Options that pretraining and fine-tuning share."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from keras_bert_d2l.training.option_records import (
     OptionRecord,
@@ -77,14 +76,6 @@ class StepOptions(OptionRecord):
     remat: Remat = "none"
 
 
-class StepArguments(TypedDict, total=False):
-    """The fields of `StepOptions` as keyword arguments."""
-
-    optimizer: OptimizerName
-    schedule: ScheduleName
-    remat: Remat
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoraOptions(OptionRecord):
     """Options of training with LoRA.
@@ -117,11 +108,3 @@ class LoraOptions(OptionRecord):
         """Call `model.enable_lora`, if the options say so."""
         if self.lora is not None:
             model.enable_lora(self.lora, self.lora_alpha, self.lora_layers.split(","))
-
-
-class LoraArguments(TypedDict, total=False):
-    """The fields of `LoraOptions` as keyword arguments."""
-
-    lora: int | None
-    lora_alpha: float | None
-    lora_layers: str | Sequence[str]

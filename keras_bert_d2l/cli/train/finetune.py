@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -22,7 +22,8 @@ from keras_bert_d2l.cli.arguments import (
 from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.tasks.task import task_named
-from keras_bert_d2l.training.finetuning.options import TaskRunArguments, TaskRunOptions
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from keras_bert_d2l.types import Option
 
 
 @takes_options(
@@ -51,7 +52,7 @@ def finetune(
         tuple[str, ...],
         Parameter(name="--class-weights", negative="", show_default=False, group=panel("Training")),
     ] = (),
-    **options: Unpack[TaskRunArguments],
+    **options: Option,
 ) -> None:
     """Fine-tune a model on examples and keep the best epoch on the development data.
 

@@ -1,7 +1,7 @@
 """`keras-bert-d2l pretrain`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -20,9 +20,9 @@ from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
 from keras_bert_d2l.training.pretraining.options import (
     EXCLUSIVE,
     RECIPES,
-    PretrainingArguments,
     PretrainingOptions,
 )
+from keras_bert_d2l.types import Option
 
 
 @takes_options(
@@ -45,7 +45,7 @@ def pretrain(
     resume: Resume = None,
     config: Config = None,
     lr_find: LrFind = None,
-    **options: Unpack[PretrainingArguments],
+    **options: Option,
 ) -> None:
     """Pretrain a BERT on masked-token and next-sentence prediction.
 

@@ -5,7 +5,6 @@ B batch, T tokens, C labels.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Unpack
 
 import numpy as np
 
@@ -13,16 +12,9 @@ from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.pooling import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.task_model import TaskModel, TaskOptions, dense_head
+from keras_bert_d2l.models.tasks.task_model import TaskModel, dense_head
 from keras_bert_d2l.ranges import IGNORED, check_range
-from keras_bert_d2l.types import Tensor
-
-
-class LabeledTaskOptions(TaskOptions, total=False):
-    """Keyword arguments of every task model with labels."""
-
-    dropout: float | None
-    pooling: TextPooling | None
+from keras_bert_d2l.types import Option, Tensor
 
 
 class LabeledTask(TaskModel):
@@ -52,7 +44,7 @@ class LabeledTask(TaskModel):
         *,
         dropout: float | None = None,
         pooling: TextPooling | None = None,
-        **options: Unpack[TaskOptions],
+        **options: Option,
     ) -> None:
         check_type("bert", bert, BERTModel)
         self.labels = check_labels(labels, self.min_labels)

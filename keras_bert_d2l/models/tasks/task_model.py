@@ -6,7 +6,7 @@ B batch, T tokens, D hidden width, C labels.
 import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self, TypedDict, Unpack, get_args
+from typing import NamedTuple, Self, get_args
 
 import keras
 import numpy as np
@@ -26,38 +26,21 @@ from keras_bert_d2l.models.features import (
     check_keys,
     check_vocab_size,
 )
-from keras_bert_d2l.models.keras_options import (
-    CompileOptions,
-    EvaluateOptions,
-    FitOptions,
-    Loss,
-    MetricsOfOutputs,
-    Optimizer,
-    PredictOptions,
-    Results,
-    with_default_metrics,
-)
+from keras_bert_d2l.models.losses import Loss, Metrics, Optimizer, Results
+from keras_bert_d2l.models.metrics import with_default_metrics
 from keras_bert_d2l.models.tasks import string_inputs
 from keras_bert_d2l.models.tasks.long_texts import LONG_TEXTS, LongTexts, longest_row, over_windows
 from keras_bert_d2l.models.tasks.string_inputs import FEATURES, Batch
-from keras_bert_d2l.types import ConfigDict, Tensor
+from keras_bert_d2l.types import ConfigDict, Option, Tensor
 
 _HALF_PRECISION = ("float16", "bfloat16")
-
-
-class TaskOptions(TypedDict, total=False):
-    """Keyword arguments of every task model."""
-
-    long_texts: LongTexts
-    tokenizer: TextTokenizer
-    name: str | None
 
 
 class Training(NamedTuple):
     """The losses and metrics of a task."""
 
     loss: Loss
-    metrics: MetricsOfOutputs | None
+    metrics: Metrics | None
     loss_weights: Mapping[str, float] | None = None
 
 
@@ -251,7 +234,7 @@ class TaskModel(BatchModel, abc.ABC):
         loss: Loss | None = None,
         *,
         class_weights: Mapping[str, float] | None = None,
-        **options: Unpack[CompileOptions],
+        **options: Option,
     ) -> None:
         """Configure training as `keras.Model.compile` does, with the task's loss by default.
 
@@ -294,7 +277,7 @@ class TaskModel(BatchModel, abc.ABC):
         validation_data: object = None,
         sample_weight: Tensor | None = None,
         shuffle: bool | None = None,
-        **options: Unpack[FitOptions],
+        **options: Option,
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names.
 
@@ -324,14 +307,14 @@ class TaskModel(BatchModel, abc.ABC):
         batch_size: int | None = None,
         *,
         sample_weight: Tensor | None = None,
-        **options: Unpack[EvaluateOptions],
+        **options: Option,
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
         _check_labels_given(x, y)
         return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
 
     def predict(
-        self, x: object, batch_size: int | None = None, **options: Unpack[PredictOptions]
+        self, x: object, batch_size: int | None = None, **options: Option
     ) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict` does; `x` may contain strings."""
         x = string_inputs.without_pandas(x)

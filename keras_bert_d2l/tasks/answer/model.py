@@ -4,7 +4,6 @@ B batch, T tokens.
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
 import keras
 
@@ -15,13 +14,12 @@ from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
-    TaskOptions,
     Training,
     dense_head,
 )
 from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.tasks.answer import labels as answer_labels
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -75,7 +73,7 @@ class QuestionAnswerer(TaskModel):
         "the contexts"
     )
 
-    def __init__(self, bert: BERTModel, **options: Unpack[TaskOptions]) -> None:
+    def __init__(self, bert: BERTModel, **options: Option) -> None:
         check_type("bert", bert, BERTModel)
         super().__init__(bert, head=dense_head(bert, 2), **options)
 

@@ -4,7 +4,6 @@ B batch, N choices, T tokens, R rows.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
 
 import keras
 import numpy as np
@@ -18,12 +17,11 @@ from keras_bert_d2l.models.metrics import label_metrics
 from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, as_tensors, trimmed
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
-    TaskOptions,
     Training,
     dense_head,
 )
 from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -82,7 +80,7 @@ class MultipleChoice(TaskModel):
         *,
         dropout: float | None = None,
         pooling: TextPooling | None = None,
-        **options: Unpack[TaskOptions],
+        **options: Option,
     ) -> None:
         check_type("bert", bert, BERTModel)
         rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)

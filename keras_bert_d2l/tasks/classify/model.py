@@ -4,7 +4,6 @@ B batch, T tokens, C labels.
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
 import keras
 
@@ -14,12 +13,11 @@ from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCro
 from keras_bert_d2l.models.metrics import binary_metrics, label_metrics
 from keras_bert_d2l.models.tasks.labeled_task import (
     LabeledTask,
-    LabeledTaskOptions,
     label_ids,
     multi_hot,
 )
 from keras_bert_d2l.models.tasks.task_model import Training
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -83,7 +81,7 @@ class SequenceClassifier(LabeledTask):
         labels: Sequence[str],
         *,
         multi_label: bool = False,
-        **options: Unpack[LabeledTaskOptions],
+        **options: Option,
     ) -> None:
         self.multi_label = check_bool("multi_label", multi_label)
         self.min_labels = 1 if self.multi_label else 2

@@ -4,7 +4,7 @@ B batch, T tokens, D hidden width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,12 +15,11 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, without_pandas
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
-    TaskOptions,
     Training,
     precise_policy,
 )
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 _PAIR_LOSSES = (RankingLoss, CosineLoss)
 
@@ -81,7 +80,7 @@ class TextEmbedder(TaskModel):
         pooling: PoolingKind = "mean",
         *,
         normalize: bool = True,
-        **options: Unpack[TaskOptions],
+        **options: Option,
     ) -> None:
         check_type("bert", bert, BERTModel)
         head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")

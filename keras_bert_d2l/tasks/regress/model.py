@@ -4,7 +4,6 @@ B batch, C scores.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
 
 import keras
 import numpy as np
@@ -13,9 +12,9 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
 from keras_bert_d2l.models.losses import WeightedSquaredError
 from keras_bert_d2l.models.metrics import score_metrics
-from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, LabeledTaskOptions
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask
 from keras_bert_d2l.models.tasks.task_model import Training
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -61,7 +60,7 @@ class SequenceRegressor(LabeledTask):
         self,
         bert: BERTModel,
         labels: Sequence[str] = ("score",),
-        **options: Unpack[LabeledTaskOptions],
+        **options: Option,
     ) -> None:
         super().__init__(bert, labels, **options)
 

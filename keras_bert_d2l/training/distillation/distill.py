@@ -24,9 +24,9 @@ from keras_bert_d2l.inference.asked_model import model_at
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_options import Loss
 from keras_bert_d2l.models.losses import (
     GlobalMeanLoss,
+    Loss,
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,
     binary_cross_entropy,

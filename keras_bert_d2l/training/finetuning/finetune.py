@@ -3,7 +3,7 @@
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,11 +19,11 @@ from keras_bert_d2l.training.devices.compilation import prepare_jax, report_atte
 from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas
 from keras_bert_d2l.training.devices.processes import process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
-from keras_bert_d2l.training.finetuning.options import FinetuningArguments, FinetuningOptions
+from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.training.run.verbosity import Printer, Verbose
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import Option, PathLike
 
 _NULL_THRESHOLD = "val_null_threshold"  # name of the metric of `evaluate`, with the prefix `val_`
 
@@ -60,7 +60,7 @@ def finetune(
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
-    **options: Unpack[FinetuningArguments],
+    **options: Option,
 ) -> FinetuningResult:
     """Fine-tune a task model and keep the best epoch on the development data.
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Unpack, cast
+from typing import cast
 
 import keras
 
@@ -21,14 +21,13 @@ from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
     FinetuningOptions,
-    TaskRunArguments,
     TaskRunOptions,
 )
 from keras_bert_d2l.training.finetuning.start import load_model, read_data, with_precision
 from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
 from keras_bert_d2l.training.run.verbosity import Printer, Verbose
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import Option, PathLike
 
 
 def finetune_files(
@@ -37,7 +36,7 @@ def finetune_files(
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
-    **options: Unpack[TaskRunArguments],
+    **options: Option,
 ) -> FinetuningResult:
     """Fine-tune a checkpoint on data files.
 

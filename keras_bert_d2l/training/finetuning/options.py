@@ -23,12 +23,9 @@ from keras_bert_d2l.training.option_records import (
 )
 from keras_bert_d2l.training.shared_options import (
     Devices,
-    LoraArguments,
     LoraOptions,
-    StepArguments,
     StepOptions,
 )
-from keras_bert_d2l.types import PathLike
 
 # The options that not every task has, with the value that changes nothing.
 _SPECIAL = {
@@ -198,49 +195,3 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
                 check_option(self.task, option, value)
         self._check_exclusive("dev", "held_out")
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
-
-
-class FinetuningArguments(StepArguments, total=False):
-    """The keyword options of `finetune`, which are the fields of `FinetuningOptions`."""
-
-    epochs: int
-    learning_rate: float
-    warmup_ratio: float
-    weight_decay: float
-    layer_decay: float
-    batch_size: int
-    micro_batches: int
-    max_len: int | None
-    seed: int
-    class_weights: Mapping[str, float] | None
-    temperature: float | None
-    monitor: str | None
-    patience: int | None
-    jit: bool
-
-
-class TaskRunArguments(FinetuningArguments, LoraArguments, total=False):
-    """The keyword options of `finetune_files`, which are the fields of `TaskRunOptions`."""
-
-    task: str
-    model: PathLike
-    train: PathLike
-    dev: PathLike | None
-    held_out: float
-    text: str | int | None
-    text_b: str | int | None
-    negative: str | int | None
-    choices: str | int | None
-    mine_negatives: bool
-    label: str | int | None
-    id: str | int | None
-    header: bool | None
-    multi_label: bool
-    long_texts: Literal["cut", "mean", "max"] | None
-    pooling: Literal["cls", "mean"] | None
-    separator: str
-    dropout: float | None
-    freeze_encoder: bool
-    freeze_blocks: int | None
-    precision: Precision
-    devices: str | None

@@ -14,7 +14,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_checksums, write_json
-from keras_bert_d2l.models.keras_options import Loss
+from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.devices.processes import gathered, wait_for_all

@@ -4,14 +4,14 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias, TypedDict, Unpack
+from typing import Protocol, TypeAlias
 
 import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_not_negative, shown
 from keras_bert_d2l.training.optimization import schedules
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
 
@@ -24,27 +24,6 @@ _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
     r"(?:^|/)encoder/(?:token_embedding|segment_embedding|pos_embedding|embedding_ln)(?:/|$)"
 )
-
-
-class OptimizerOptions(TypedDict, total=False):
-    """Keyword arguments that `BERTAdamW` passes to `keras.optimizers.Optimizer`."""
-
-    use_ema: bool
-    ema_momentum: float
-    ema_overwrite_frequency: int | None
-    loss_scale_factor: float | None
-
-
-class AdamWOptions(OptimizerOptions, total=False):
-    """Keyword arguments of `BERTAdamW` after `weight_decay`."""
-
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    clip_norm: float | None
-    bias_correction: bool
-    layer_decay: float
-    name: str
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -72,7 +51,7 @@ class BERTAdamW(keras.optimizers.Optimizer):
             below, down to the embeddings. The heads and the pooler use the full rate. 1 means the
             same rate for all layers. Source: Clark et al. 2020 (ELECTRA), appendix A.
         name: Name of the optimizer.
-        **options: Other arguments of `keras.optimizers.Optimizer`; see `OptimizerOptions`.
+        **options: Other arguments of `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: An argument is out of range, or another option of Keras for clipping is set.
@@ -100,7 +79,7 @@ class BERTAdamW(keras.optimizers.Optimizer):
         bias_correction: bool = True,
         layer_decay: float = 1.0,
         name: str = "bert_adamw",
-        **options: Unpack[OptimizerOptions],
+        **options: Option,
     ) -> None:
         if not callable(learning_rate):
             check_not_negative("learning_rate", learning_rate)
@@ -308,7 +287,7 @@ class BERTMuon(BERTAdamW):
         weight_decay: float = 0.01,
         momentum: float = 0.95,
         compute_dtype: str = "float32",
-        **options: Unpack[AdamWOptions],
+        **options: Option,
     ) -> None:
         check_choice("compute_dtype", compute_dtype, ("float32", "bfloat16"))
         check_not_negative("momentum", momentum, below=1)

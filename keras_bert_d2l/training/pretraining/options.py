@@ -28,15 +28,12 @@ from keras_bert_d2l.training.option_records import (
 from keras_bert_d2l.training.pretraining.budget import PARTS
 from keras_bert_d2l.training.shared_options import (
     Devices,
-    LoraArguments,
     LoraOptions,
-    StepArguments,
     StepOptions,
 )
-from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    pass
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
@@ -414,46 +411,3 @@ class PretrainingOptions(StepOptions, LoraOptions):
         rate = self.mask_rate - share * self._mask_rate_fall
         causal = start < self.num_steps("causal_steps")
         return Phase(start, end, self.batch_size * self.max_len // max_len, max_len, rate, causal)
-
-
-class PretrainingArguments(StepArguments, LoraArguments, total=False):
-    """The keyword options of `pretrain`, which accepts objects as well as files."""
-
-    layout: Layout
-    vocab: "PathLike | Vocab | None"
-    vocab_size: int | None
-    lowercase: bool | None
-    preset: str | None
-    bert_config: PathLike | BERTConfig | None
-    init: PathLike | None
-    dropout: float | None
-    attention_dropout: float | None
-    recipe: RecipeName | None
-    steps: int | None
-    minutes: float | None
-    batch_size: int
-    micro_batches: int
-    max_len: int
-    short_steps: float
-    short_len: int | None
-    causal_steps: float
-    objective: Objective | None
-    masking: MaskingName
-    mask_rate: float
-    final_mask_rate: float | None
-    mask_replace_prob: float
-    rows: Rows
-    short_seq_prob: float
-    learning_rate: float
-    warmup_steps: float
-    decay_steps: float | None
-    weight_decay: float
-    seed: int
-    precision: Precision
-    jit: bool | None
-    strategy: Strategy | None
-    tpu: str | None
-    devices: str | None
-    held_out: float
-    evaluate_every: int | None
-    cache_dir: PathLike | None

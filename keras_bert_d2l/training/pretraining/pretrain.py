@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import keras
 
@@ -27,7 +27,7 @@ from keras_bert_d2l.training.devices.distribution import (
 )
 from keras_bert_d2l.training.devices.precision import choose_precision
 from keras_bert_d2l.training.devices.processes import is_first
-from keras_bert_d2l.training.pretraining.options import PretrainingArguments, PretrainingOptions
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import (
     adapted,
     compiled_model,
@@ -38,7 +38,7 @@ from keras_bert_d2l.training.pretraining.trainer import Trainer
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
 from keras_bert_d2l.training.run.verbosity import Printer, Verbose
 from keras_bert_d2l.training.seeding import seeded
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import Option, PathLike
 
 
 class PretrainingResult(NamedTuple):
@@ -63,7 +63,7 @@ def pretrain(
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
-    **options: Unpack[PretrainingArguments],
+    **options: Option,
 ) -> PretrainingResult:
     """Train a BERT on masked-token and next-sentence prediction.
 
